@@ -1,0 +1,1 @@
+"""The command line. Parses, calls `ngramkit`, prints."""

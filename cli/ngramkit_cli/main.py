@@ -1,0 +1,22 @@
+"""corpus -> tokens -> artifact -> drafter -> decode"""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    name="ngramkit",
+    help="corpus -> tokens -> artifact -> drafter -> decode\n\n"
+    "Builds, ships and runs the lookup artifacts of training-free speculative decoding.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+# Commands register here in flow order: corpora, tokenize, build-datastore, build-frozen,
+# inspect, verify, decode.
+
+
+def run() -> None:
+    app()

@@ -1,0 +1,166 @@
+"""What people see goes to stderr, one JSON object for programs is the last line of stdout.
+
+A command's body runs inside `Output`; an error in it becomes one or two lines and an exit code.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import typer
+
+from ngramkit.errors import NgramkitError
+from ngramkit.progress import Reporter
+
+INTERRUPTED = 130
+
+
+class Output:
+    """`with Output("verify", json=json, debug=debug) as out:`; `out.result(...)` ends the command."""
+
+    def __init__(self, command: str, *, json: bool, debug: bool) -> None:
+        self.command = command
+        self._json = json
+        self._debug = debug
+        self._started = time.perf_counter()
+        self._reporter: BarReporter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def say(self, text: str = "") -> None:
+        """A line for people."""
+        print(text, file=sys.stderr, flush=True)
+
+    @property
+    def reporter(self) -> BarReporter:
+        """Draws progress bars on a terminal; elsewhere prints only the notes."""
+        if self._reporter is None:
+            self._reporter = BarReporter(self)
+        return self._reporter
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+    def result(self, artifact: object = None, **values: Any) -> None:
+        """Prints the JSON line when it was asked for."""
+        if self._reporter is not None:
+            self._reporter.close()
+        if not self._json:
+            return
+        path = None if artifact is None else str(artifact)
+        head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
+        print(json.dumps({**head, **values}), flush=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._reporter is not None:
+            self._reporter.close()
+        if error is None or isinstance(error, (typer.Exit, SystemExit)) or self._debug:
+            return
+        if isinstance(error, KeyboardInterrupt):
+            self.say("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(1) from None
+        known = error if isinstance(error, NgramkitError) else _as_known(error)
+        self._fail(known)
+
+    def _fail(self, error: NgramkitError) -> None:
+        self.say(f"error: {error}")
+        if error.hint:
+            self.say(f"  -> {error.hint}")
+        if self._json:
+            said = {"command": self.command, "error": str(error), "hint": error.hint}
+            print(json.dumps(said), flush=True)
+        raise typer.Exit(error.exit_code) from None
+
+
+def _as_known(error: BaseException) -> NgramkitError:
+    """Operating-system errors that any command can meet; others are bugs, and say so."""
+    from ngramkit.errors import InputError
+
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" at {error.filename}" if error.filename else ""
+        return InputError(
+            f"no space left on the disk{where}",
+            "free some space and run the same command again; finished shards are kept",
+        )
+    if isinstance(error, PermissionError):
+        return InputError(f"no permission for {error.filename}", "choose another path")
+    if isinstance(error, MemoryError):
+        return InputError("out of memory", "lower --memory, --shard-tokens or the sample")
+    return NgramkitError(
+        f"unexpected {type(error).__name__}: {error}",
+        "this is a bug in ngramkit: run again with --debug and report the traceback",
+    )
+
+
+class BarReporter(Reporter):
+    """A rich progress bar per stage, on a terminal only."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._progress: Any = None
+        self._task: Any = None
+        self._started = 0.0
+
+    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        if not sys.stderr.isatty():
+            return
+        if self._progress is None:
+            self._progress = self._new_bars()
+            self._progress.start()
+        self._started = time.perf_counter()
+        self._task = self._progress.add_task(name, total=total, unit=unit, counts="")
+
+    def advance(self, amount: float, **counts: int) -> None:
+        if self._progress is None:
+            return
+        seconds = max(time.perf_counter() - self._started, 1e-9)
+        text = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        if "tokens" in counts:
+            text += f", {counts['tokens'] / seconds:,.0f} tokens/s"
+        self._progress.update(self._task, advance=amount, counts=text)
+
+    def note(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress.console.print(text, highlight=False)
+        else:
+            self._output.say(text)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    @staticmethod
+    def _new_bars() -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%  {task.fields[counts]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+
+
+def table(title: str, rows: Mapping[str, object]) -> str:
+    """Two aligned columns under a title."""
+    width = max(map(len, rows), default=0)
+    lines = [f"  {name.ljust(width)}  {value}" for name, value in rows.items()]
+    return "\n".join([title, *lines])

@@ -1,0 +1,85 @@
+"""Text to ids and back, and the fingerprint that says which ids they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.errors import InputError, NetworkError
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.models import resolve_model
+
+# What decides ids: not the post-processor, the padding or the file's name.
+DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
+
+
+@dataclass(frozen=True)
+class TextTokenizer:
+    """A model's tokenizer. `backend` is a tokenizers.Tokenizer, `full` the transformers one."""
+
+    record: TokenizerRecord
+    backend: Any
+    full: Any
+
+    def encode(self, text: str) -> npt.NDArray[np.int32]:
+        """int32[n], without special tokens."""
+        ids = self.backend.encode(text, add_special_tokens=False).ids
+        return np.array(ids, dtype=np.int32)
+
+    def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
+        return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
+
+
+def load_tokenizer(model: str) -> TextTokenizer:
+    """The tokenizer of a short name, a Hub id or a folder.
+
+    Raises InputError where there is none (or only a slow one), NetworkError without a network.
+    """
+    from transformers import AutoTokenizer
+
+    source = resolve_model(model)
+    try:
+        full = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise _not_loaded(model, source, error) from error
+    backend = getattr(full, "backend_tokenizer", None)
+    if backend is None:
+        raise InputError(
+            f"the tokenizer of {model} has no fast version (tokenizer.json)",
+            "convert it with transformers first, or use another model",
+        )
+    vocabulary = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+    record = TokenizerRecord(
+        id=model, vocabulary=vocabulary, fingerprint=fingerprint(backend), eos=full.eos_token_id
+    )
+    return TextTokenizer(record, backend, full)
+
+
+def fingerprint(backend: Any) -> str:
+    """sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical JSON."""
+    body = json.loads(backend.to_str())
+    decisive = {part: body.get(part) for part in DECISIVE}
+    text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _not_loaded(model: str, source: str, error: Exception) -> InputError | NetworkError:
+    text = str(error)
+    if "offline" in text.lower() or "couldn't connect" in text or "connection" in text.lower():
+        return NetworkError(
+            f"the Hub could not be reached for {source}", "check the network, or give a folder"
+        )
+    if "gated" in text:
+        return NetworkError(
+            f"{source} is gated", f"accept its terms at hf.co/{source}, then run: hf auth login"
+        )
+    return InputError(
+        f"no tokenizer could be loaded from {source}: {text.splitlines()[0] if text else error!r}",
+        f"check --model {model}",
+    )

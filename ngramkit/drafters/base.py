@@ -1,0 +1,88 @@
+"""The seam between drafters and decoding: a tree of guesses.
+
+A drafter never sees text, a model or a torch tensor; a verifier never knows who drafted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+TokenArray = npt.NDArray[np.int32]
+
+
+class Source(IntEnum):
+    """Where a node came from."""
+
+    DATASTORE = 0
+    FROZEN = 1
+    DYNAMIC = 2
+    CONTEXT = 3
+    MODEL = 4
+    HISTORY = 5
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Guesses of what follows the last accepted token (the root, which is not a node).
+
+    `parents[i] < i`, siblings are distinct, so a node's ancestors are nodes too. An empty tree is
+    a draft as well: the pass then yields one token.
+
+    [7 8] or [9] after the root: token_ids [7, 8, 9], parents [-1, 0, -1].
+    """
+
+    token_ids: TokenArray  # int32[n]
+    parents: TokenArray  # int32[n], -1 is the root
+    scores: npt.NDArray[np.float32]  # float32[n], the probability that the node is accepted
+    source: npt.NDArray[np.uint8]  # uint8[n], a Source
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @staticmethod
+    def empty() -> DraftTree:
+        none = np.empty(0, np.int32)
+        return DraftTree(none, none, np.empty(0, np.float32), np.empty(0, np.uint8))
+
+    def check(self) -> None:
+        """Raises ValueError where the invariants above do not hold."""
+        parents = self.parents
+        if len({len(self.token_ids), len(parents), len(self.scores), len(self.source)}) != 1:
+            raise ValueError("arrays of different lengths")
+        if np.any(parents >= np.arange(len(self))) or np.any(parents < -1):
+            raise ValueError("a node stands before its parent")
+        pairs = set(zip(parents.tolist(), self.token_ids.tolist(), strict=True))
+        if len(pairs) != len(self):
+            raise ValueError("two siblings hold the same token")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the model held likely after every verified node, rejected ones too."""
+
+    token_ids: TokenArray  # int32[n]
+    top_ids: TokenArray  # int32[n, k]
+    top_log_probs: npt.NDArray[np.float32] = field(
+        default_factory=lambda: np.empty((0, 0), np.float32)
+    )
+
+
+class Drafter(Protocol):
+    """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`."""
+
+    def start(self, prompt: TokenArray) -> None:
+        """A new request begins; `prompt` is int32[n]."""
+
+    def draft(self, budget: int) -> DraftTree:
+        """At most `budget` nodes that may follow what was accepted so far."""
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        """What the model really wrote since the last call, int32[m], m >= 1."""
+
+    def finish(self) -> None:
+        """The request is over; drafters that learn do it here."""

@@ -1,0 +1,1 @@
+"""Bytes on disk. Each module's docstring is its format's specification."""

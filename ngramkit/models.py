@@ -1,0 +1,57 @@
+"""Short model names, each pinned to one Hub id. Everything else is an id or a path as it stands."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+from ngramkit.errors import InputError
+
+DEFAULT = "demo"
+
+# The comment says what is ambiguous about a name, and how it was decided.
+HUB_IDS = {
+    "vicuna-7b": "lmsys/vicuna-7b-v1.5",
+    "vicuna-13b": "lmsys/vicuna-13b-v1.5",
+    "mistral-7b": "mistralai/Mistral-7B-v0.1",  # 32,000 tokens; v0.3 has 32,768
+    "mistral-7b-instruct": "mistralai/Mistral-7B-Instruct-v0.2",  # 32,000 tokens; v0.3 has 32,768
+    "llama-2-7b": "meta-llama/Llama-2-7b-hf",
+    "llama-2-7b-chat": "meta-llama/Llama-2-7b-chat-hf",
+    "llama-3-8b": "meta-llama/Meta-Llama-3-8B",
+    "llama-3-8b-instruct": "meta-llama/Meta-Llama-3-8B-Instruct",
+    "codellama-7b": "codellama/CodeLlama-7b-hf",
+    "codellama-7b-instruct": "codellama/CodeLlama-7b-Instruct-hf",
+    "phi-3-mini": "microsoft/Phi-3-mini-4k-instruct",
+    "qwen2.5-7b": "Qwen/Qwen2.5-7B",
+    "qwen3-8b": "Qwen/Qwen3-8B",
+    "gemma-2-2b": "google/gemma-2-2b",
+}
+
+
+def resolve_model(name: str) -> str:
+    """What transformers can load: a folder, or a Hub id.
+
+    Raises InputError where a path was meant and nothing is there.
+    """
+    if name == DEFAULT:
+        return str(files("ngramkit") / "demo" / "model")
+    if name in HUB_IDS:
+        return HUB_IDS[name]
+    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path)
+    if looks_like_path:
+        raise InputError(f"there is no model folder {name}", "check the path")
+    if "/" not in name:
+        raise InputError(
+            f"no model is called {name!r}",
+            f"short names: demo, {', '.join(HUB_IDS)}; or give a Hub id (owner/name) or a folder",
+        )
+    return name
+
+
+def default_model() -> str:
+    """NGRAMKIT_MODEL, else the embedded one."""
+    return os.environ.get("NGRAMKIT_MODEL") or DEFAULT

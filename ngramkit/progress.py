@@ -1,0 +1,19 @@
+"""How long work tells of itself. Builders call a Reporter; they do not know who listens."""
+
+from __future__ import annotations
+
+
+class Reporter:
+    """Listens to nothing. The command line's subclass draws bars."""
+
+    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        """A new stage of work begins; `total` is in `unit`, None where nobody knows."""
+
+    def advance(self, amount: float, **counts: int) -> None:
+        """`amount` more of the stage's unit is done; `counts` are running totals worth showing."""
+
+    def note(self, text: str) -> None:
+        """One line that the user should read: a default taken, a fallback used."""
+
+
+SILENT = Reporter()
