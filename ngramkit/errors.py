@@ -18,7 +18,7 @@ class NgramkitError(Exception):
 
 
 class UsageError(NgramkitError):
-    """The request makes no sense as it was put: an unknown name, options that exclude each other."""
+    """The request makes no sense as put: an unknown name, options that exclude each other."""
 
     exit_code = 2
 

@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 
 class Output:
-    """`with Output("verify", json=json, debug=debug) as out:`; `out.result(...)` ends the command."""
+    """`with Output("verify", json=json, debug=debug) as out:`, ended by `out.result(...)`."""
 
     def __init__(self, command: str, *, json: bool, debug: bool) -> None:
         self.command = command

@@ -56,14 +56,15 @@ class Artifact:
         for array, (dtypes, dimensions) in layout.items():
             found = arrays.get(array)
             if found is None or found.dtype.name not in dtypes or found.ndim != dimensions:
+                wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
                 raise ArtifactError(
-                    f"{path} holds no {array!r} of {' or '.join(dtypes)} in {dimensions} dimensions",
+                    f"{path} holds no {array!r} of {wanted}",
                     "build or pull the artifact again",
                 )
         return arrays
 
     def check(self) -> Iterator[str]:
-        """Yields the name of each invariant that holds; raises ArtifactError at the first breach."""
+        """Yields each invariant that holds; raises ArtifactError at the first breach."""
         raise NotImplementedError
 
 

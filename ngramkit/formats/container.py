@@ -88,10 +88,10 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
     return FileRecord(size, digest.hexdigest())
 
 
-def _blocks(array: Array) -> Iterator[Array]:
+def _blocks(array: Array) -> Iterator[memoryview]:
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     raw = little.reshape(-1).view(np.uint8)
-    return (raw[i : i + CHUNK] for i in range(0, len(raw), CHUNK))
+    return (raw[i : i + CHUNK].data for i in range(0, len(raw), CHUNK))
 
 
 def open_arrays(path: Path) -> dict[str, Array]:
