@@ -1,0 +1,70 @@
+"""`python -m benchmarks [--write] [NAME ...]`: runs all or some, prints the table.
+
+`--write` also puts it into the README, with the machine's description.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import benchmarks
+
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(available()))
+    parser.add_argument("--write", action="store_true", help="put the table into the README")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(available())
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
+    rows = run(options.names or available())
+    text = f"Measured on {machine()}.\n\n{benchmarks.table(rows)}"
+    print(text)
+    if options.write:
+        write(text)
+    return 0
+
+
+def available() -> list[str]:
+    found = (module.name for module in pkgutil.iter_modules(benchmarks.__path__))
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def run(names: Sequence[str]) -> list[benchmarks.Row]:
+    rows = []
+    for name in names:
+        for row in importlib.import_module(f"benchmarks.{name}").rows():
+            print(f"{name}: {row.what}: {row.ours}, {row.ratio:.2f}x", file=sys.stderr)
+            rows.append(row)
+    return rows
+
+
+def machine() -> str:
+    """Cores, processor, Python: what the absolute figures depend on."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((line.split(": ")[1] for line in lines if line.startswith("model name")), model)
+    return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}"
+
+
+def write(text: str) -> None:
+    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
