@@ -1,0 +1,133 @@
+"""The writer: whole or not there, resumable, one at a time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.manifest import TokenizerRecord, read_manifest
+from ngramkit.formats.writer import ArtifactWriter, already_built
+
+TOKENIZER = TokenizerRecord("demo", 4096, "f" * 64, 0)
+PLAN = {"kind": "tokens", "shards": 3}
+
+
+class KilledError(BaseException):
+    """Stands for a killed process: nothing catches it."""
+
+
+def build(path, plan=PLAN, *, stop_after=None, written=None, force=False):
+    """Three shards; killed after `stop_after` of them."""
+    with ArtifactWriter(path, "tokens", plan, force=force) as writer:
+        for i in range(3):
+            name = f"shard-{i:05}.safetensors"
+            if writer.finished(name) is None:
+                if written is not None:
+                    written.append(i)
+                writer.write(name, {"tokens": np.full(9, i, np.uint16)}, documents=i)
+            assert writer.finished(name) == {"documents": i}
+            if i + 1 == stop_after:
+                raise KilledError
+        return writer.commit(TOKENIZER, parameters={}, corpus={"id": "c"}, counts={"tokens": 27})
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def undisturbed(tmp_path):
+    return contents(build(tmp_path / "undisturbed"))
+
+
+def test_the_folder_holds_what_the_manifest_lists(tmp_path, undisturbed):
+    listed = read_manifest(tmp_path / "undisturbed").files
+    assert set(undisturbed) == {"README.md", "manifest.json", *listed}
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("stop", [1, 2])
+def test_a_stopped_build_resumes_to_the_same_bytes(tmp_path, undisturbed, stop):
+    path = tmp_path / "again"
+    with pytest.raises(KilledError):
+        build(path, stop_after=stop)
+    assert not path.exists()
+    written = []
+    build(path, written=written)
+    assert written == list(range(stop, 3))
+    assert contents(path) == undisturbed
+
+
+def test_a_shard_damaged_while_nobody_looked_is_written_again(tmp_path, undisturbed):
+    path = tmp_path / "again"
+    with pytest.raises(KilledError):
+        build(path, stop_after=2)
+    shard = tmp_path / "again.partial" / "shard-00001.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
+    written = []
+    build(path, written=written)
+    assert written == [1, 2]
+    assert contents(path) == undisturbed
+
+
+def test_an_unrecorded_file_is_neither_trusted_nor_kept(tmp_path, undisturbed):
+    partial = tmp_path / "again.partial"
+    partial.mkdir()
+    (partial / "shard-00000.safetensors").write_bytes(b"half")
+    (partial / "left-over.tmp").write_bytes(b"x")
+    (partial / "progress.json").write_text('{"build": "cut sho')
+    assert contents(build(tmp_path / "again")) == undisturbed
+
+
+def test_another_plan_starts_over(tmp_path):
+    path = tmp_path / "x"
+    with pytest.raises(KilledError):
+        build(path, stop_after=2)
+    written = []
+    build(path, {"kind": "tokens", "shards": 4}, written=written)
+    assert written == [0, 1, 2]
+
+
+def test_an_artifact_is_replaced_only_by_force(tmp_path):
+    path = build(tmp_path / "x")
+    with pytest.raises(UsageError, match="was built otherwise"):
+        build(path, {"other": 1})
+    assert already_built(path, PLAN)
+    build(path, {"other": 1}, force=True)
+    assert already_built(path, {"other": 1})
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_replacement_that_fails_leaves_the_old_one(tmp_path):
+    path = build(tmp_path / "x")
+    before = contents(path)
+    with pytest.raises(KilledError):
+        build(path, {"other": 1}, stop_after=2, force=True)
+    assert contents(path) == before
+
+
+def test_two_builders_of_one_path_do_not_mix(tmp_path):
+    with (
+        ArtifactWriter(tmp_path / "x", "tokens", PLAN),
+        pytest.raises(InputError, match="another process is building"),
+        ArtifactWriter(tmp_path / "x", "tokens", PLAN),
+    ):
+        raise AssertionError("both entered")
+
+
+def test_the_card_is_a_hub_card(tmp_path):
+    text = (build(tmp_path / "x") / "README.md").read_text()
+    assert text.startswith("---\ntags:\n- ngramkit\n- tokens\n---\n")
+    assert "| tokens | 27 |" in text
+
+
+def test_no_time_and_no_path_in_the_manifest(tmp_path):
+    text = (build(tmp_path / "x") / "manifest.json").read_text()
+    assert str(tmp_path) not in text
+    assert set(json.loads(text)) == {
+        "format", "version", "kind", "build", "tokenizer",
+        "parameters", "corpus", "counts", "files",
+    }  # fmt: skip
