@@ -1,0 +1,73 @@
+"""corpus -> tokens -> artifact -> drafter -> decode
+
+ngramkit builds, ships and runs the lookup artifacts of training-free speculative decoding.
+
+    store = ngramkit.build_tokens(ngramkit.open_corpus("python-stdlib"), "demo")
+    datastore = ngramkit.build_datastore(store, "artifacts/mine")
+    drafter = ngramkit.load_drafter("rest", datastores=[datastore])
+
+Everything below is imported at its first use: `import ngramkit` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ngramkit.errors import (
+    ArtifactError,
+    InputError,
+    NetworkError,
+    NgramkitError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.frozen import build_frozen
+    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.corpus.tokenizer import load_tokenizer
+    from ngramkit.drafters import load_drafter
+    from ngramkit.drafters.base import Drafter, DraftTree, Evidence
+    from ngramkit.formats.kinds import open_artifact
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "build_datastore": "ngramkit.builders.datastore",
+    "build_frozen": "ngramkit.builders.frozen",
+    "build_tokens": "ngramkit.builders.tokens",
+    "load_tokenizer": "ngramkit.corpus.tokenizer",
+    "load_drafter": "ngramkit.drafters",
+    "Drafter": "ngramkit.drafters.base",
+    "DraftTree": "ngramkit.drafters.base",
+    "Evidence": "ngramkit.drafters.base",
+    "open_artifact": "ngramkit.formats.kinds",
+}
+
+__all__ = [
+    "ArtifactError",
+    "DraftTree",
+    "Drafter",
+    "Evidence",
+    "InputError",
+    "NetworkError",
+    "NgramkitError",
+    "UsageError",
+    "build_datastore",
+    "build_frozen",
+    "build_tokens",
+    "load_drafter",
+    "load_tokenizer",
+    "open_artifact",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ngramkit' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,96 @@
+"""The import rule: kernels <- formats <- builders, drafters <- decode <- evaluate <- cli."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EVERYWHERE = {"errors", "progress", "models", "machine"}
+# A package may import from the packages named here, and from itself.
+MAY_IMPORT = {
+    "kernels": set(),
+    "formats": {"kernels"},
+    "corpus": {"kernels", "formats"},
+    "builders": {"kernels", "formats", "corpus"},
+    "drafters": {"kernels", "formats"},
+    "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode"},
+    "decode": {"kernels", "formats", "corpus", "builders", "drafters", "demo"},
+    "evaluate": {"kernels", "formats", "corpus", "builders", "drafters", "demo", "decode"},
+}
+HEAVY = {
+    "torch", "transformers", "datasets", "numba", "pyarrow", "matplotlib", "huggingface_hub",
+    "numpy", "tokenizers", "scipy",
+}  # fmt: skip
+TORCH = {"torch", "transformers"}
+# Where torch may be imported at all; corpus loads tokenizers through transformers.
+MAY_USE_TORCH = {"decode", "demo", "builders", "corpus"}
+
+
+def imports(path):
+    """(module, at module level?) of every import in the file."""
+    tree = ast.parse(path.read_text())
+    top = set(map(id, tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from ((f"{node.module}.{alias.name}", id(node) in top) for alias in node.names)
+
+
+def modules(package):
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_nothing_imports_to_the_right(package):
+    allowed = MAY_IMPORT[package] | {package} | EVERYWHERE
+    breaches = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in modules(f"ngramkit/{package}")
+        for module, _ in imports(path)
+        if module.startswith("ngramkit.") and module.split(".")[1] not in allowed
+    ]
+    assert not breaches
+
+
+def test_every_package_has_its_rule():
+    folders = {p.parent.name for p in (ROOT / "ngramkit").glob("*/__init__.py")}
+    assert folders == set(MAY_IMPORT)
+
+
+def test_the_library_does_not_know_the_command_line():
+    for path in modules("ngramkit"):
+        assert not [m for m, _ in imports(path) if m.split(".")[0] in {"ngramkit_cli", "typer"}], (
+            path
+        )
+
+
+def test_the_command_line_imports_nothing_heavy_at_module_level():
+    for path in modules("cli"):
+        heavy = [m for m, top in imports(path) if top and m.split(".")[0] in HEAVY]
+        assert not heavy, path
+
+
+def test_torch_stays_in_its_place():
+    for path in modules("ngramkit"):
+        if path.parent.name not in MAY_USE_TORCH:
+            assert not [m for m, _ in imports(path) if m.split(".")[0] in TORCH], path
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys, ngramkit, ngramkit_cli.main;"
+        "from typer.testing import CliRunner;"
+        "result = CliRunner().invoke(ngramkit_cli.main.app, ['--help']);"
+        "assert result.exit_code == 0, result.output;"
+        f"print(sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
