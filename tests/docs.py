@@ -1,0 +1,111 @@
+"""The generated parts of the README: `python -m tests.docs [--write]` (make docs, make docs-check).
+
+Between `<!-- generated: NAME -->` and `<!-- end -->` stands what the code says of itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
+from ngramkit_cli.main import app
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+FORMATS = ["tokens", "datastore", "frozen_table"]
+
+
+def commands() -> str:
+    """One row per command, in flow order: what it does."""
+    rows = ["| command | what it does |", "|---|---|"]
+    for name, command in get_command(app).commands.items():
+        first = (command.help or "").strip().split("\n\n")[0].replace("\n", " ")
+        rows.append(f"| `ngramkit {name}` | {first} |")
+    return "\n".join(rows)
+
+
+def options() -> str:
+    """`--help` of every command, folded."""
+    runner = CliRunner()
+    parts = []
+    for name in get_command(app).commands:
+        environment = {"COLUMNS": "100", "TERMINAL_WIDTH": "100"}
+        text = runner.invoke(app, [name, "--help"], env=environment, prog_name="ngramkit").output
+        text = "\n".join(line.rstrip() for line in text.strip().splitlines())
+        parts.append(
+            f"<details><summary><code>ngramkit {name}</code></summary>\n\n"
+            f"```\n{text}\n```\n\n</details>"
+        )
+    return "\n".join(parts)
+
+
+def tree() -> str:
+    """The packages and what each module says of itself."""
+    lines = []
+    for package in ["cli/ngramkit_cli", "ngramkit"]:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            summary = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+            name = path.relative_to(ROOT).as_posix()
+            if summary or path.name != "__init__.py":
+                lines.append(f"{name:<40} {summary}")
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+def formats() -> str:
+    """The specification of every artifact kind, from its module."""
+    parts = []
+    for name in FORMATS:
+        module = importlib.import_module(f"ngramkit.formats.{name}")
+        parts.append(f"```text\n{(module.__doc__ or '').strip()}\n```")
+    return "\n\n".join(parts)
+
+
+def exit_codes() -> str:
+    rows = ["| code | meaning |", "|---|---|", "| 0 | done |"]
+    families = [NgramkitError, UsageError, InputError, NetworkError]
+    meanings = ["failed, or would change", "usage", "bad input or artifact", "network or Hub"]
+    assert ArtifactError.exit_code == InputError.exit_code
+    for family, meaning in zip(families, meanings, strict=True):
+        rows.append(f"| {family.exit_code} | {meaning} |")
+    return "\n".join([*rows, "| 130 | interrupted |"])
+
+
+GENERATORS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "options": options,
+    "tree": tree,
+    "formats": formats,
+    "exit_codes": exit_codes,
+}
+
+
+def generated(text: str) -> str:
+    """The README with every generated section made anew."""
+    return SECTION.sub(lambda m: f"{m[1]}{GENERATORS[m[2]]()}\n{m[4]}", text)
+
+
+def main() -> int:
+    current = README.read_text(encoding="utf-8")
+    fresh = generated(current)
+    if "--write" in sys.argv[1:]:
+        README.write_text(fresh, encoding="utf-8")
+        return 0
+    changes = difflib.unified_diff(current.splitlines(), fresh.splitlines(), lineterm="", n=0)
+    text = "\n".join(changes)
+    if text:
+        print(f"README.md is behind the code; run: make docs\n{text}")
+    return 1 if text else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
