@@ -1,0 +1,100 @@
+"""A Hugging Face causal language model and its tokenizer, ready to decode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.errors import InputError, NetworkError, UsageError
+from ngramkit.models import resolve_model
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+# What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
+BUDGETS = {"cpu": 12, "cuda": 64}
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """`model` is a transformers causal LM in evaluation mode."""
+
+    name: str
+    model: Any
+    tokenizer: TextTokenizer
+
+    @property
+    def eos(self) -> frozenset[int]:
+        """Ids that end an output; several in chat models."""
+        ids = self.model.generation_config.eos_token_id
+        if ids is None:
+            ids = self.tokenizer.record.eos
+        if ids is None:
+            return frozenset()
+        return frozenset(ids if isinstance(ids, list) else [ids])
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens, prompt and output, that the model was made for; None if unknown."""
+        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return None if limit is None else int(limit)
+
+    @property
+    def default_budget(self) -> int:
+        """Draft nodes per pass."""
+        return BUDGETS.get(self.model.device.type, BUDGETS["cuda"])
+
+
+def load_model(name: str, *, device: str = "auto", dtype: str = "auto") -> LanguageModel:
+    """A short name, a Hub id or a folder. `auto`: CUDA where there is one, else the CPU; bfloat16
+    on CUDA, float32 on the CPU.
+
+    Raises UsageError for an unknown device or dtype, InputError where there is no such model or it
+    is no decoder-only causal LM, NetworkError without a network.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    where = _device(device)
+    tokenizer = load_tokenizer(name)
+    source = resolve_model(name)
+    try:
+        config = AutoConfig.from_pretrained(source)
+        if config.is_encoder_decoder:
+            raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype(dtype, where))
+    except (OSError, ValueError) as error:
+        raise _not_loaded(name, source, error) from error
+    return LanguageModel(name, model.to(where).eval(), tokenizer)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"there is no device {name!r}", "auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"{name} is not on this machine", "use --device cpu")
+    return device
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if name not in DTYPES:
+        raise UsageError(f"there is no dtype {name!r}", f"auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def _not_loaded(name: str, source: str, error: Exception) -> InputError | NetworkError:
+    text = str(error)
+    if "connect" in text.lower() or "offline" in text.lower():
+        return NetworkError(
+            f"the Hub could not be reached for {source}", "check the network, or give a folder"
+        )
+    first_line = text.splitlines()[0] if text else repr(error)
+    return InputError(f"{source} cannot be decoded with: {first_line}", f"check --model {name}")

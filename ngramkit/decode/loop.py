@@ -1,0 +1,155 @@
+"""draft -> verify -> accept -> append
+
+The loop knows drafters and verifiers by their protocols only. What it writes is what the model
+would have written alone: a draft changes how many passes that takes, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ngramkit.decode.result import Clock, Decoded
+from ngramkit.decode.sampling import Sampling, accepted
+from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
+
+Sink = Callable[[int, bool], None]  # called with every written token and whether a draft had it
+Stop = Callable[[int], bool]  # called with every written token: does the output end with it?
+
+
+class Verifier(Protocol):
+    """The model's side of a pass, see ngramkit.decode.verify.TreeVerifier."""
+
+    @property
+    def length(self) -> int: ...
+    def prefill(self, prompt: TokenArray) -> torch.Tensor: ...
+    def verify(self, root: int, tree: DraftTree) -> torch.Tensor: ...
+    def keep(self, nodes: list[int]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to write. `context` is the most tokens (prompt and output) the model can hold."""
+
+    prompt: TokenArray  # int32[n], n >= 1
+    max_new_tokens: int
+    budget: int  # draft nodes per pass
+    sampling: Sampling = field(default_factory=Sampling)
+    eos: frozenset[int] = frozenset()
+    context: int | None = None
+    stop: Stop | None = None
+
+    @property
+    def longest(self) -> int:
+        """New tokens at most."""
+        room = self.max_new_tokens
+        if self.context is not None:
+            room = min(room, self.context - len(self.prompt))
+        return room
+
+
+def decode(
+    verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None = None
+) -> Decoded:
+    """Writes until an end. Ctrl-C ends it too; what was written until then is returned."""
+    run = _Run(verifier, drafter, request, sink)
+    with torch.inference_mode():
+        try:
+            run.begin()
+            while not run.ended_by:
+                tree = run.draft()
+                choose = run.verify(tree)
+                nodes, tokens = run.accept(tree, choose)
+                run.append(nodes, tokens)
+        except KeyboardInterrupt:
+            run.ended_by = "interrupt"
+        finally:
+            drafter.finish()
+    return run.result()
+
+
+class _Run:
+    def __init__(
+        self, verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None
+    ) -> None:
+        self.ended_by = ""
+        self._verifier, self._drafter, self._request, self._sink = verifier, drafter, request, sink
+        self._choice = request.sampling.choice()
+        self._written: list[int] = []
+        self._accept_lengths: list[int] = []
+        self._clock = Clock()
+
+    def begin(self) -> None:
+        """Reads the prompt and writes its first token, which needs no draft."""
+        prompt = self._request.prompt
+        choose = self._choice.read(self._verifier.prefill(prompt))
+        token = choose(0)
+        self._clock.lap("prefill")
+        self._drafter.start(prompt)
+        self._clock.lap("draft")
+        self._write([token])
+
+    def draft(self) -> DraftTree:
+        """No more nodes than could still be written beside the model's own token."""
+        left = self._request.longest - len(self._written) - 1
+        budget = min(self._request.budget, left)
+        tree = self._drafter.draft(budget) if budget > 0 else DraftTree.empty()
+        self._clock.lap("draft")
+        return tree
+
+    def verify(self, tree: DraftTree) -> Callable[[int], int]:
+        logits = self._verifier.verify(self._written[-1], tree)
+        choose = self._choice.read(logits)
+        self._clock.lap("verify")
+        return choose
+
+    def accept(self, tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
+        nodes, tokens = accepted(tree, choose)
+        self._verifier.keep(nodes)
+        return nodes, tokens
+
+    def append(self, nodes: list[int], tokens: list[int]) -> None:
+        written = self._write(tokens)
+        self._accept_lengths.append(min(written, len(nodes)))
+
+    def _write(self, tokens: list[int]) -> int:
+        """Appends up to the first end; returns how many were written."""
+        for count, token in enumerate(tokens, start=1):
+            self._written.append(token)
+            if self._sink is not None:
+                self._sink(token, count < len(tokens))
+            self.ended_by = self._end(token)
+            if self.ended_by:
+                tokens = tokens[:count]
+                break
+        self._clock.lap("other")
+        self._drafter.accept(np.array(tokens, np.int32))
+        self._clock.lap("draft")
+        return len(tokens)
+
+    def _end(self, token: int) -> str:
+        request = self._request
+        if token in request.eos:
+            return "eos"
+        if request.stop is not None and request.stop(token):
+            return "stop"
+        if len(self._written) >= request.longest:
+            return "length" if request.longest == request.max_new_tokens else "context"
+        return ""
+
+    def result(self) -> Decoded:
+        laps: dict[str, Any] = self._clock.laps
+        return Decoded(
+            prompt_tokens=len(self._request.prompt),
+            token_ids=np.array(self._written, np.int32),
+            accept_lengths=self._accept_lengths,
+            ended_by=self.ended_by,
+            seconds=self._clock.seconds,
+            prefill_seconds=laps.get("prefill", 0.0),
+            draft_seconds=laps.get("draft", 0.0),
+            verify_seconds=laps.get("verify", 0.0),
+        )

@@ -1,0 +1,82 @@
+"""What a pass's rows may attend to: the accepted tokens, their ancestors in the draft, themselves.
+
+Masks are additive floats in the model's dtype (a boolean mask is silently wrong under eager
+attention). Sliding windows are part of the mask, because the cache drops nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ngramkit.drafters.base import TokenArray
+from ngramkit.errors import InputError
+from ngramkit.kernels.tree import layout
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class TreeMasks:
+    """Builds the `attention_mask` and `position_ids` of tree passes for one model."""
+
+    def __init__(self, config: Any, dtype: torch.dtype, device: torch.device) -> None:
+        self.window: int | None = getattr(config, "sliding_window", None)
+        self.kinds = _attention_kinds(config, self.window)
+        self._device = device
+        self._blocked = float(torch.finfo(dtype).min)
+        # Columns of accepted tokens are 0 in every row and never change, so they are kept.
+        self._buffer = torch.zeros((1, 1), dtype=dtype, device=device)
+        self._dirty = (0, 0)  # the columns that the last pass wrote
+
+    def positions_and_mask(self, length: int, parents: TokenArray) -> tuple[torch.Tensor, Any]:
+        """position_ids int64[1, n + 1] and mask(s) [1, 1, n + 1, length + n + 1].
+
+        `length` tokens are in the cache. A model that mixes layer types gets a mask for each.
+        """
+        depths, block = layout(parents, np.float32(self._blocked))
+        positions = torch.from_numpy(depths + length).to(self._device)
+        full = self._full(length, torch.from_numpy(block))
+        masks = {FULL: full}
+        if SLIDING in self.kinds:
+            masks[SLIDING] = self._windowed(full, positions)
+        chosen = masks if len(self.kinds) > 1 else masks[self.kinds[0]]
+        return positions[None], chosen
+
+    def _full(self, length: int, block: torch.Tensor) -> torch.Tensor:
+        rows, columns = len(block), length + len(block)
+        if rows > self._buffer.shape[0] or columns > self._buffer.shape[1]:
+            old_rows, old_columns = self._buffer.shape
+            shape = (max(rows, old_rows), max(2 * columns, old_columns))
+            self._buffer = self._buffer.new_zeros(shape)
+        else:
+            begin, end = self._dirty
+            self._buffer[:, begin:end] = 0
+        self._buffer[:rows, length:columns] = block.to(self._device)
+        self._dirty = (length, columns)
+        return self._buffer[None, None, :rows, :columns]
+
+    def _windowed(self, full: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Blocks what lies `window` or more positions back."""
+        assert self.window is not None
+        rows, columns = full.shape[-2:]
+        length = columns - rows
+        at = torch.cat([torch.arange(length, device=self._device), positions])
+        if int(columns) <= self.window:
+            return full
+        too_far = at[None, :] <= positions[:, None] - self.window
+        return full.masked_fill(too_far, self._blocked)
+
+
+def _attention_kinds(config: Any, window: int | None) -> list[str]:
+    """The layer types a model mixes. Raises InputError for those that no 4D mask can express."""
+    listed = getattr(config, "layer_types", None)
+    kinds = sorted(set(listed)) if listed else [FULL if window is None else SLIDING]
+    unknown = [kind for kind in kinds if kind not in (FULL, SLIDING)]
+    if unknown:
+        raise InputError(
+            f"{config.model_type} has {unknown[0]} layers, which cannot verify a draft tree",
+            "use a model whose layers all attend to the whole context or to a sliding window",
+        )
+    return kinds

@@ -1,0 +1,72 @@
+"""What a decoding run wrote, and where its time went."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ngramkit.drafters.base import TokenArray
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One request's output. Times are wall-clock seconds.
+
+    Every pass wrote `accept_lengths[i]` draft tokens and one of the model's own; the last pass may
+    have been cut short by an end, and then counts what was written of it.
+    """
+
+    prompt_tokens: int
+    token_ids: TokenArray  # int32[n], the new tokens; an EOS that ended them is the last
+    accept_lengths: list[int]  # draft tokens written, per verification pass
+    ended_by: str  # "eos", "stop", "length", "context" or "interrupt"
+    seconds: float
+    prefill_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+
+    @property
+    def passes(self) -> int:
+        """Verification passes; the prefill is not one."""
+        return len(self.accept_lengths)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens after the prefill's own token / verification passes; 1.0 without any pass."""
+        return (len(self.token_ids) - 1) / self.passes if self.passes else 1.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """All new tokens over the whole time, prefill included."""
+        return len(self.token_ids) / self.seconds if self.seconds else 0.0
+
+    @property
+    def other_seconds(self) -> float:
+        """Neither prefill, drafting nor verifying."""
+        return self.seconds - self.prefill_seconds - self.draft_seconds - self.verify_seconds
+
+    def same_tokens(self, other: Decoded) -> bool:
+        return np.array_equal(self.token_ids, other.token_ids)
+
+
+@dataclass
+class Clock:
+    """`lap(name)` adds the time since the last lap to that name."""
+
+    laps: dict[str, float] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self._last = self.started
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
+        self._last = now
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last lap."""
+        return self._last - self.started

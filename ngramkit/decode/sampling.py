@@ -1,0 +1,107 @@
+"""How the next token is chosen from logits: the most likely one, or drawn.
+
+A token is chosen by the same rule whether or not a draft guessed it, so drafts cannot change what
+is written. Random numbers are used up one per written token, which makes a seed give the same text
+with and without drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ngramkit.drafters.base import DraftTree
+from ngramkit.errors import UsageError
+
+
+class Choice(Protocol):
+    """Reads a pass's logits; the function it returns is asked row by row along one path."""
+
+    def read(self, logits: torch.Tensor) -> Callable[[int], int]: ...
+
+
+class Greedy:
+    """The most likely token, at every row in one reduction."""
+
+    def read(self, logits: torch.Tensor) -> Callable[[int], int]:
+        best: list[int] = logits.argmax(-1).tolist()
+        return best.__getitem__
+
+
+class Sampled:
+    """A draw after temperature, top-k and top-p, in that order, as transformers applies them."""
+
+    def __init__(self, options: Sampling) -> None:
+        self._warpers = options.warpers()
+        self._random = np.random.default_rng(options.seed)
+
+    def read(self, logits: torch.Tensor) -> Callable[[int], int]:
+        return lambda row: self._draw(logits[row : row + 1])
+
+    def _draw(self, logits: torch.Tensor) -> int:
+        scores = logits.float()
+        for warper in self._warpers:
+            scores = warper(None, scores)
+        cumulative = scores[0].softmax(-1).double().cumsum(-1)
+        point = self._random.random() * cumulative[-1:]
+        # Right of an equal entry: a token of probability 0 is never drawn.
+        return int(torch.searchsorted(cumulative, point, right=True).clamp_max(len(cumulative) - 1))
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature 0 is greedy; top_k 0 and top_p 1 are off. Raises UsageError on nonsense."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise UsageError("the temperature is below 0", "0 is greedy, 1 the model's own")
+        if not 0 < self.top_p <= 1:
+            raise UsageError(f"--top-p {self.top_p} is not in (0, 1]")
+        if self.top_k < 0:
+            raise UsageError(f"--top-k {self.top_k} is below 0")
+        if self.temperature == 0 and (self.top_k or self.top_p < 1):
+            raise UsageError("--top-k and --top-p need sampling", "add --temperature 1")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    def choice(self) -> Choice:
+        return Greedy() if self.greedy else Sampled(self)
+
+    def warpers(self) -> list[Any]:
+        from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+        warpers: list[Any] = [TemperatureLogitsWarper(self.temperature)]
+        if self.top_k:
+            warpers.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1:
+            warpers.append(TopPLogitsWarper(self.top_p))
+        return warpers
+
+
+def accepted(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
+    """The path of nodes that the model agrees with, and its tokens with one more at the end.
+
+    Goes from the root to the child that is the chosen token, as long as there is one.
+    """
+    pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
+    children = {pair: node for node, pair in enumerate(pairs)}
+    node, nodes, tokens = -1, [], []
+    while True:
+        token = choose(node + 1)
+        tokens.append(token)
+        child = children.get((node, token))
+        if child is None:
+            return nodes, tokens
+        nodes.append(child)
+        node = child

@@ -1,0 +1,61 @@
+"""The model's side of a pass: a whole draft tree verified in one forward call.
+
+Knows trees and tensors; does not know who drafted, or how a token is chosen from its logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ngramkit.decode.cache import InPlaceCache
+from ngramkit.decode.masks import TreeMasks
+from ngramkit.drafters.base import DraftTree, TokenArray
+
+
+class TreeVerifier:
+    """One request. `prefill` once, then `verify` and `keep` in turn.
+
+    `model` is a transformers causal LM in evaluation mode, `room` the number of tokens (prompt,
+    output, one draft) for which memory is taken at first; it grows where that was too little.
+    """
+
+    def __init__(self, model: Any, *, room: int) -> None:
+        config = model.config.get_text_config()
+        self._model = model
+        self._device = model.device
+        self._cache = InPlaceCache(config.num_hidden_layers, room)
+        self._masks = TreeMasks(config, model.dtype, model.device)
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self._cache.length
+
+    def prefill(self, prompt: TokenArray) -> torch.Tensor:
+        """Reads the prompt; the logits [1, V] after its last token."""
+        logits = self._forward(prompt, logits_to_keep=1)
+        self._cache.length = len(prompt)
+        return logits
+
+    def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
+        """Logits [n + 1, V]: row 0 follows `root` (the last token written), row i + 1 node i."""
+        if len(tree) == 0:
+            return self._forward([root])
+        positions, mask = self._masks.positions_and_mask(self.length, tree.parents)
+        tokens = [root, *tree.token_ids.tolist()]
+        return self._forward(tokens, position_ids=positions, attention_mask=mask)
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """The root and these nodes (a path, from the top) are now part of the context."""
+        self._cache.keep([0, *(node + 1 for node in nodes)])
+
+    def _forward(self, tokens: Any, **inputs: Any) -> torch.Tensor:
+        ids = torch.as_tensor(tokens, dtype=torch.int64).to(self._device)
+        output = self._model(
+            input_ids=ids[None], past_key_values=self._cache, use_cache=True, **inputs
+        )
+        logits: torch.Tensor = output.logits[0]
+        return logits
