@@ -1,0 +1,39 @@
+"""Binary search over sorted rows of tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def find_row(rows, query):  # type: ignore[no-untyped-def]
+    """The row of sorted `rows` (u16 | u32 [n, k]) that equals `query` (i32[k]), else -1.
+
+    A query of another length or with a negative id equals none.
+    """
+    count, width = rows.shape
+    if len(query) != width:
+        return -1
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if _below(rows, middle, query):
+            low = middle + 1
+        else:
+            high = middle
+    if low == count:
+        return -1
+    for i in range(width):
+        if np.int64(rows[low, i]) != np.int64(query[i]):
+            return -1
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _below(rows, row, query):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[1]):
+        left, right = np.int64(rows[row, i]), np.int64(query[i])
+        if left != right:
+            return left < right
+    return False
