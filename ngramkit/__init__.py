@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.builders.tokens import build_tokens
+    from ngramkit.corpus.opening import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.drafters import load_drafter
     from ngramkit.drafters.base import Drafter, DraftTree, Evidence
@@ -43,6 +44,7 @@ _HOMES = {
     "DraftTree": "ngramkit.drafters.base",
     "Evidence": "ngramkit.drafters.base",
     "open_artifact": "ngramkit.formats.kinds",
+    "open_corpus": "ngramkit.corpus.opening",
 }
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "load_drafter",
     "load_tokenizer",
     "open_artifact",
+    "open_corpus",
 ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ngramkit_cli import corpus_cmd
+
 app = typer.Typer(
     name="ngramkit",
     help="corpus -> tokens -> artifact -> drafter -> decode\n\n"
@@ -16,6 +18,9 @@ app = typer.Typer(
 
 # Commands register here in flow order: corpora, tokenize, build-datastore, build-frozen,
 # inspect, verify, decode.
+
+app.command()(corpus_cmd.corpora)
+app.command()(corpus_cmd.tokenize)
 
 
 def run() -> None:

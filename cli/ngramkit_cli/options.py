@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,3 +26,10 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="The artifact's folder. Default: under artifacts/."),
 ]
+
+
+def said_model(model: str) -> str:
+    """The line that says which model is used, and why where nobody asked for it."""
+    if model == os.environ.get("NGRAMKIT_MODEL"):
+        return f"model: {model} (NGRAMKIT_MODEL)"
+    return f"model: {model}{' (default)' if model == 'demo' else ''}"

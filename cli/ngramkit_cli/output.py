@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
 import sys
 import time
 from collections.abc import Mapping
@@ -164,3 +165,9 @@ def table(title: str, rows: Mapping[str, object]) -> str:
     width = max(map(len, rows), default=0)
     lines = [f"  {name.ljust(width)}  {value}" for name, value in rows.items()]
     return "\n".join([title, *lines])
+
+
+def peak_rss() -> int:
+    """Most bytes of memory that this process has held at once."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10

@@ -9,10 +9,14 @@ import hashlib
 import sysconfig
 from pathlib import Path
 
+from ngramkit.errors import InputError
+
 # Test suites are stripped from many Python packages, so they would make the corpus unstable.
 TESTS = frozenset({"test", "tests", "idle_test"})
 NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "__pycache__"})
 HELD_OUT_ONE_IN = 10
+SPLITS = ("train", "held-out", "all")
+DEFAULT_SPLIT = "train"
 
 
 def stdlib_files(*, tests: bool = False) -> list[tuple[str, Path]]:
@@ -39,3 +43,14 @@ def is_held_out(name: str) -> bool:
     """
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little") % HELD_OUT_ONE_IN == 0
+
+
+def stdlib_split(split: str = DEFAULT_SPLIT) -> list[tuple[str, Path]]:
+    """`train`: without the held-out tenth. `held-out`: only that. `all`: both.
+
+    Raises InputError at any other split.
+    """
+    if split not in SPLITS:
+        raise InputError(f"python-stdlib has no split {split!r}", f"splits: {', '.join(SPLITS)}")
+    wanted = {"train": (False,), "held-out": (True,), "all": (False, True)}[split]
+    return [(name, path) for name, path in stdlib_files() if is_held_out(name) in wanted]

@@ -1,0 +1,79 @@
+"""`ngramkit corpora` and `ngramkit tokenize`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
+from ngramkit_cli.options import Debug, Force, Json, Model, Out, said_model
+from ngramkit_cli.output import Output, peak_rss
+
+Eos = Annotated[
+    bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Encoding threads. Default: every core.")]
+
+
+def corpora(json: Json = False, debug: Debug = False) -> None:
+    """List the corpora that have names.
+
+    Example: ngramkit corpora
+    """
+    with Output("corpora", json=json, debug=debug) as out:
+        from dataclasses import asdict
+
+        from ngramkit.corpus.named import NAMED
+
+        for corpus in NAMED.values():
+            where = corpus.hub or "embedded"
+            gated = ", gated: hf auth login" if corpus.gated else ""
+            print(f"{corpus.name}  ({where}{gated})\n    {corpus.summary}")
+        print("hf:ID[:CONFIG]\n    any other dataset on the Hub")
+        print("PATH, 'GLOB'\n    files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst")
+        out.result(corpora=[asdict(corpus) for corpus in NAMED.values()])
+
+
+@takes_corpus
+def tokenize(
+    corpus: CorpusOptions,
+    model: Model = "demo",
+    out_dir: Out = None,
+    eos: Eos = True,
+    workers: Workers = None,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Tokenise a corpus once: the input of every builder.
+
+    Example: ngramkit tokenize --corpus python-stdlib
+    """
+    with Output("tokenize", json=json, debug=debug) as out:
+        from ngramkit.builders.tokens import build_tokens
+
+        out.say(said_model(model))
+        store = build_tokens(
+            corpus.open(out),
+            model,
+            out_dir,
+            eos=eos,
+            workers=workers,
+            reporter=out.reporter,
+            force=force,
+        )
+        counts, size = store.manifest.counts, store.manifest.bytes
+        rate = counts["tokens"] / out.seconds
+        out.say(
+            f"{store.path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens, "
+            f"{size:,} bytes, {rate:,.0f} tokens/s"
+        )
+        out.result(
+            store.path,
+            **counts,
+            bytes=size,
+            tokens_per_second=round(rate),
+            peak_rss_bytes=peak_rss(),
+            shards=len(store.manifest.files),
+        )

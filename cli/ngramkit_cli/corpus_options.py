@@ -1,0 +1,106 @@
+"""The options that choose a corpus: one set, shared by every command that reads text.
+
+@app.command()
+@takes_corpus
+def tokenize(corpus: CorpusOptions, model: Model = "demo") -> None:
+    opened = corpus.open(out)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from ngramkit.errors import UsageError
+from ngramkit_cli.output import Output
+
+if TYPE_CHECKING:
+    from ngramkit.corpus.document import Corpus
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """What was chosen; `open` makes a Corpus of it. A field is an option."""
+
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB",
+            help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
+            ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob.",
+        ),
+    ] = None
+    split: Annotated[
+        str | None, typer.Option(help="The dataset's split. Default: train, or the corpus's own.")
+    ] = None
+    column: Annotated[
+        str | None,
+        typer.Option(help="The text column. Default: text, content, or the only string column."),
+    ] = None
+    revision: Annotated[
+        str | None, typer.Option(help="The Hub dataset's branch, tag or commit.")
+    ] = None
+    language: Annotated[
+        str | None, typer.Option(help="The Stack's programming language. Default: python.")
+    ] = None
+    join_turns: Annotated[
+        bool, typer.Option("--join-turns", help="A conversation is one document, not one per turn.")
+    ] = False
+    sample: Annotated[
+        float, typer.Option(help="The share of documents to keep, by a hash of (seed, index).")
+    ] = 1.0
+    seed: Annotated[int, typer.Option(help="Which sample.")] = 0
+    limit: Annotated[int | None, typer.Option(help="At most this many documents.")] = None
+    licenses: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...", help="Keep documents whose licences are all listed: mit,apache-2.0."
+        ),
+    ] = None
+    exclude: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Opt-outs: repository names or sha256 of documents, one a line."
+        ),
+    ] = None
+
+    def open(self, out: Output) -> Corpus:
+        """Raises UsageError without --corpus, else as ngramkit.corpus.opening.open_corpus."""
+        from ngramkit.corpus.opening import open_corpus
+
+        if self.corpus is None:
+            raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
+        chosen = asdict(self)
+        name = chosen.pop("corpus")
+        chosen["licenses"] = self.licenses.split(",") if self.licenses else ()
+        return open_corpus(name, **chosen, reporter=out.reporter)
+
+
+def takes_corpus(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command all of CorpusOptions' options, handed to it as its parameter `corpus`."""
+    signature = inspect.signature(command, eval_str=True)
+    hints = get_type_hints(CorpusOptions, include_extras=True)
+    ours = [
+        _parameter(entry.name, hints[entry.name], entry.default) for entry in fields(CorpusOptions)
+    ]
+    others = [entry for name, entry in signature.parameters.items() if name != "corpus"]
+
+    @functools.wraps(command)
+    def wrapped(**values: Any) -> None:
+        chosen = {entry.name: values.pop(entry.name) for entry in fields(CorpusOptions)}
+        command(corpus=CorpusOptions(**chosen), **values)
+
+    parameters = [*ours, *(entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in others)]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return wrapped
+
+
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

@@ -1,0 +1,101 @@
+"""What a corpus is to everyone else: documents in a fixed order, and a record of their origin.
+
+A `Source` gives rows, part by part (a file, a shard of a Hub dataset). A `Corpus` numbers the
+documents in them, keeps the selected ones, and can begin again in the middle. Builders see only
+this module; it knows neither files nor the Hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from ngramkit.corpus.selection import Selection
+
+
+class Row(NamedTuple):
+    """One record of a source: usually one text, several where it holds a conversation."""
+
+    texts: Sequence[str]
+    licenses: tuple[str, ...] = ()
+    repository: str = ""
+
+
+class Source(Protocol):
+    """Where rows come from. The order of parts and rows never changes while `record` does not."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def parts(self) -> int: ...
+
+    def record(self) -> dict[str, Any]:
+        """JSON that pins the rows: revision or digest, split, column."""
+
+    def rows(self, part: int) -> Iterator[Row]:
+        """The rows of one part, in order; costs nothing before the first is asked for."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two documents, from which a killed run goes on."""
+
+    part: int = 0
+    row: int = 0  # within the part
+    first: int = 0  # index of that row's first document in the whole corpus
+    number: int = 0  # index of the next document in the whole corpus
+    kept: int = 0  # documents given so far
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class Document(NamedTuple):
+    text: str
+    licenses: tuple[str, ...]
+    repository: str
+    part: int
+    row: int
+    first: int
+    number: int  # index in the whole corpus
+    kept: int  # documents given before this one
+
+    @property
+    def end(self) -> Position:
+        """The place right after this document."""
+        return Position(self.part, self.row, self.first, self.number + 1, self.kept + 1)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    source: Source
+    selection: Selection = field(default_factory=Selection)
+
+    @property
+    def id(self) -> str:
+        return self.source.id
+
+    def record(self) -> dict[str, Any]:
+        """JSON for the manifest: everything that decides which documents there are."""
+        return {"id": self.id, **self.source.record(), **self.selection.record()}
+
+    def documents(self, start: Position | None = None) -> Iterator[Document]:
+        """The selected documents from `start` on, in the corpus's order."""
+        at = start or Position()
+        select, kept, number = self.selection, at.kept, at.first
+        for part in range(at.part, self.source.parts):
+            skipped = at.row if part == at.part else 0
+            rows = islice(self.source.rows(part), skipped, None)
+            for row, (texts, licenses, repository) in enumerate(rows, skipped):
+                first = number
+                for text in texts:
+                    if kept == select.limit:
+                        return
+                    chosen = number >= at.number and select.samples(number)
+                    if chosen and select.admits(text, licenses, repository):
+                        yield Document(text, licenses, repository, part, row, first, number, kept)
+                        kept += 1
+                    number += 1

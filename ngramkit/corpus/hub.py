@@ -1,0 +1,173 @@
+"""Datasets of the Hub as a corpus: streamed, only the needed columns, pinned to a commit.
+
+Knows datasets and columns; nothing of tokens or of which documents are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ngramkit.corpus.columns import RowMaker, text_column
+from ngramkit.corpus.document import Row
+from ngramkit.errors import InputError
+from ngramkit.hub_errors import hub_errors
+from ngramkit.progress import SILENT, Reporter
+
+BATCH = 1000  # rows
+PARQUET_BRANCH = "refs/convert/parquet"
+SCRIPT = "scripts are no longer supported"
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """`stream` is a datasets.IterableDataset; each file of the dataset is a part of it."""
+
+    id: str
+    stream: Any
+    maker: RowMaker
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> int:
+        return int(self.stream.num_shards)
+
+    def record(self) -> dict[str, Any]:
+        said = {**self.facts, "column": self.maker.column}
+        return {**said, "join_turns": True} if self.maker.join_turns else said
+
+    def rows(self, part: int) -> Iterator[Row]:
+        with hub_errors(self.id):
+            one = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
+            for batch in one.iter(batch_size=BATCH):
+                for record in batch.to_pylist():
+                    yield self._row(record)
+
+    def _row(self, record: Mapping[str, Any]) -> Row:
+        try:
+            return self.maker.row(record)
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"the column {self.maker.column!r} of {self.id} holds no text: {error}",
+                "choose another --column",
+            ) from error
+
+
+def hub_source(
+    repository: str,
+    *,
+    config: str | None = None,
+    split: str = "train",
+    column: str | None = None,
+    revision: str | None = None,
+    data_dir: str | None = None,
+    join_turns: bool = False,
+    reporter: Reporter = SILENT,
+) -> HubSource:
+    """Opens a dataset for streaming; reads no more than its card, file list and schema.
+
+    A dataset that is still a script is read from the Parquet files that the Hub makes of it. Raises
+    InputError where there is no such dataset, configuration, split or column, NetworkError where
+    the Hub is out of reach or refuses.
+    """
+    with hub_errors(repository):
+        info = _info(repository, revision)
+        try:
+            builder = _builder(repository, config, info.sha, data_dir)
+        except RuntimeError as error:
+            if SCRIPT not in str(error):
+                raise
+            reporter.note(f"{repository} is a script: reading its Parquet branch instead")
+            info = _info(repository, PARQUET_BRANCH)
+            folder = _converted(repository, config, info)
+            builder = _builder(repository, None, info.sha, folder)
+        stream, maker = _stream(builder, repository, split, column, join_turns)
+    facts = {"revision": info.sha, "split": split, "config": config, "data_dir": data_dir}
+    facts["dataset_license"] = _card_license(info)
+    known = {name: value for name, value in facts.items() if value is not None}
+    return HubSource(repository, stream, maker, known)
+
+
+def _info(repository: str, revision: str | None) -> Any:
+    from huggingface_hub import HfApi
+
+    return HfApi().dataset_info(repository, revision=revision)
+
+
+def _card_license(info: Any) -> str | list[str] | None:
+    card = info.card_data
+    return card.get("license") if card is not None else None
+
+
+def _builder(repository: str, config: str | None, revision: str, data_dir: str | None) -> Any:
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    try:
+        return datasets.load_dataset_builder(
+            repository, config, revision=revision, data_dir=data_dir
+        )
+    except ValueError as error:
+        raise InputError(f"{repository}: {_first_line(error)}", "hf:ID:CONFIG chooses") from error
+    except (datasets.exceptions.DataFilesNotFoundError, FileNotFoundError) as error:
+        where = f" under {data_dir}" if data_dir else ""
+        raise InputError(
+            f"{repository} holds no data files{where}", f"see hf.co/datasets/{repository}"
+        ) from error
+
+
+def _converted(repository: str, config: str | None, info: Any) -> str:
+    """The configuration's folder on the Parquet branch: CONFIG/SPLIT/0000.parquet."""
+    names = [file.rfilename for file in info.siblings or ()]
+    folders = sorted({name.split("/")[0] for name in names if name.endswith(".parquet")})
+    if config in folders or (config is None and len(folders) == 1):
+        return config or folders[0]
+    if not folders:
+        raise InputError(
+            f"{repository} is a script, and the Hub has no Parquet files of it",
+            "download it with its own script, then give the files to --corpus",
+        )
+    said = f"no configuration {config!r}" if config else "several configurations"
+    raise InputError(
+        f"{repository} has {said}", f"choose one as hf:{repository}:CONFIG: {', '.join(folders)}"
+    )
+
+
+def _stream(
+    builder: Any, repository: str, split: str, column: str | None, join_turns: bool
+) -> tuple[Any, RowMaker]:
+    stream = _split(builder, repository, split)
+    columns = _columns(stream)
+    chosen = text_column(columns, column, repository)
+    maker = RowMaker.of(columns, chosen, join_turns=join_turns)
+    if hasattr(builder.config, "columns"):  # Parquet: the others are never fetched.
+        builder.config.columns = maker.columns
+        return _split(builder, repository, split), maker
+    return stream.select_columns(maker.columns), maker
+
+
+def _split(builder: Any, repository: str, split: str) -> Any:
+    try:
+        return builder.as_streaming_dataset(split=split)
+    except ValueError as error:
+        if "Bad split" not in str(error):
+            raise
+        listed = str(error).partition("Available splits:")[2].strip(" []") or "none"
+        raise InputError(
+            f"{repository} has no split {split!r}", f"its splits: {listed.replace(chr(39), '')}"
+        ) from error
+
+
+def _columns(stream: Any) -> dict[str, bool]:
+    """Name -> whether it holds strings; from the schema, or else from the first row."""
+    if stream.features is not None:
+        schema = stream.features
+        return {name: "string" in str(getattr(kind, "dtype", "")) for name, kind in schema.items()}
+    first: dict[str, Any] = next(iter(stream), {})
+    return {name: isinstance(value, str) for name, value in first.items()}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [repr(error)])[0]

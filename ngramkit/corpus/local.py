@@ -1,0 +1,159 @@
+"""Files, folders and globs as a corpus: .txt .md .py .jsonl .json .parquet .arrow, also .gz, .zst.
+
+A text file is one document; a table has one document per row, read from its text column. The
+files' names and contents are pinned by a digest, so a changed file is noticed. Knows nothing of
+the Hub.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, cast
+
+import zstandard
+
+from ngramkit.corpus.document import Row
+from ngramkit.corpus.readers import READERS
+from ngramkit.errors import InputError
+from ngramkit.formats.container import sha256_of
+
+COMPRESSED = (".gz", ".zst")
+SUFFIXES = frozenset(READERS)
+
+
+@dataclass(frozen=True)
+class LocalSource:
+    """`names` are what the record says of `paths`: relative, so that a folder can move."""
+
+    id: str
+    names: Sequence[str]
+    paths: Sequence[Path]
+    column: str | None = None
+    join_turns: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)  # more for the record
+
+    @property
+    def parts(self) -> int:
+        return len(self.paths)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over every file's name and content."""
+        digest = hashlib.sha256()
+        for name, path in zip(self.names, self.paths, strict=True):
+            digest.update(f"{name}\0{sha256_of(path)}\n".encode())
+        return digest.hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        said: dict[str, Any] = {**self.facts, "files": len(self.paths), "sha256": self.digest}
+        if self.column is not None:
+            said["column"] = self.column
+        if self.join_turns:
+            said["join_turns"] = True
+        return said
+
+    def rows(self, part: int) -> Iterator[Row]:
+        path = self.paths[part]
+        with opened(path) as file:
+            yield from READERS[kind_of(path)](path, file, self.column, self.join_turns)
+
+
+def kind_of(path: Path) -> str:
+    """The suffix that decides the reader, below .gz or .zst.
+
+    >>> kind_of(Path("chats.jsonl.zst"))
+    '.jsonl'
+    """
+    suffixes = path.suffixes
+    if suffixes and suffixes[-1].lower() in COMPRESSED:
+        suffixes.pop()
+    return suffixes[-1].lower() if suffixes else ""
+
+
+def local_source(
+    pattern: str, *, column: str | None = None, join_turns: bool = False
+) -> LocalSource:
+    """A file, a folder (all readable files below it) or a glob; in sorted order.
+
+    Raises InputError where nothing matches, or a file is of a kind that is not read.
+    """
+    paths = _matches(pattern)
+    common = os.path.commonpath([path.absolute().parent for path in paths])
+    names = [Path(os.path.relpath(path.absolute(), common)).as_posix() for path in paths]
+    return LocalSource(_label(pattern), names, paths, column, join_turns)
+
+
+def _matches(pattern: str) -> list[Path]:
+    path = Path(pattern).expanduser()
+    if path.is_dir():
+        below = (p for p in path.rglob("*") if p.is_file() and kind_of(p) in SUFFIXES)
+        return _some(sorted(below), pattern)
+    matches = [path] if path.exists() else _globbed(path)
+    files = _some(sorted(p for p in matches if p.is_file()), pattern)
+    for file in files:
+        if kind_of(file) not in SUFFIXES:
+            raise InputError(
+                f"{file} is of no kind that can be read",
+                f"kinds: {' '.join(sorted(SUFFIXES))}, also with {' or '.join(COMPRESSED)}",
+            )
+    return files
+
+
+def _globbed(path: Path) -> Iterable[Path]:
+    root = Path(path.anchor or ".")
+    return root.glob(str(path.relative_to(path.anchor)))
+
+
+def _some(paths: list[Path], pattern: str) -> list[Path]:
+    if not paths:
+        raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
+    return paths
+
+
+def _label(pattern: str) -> str:
+    """The pattern without the folders before it: where a corpus lies is nobody else's business."""
+    parts = Path(pattern).parts
+    wild = [i for i, part in enumerate(parts) if glob.has_magic(part)]
+    return "/".join(parts[wild[0] if wild else -1 :]) or pattern
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, decompressed; what needs to seek in them is unpacked to a temporary file.
+
+    Raises InputError where it cannot be read or its compression is damaged.
+    """
+    try:
+        with path.open("rb") as raw:
+            plain = _decompressed(path, raw)
+            if plain is not raw and kind_of(path) in (".parquet", ".arrow"):
+                with tempfile.TemporaryFile() as unpacked:
+                    shutil.copyfileobj(plain, unpacked)
+                    unpacked.seek(0)
+                    yield cast("IO[bytes]", unpacked)
+            else:
+                yield plain
+    except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        raise InputError(f"{path} is damaged: {error}", "fetch the file again") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is gone", "check the path") from error
+
+
+def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+    if suffix == ".zst":
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return cast("IO[bytes]", reader)
+    return raw

@@ -1,0 +1,97 @@
+"""Which documents of a corpus are kept. Decides by a document's index, licences, repository, text.
+
+Knows nothing of where documents come from. The choice depends on no order of work: a sample keeps
+a document by a hash of (seed, index), so shards, workers and resumed runs all agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ngramkit.errors import InputError, UsageError
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """`limit` counts kept documents; `licenses` and `excluded` are lower-case.
+
+    `excluded` holds repository names (owner/name) and sha256 hex digests of UTF-8 texts.
+    """
+
+    sample: float = 1.0
+    seed: int = 0
+    limit: int | None = None
+    licenses: frozenset[str] = field(default_factory=frozenset)
+    excluded: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sample <= 1:
+            raise UsageError(f"--sample {self.sample:g} is not in (0, 1]", "0.01 keeps a hundredth")
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"--limit {self.limit} keeps nothing", "give a positive number")
+
+    def samples(self, index: int) -> bool:
+        """Whether document `index` of the corpus falls into the sample."""
+        if self.sample == 1.0:
+            return True
+        digest = hashlib.sha256(f"{self.seed}:{index}".encode()).digest()
+        return int.from_bytes(digest[:8], "little") < self.sample * 2**64
+
+    def admits(self, text: str, licenses: Iterable[str], repository: str) -> bool:
+        """Whether licences and opt-outs let the document in.
+
+        With several licences every one must be listed: which of them governs is not ours to say.
+        """
+        if self.licenses:
+            found = {licence.lower() for licence in licenses}
+            if not found or not found <= self.licenses:
+                return False
+        return not self.excluded or not self._excludes(text, repository)
+
+    def _excludes(self, text: str, repository: str) -> bool:
+        if repository.lower() in self.excluded:
+            return True
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() in self.excluded
+
+    def record(self) -> dict[str, Any]:
+        """JSON: only what differs from keeping everything."""
+        said: dict[str, Any] = {}
+        if self.sample != 1.0:
+            said |= {"sample": self.sample, "seed": self.seed}
+        if self.limit is not None:
+            said["limit"] = self.limit
+        if self.licenses:
+            said["licenses_kept"] = sorted(self.licenses)
+        if self.excluded:
+            lines = "\n".join(sorted(self.excluded))
+            said["excluded"] = hashlib.sha256(lines.encode()).hexdigest()
+        return said
+
+
+def read_exclusions(path: Path) -> frozenset[str]:
+    """Repository names or sha256 digests of documents, one a line; `#` begins a comment.
+
+    Raises InputError where the file cannot be read or a line is neither.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--exclude {path} cannot be read: {error}", "check the path") from error
+    found = set()
+    for number, line in enumerate(lines, 1):
+        entry = line.split("#")[0].strip().lower()
+        if entry and not SHA256.fullmatch(entry) and "/" not in entry:
+            raise InputError(
+                f"{path}, line {number}: {entry!r} is neither a repository nor a sha256",
+                "one owner/name or 64 hex digits a line",
+            )
+        if entry:
+            found.add(entry)
+    return frozenset(found)

@@ -1,0 +1,89 @@
+"""What the Hub's client libraries raise, as errors that say what to do. One place for all of them.
+
+huggingface_hub, datasets, fsspec and transformers wrap each other's exceptions, so the whole chain
+of causes is looked through. Knows nothing of what was being fetched but its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ngramkit.errors import InputError, NetworkError, NgramkitError
+
+AGAIN = "check the network, then run the same command again: finished shards are kept"
+RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
+
+
+@contextmanager
+def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
+    """Inside, errors of the Hub's clients about `name` become NetworkError or InputError.
+
+    `what` is a kind of repository: dataset or model. Other errors pass unchanged.
+    """
+    try:
+        yield
+    except NgramkitError:
+        raise
+    except Exception as error:
+        known = as_known(error, name, what)
+        if known is None:
+            raise
+        raise known from error
+
+
+def as_known(error: BaseException, name: str, what: str = "dataset") -> NgramkitError | None:
+    """The error to show instead of `error`; None where it does not come from the Hub."""
+    for cause in _chain(error):
+        known = _known(cause, name, what)
+        if known is not None:
+            return known
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The innermost cause first: it is the one that tells most."""
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return reversed(chain)
+
+
+def _known(error: BaseException, name: str, what: str) -> NgramkitError | None:
+    from huggingface_hub import errors as hub
+    from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
+
+    page = f"hf.co/{'datasets/' if what == 'dataset' else ''}{name}"
+    if isinstance(error, hub.GatedRepoError):
+        return NetworkError(
+            f"{name} is gated", f"accept its terms at {page}, then run: hf auth login"
+        )
+    if isinstance(error, hub.RevisionNotFoundError):
+        return InputError(f"{name} has no such revision", f"see {page}/tree/main")
+    if isinstance(error, hub.RepositoryNotFoundError):
+        return InputError(
+            f"there is no {what} {name} on the Hub, or it is private",
+            "check the id; for a private one run: hf auth login",
+        )
+    if isinstance(error, hub.HFValidationError):
+        return InputError(f"{name} is not an id of the Hub", "an id is owner/name")
+    if isinstance(error, hub.OfflineModeIsEnabled):
+        return NetworkError(f"{name} cannot be fetched: the Hub is off", "unset HF_HUB_OFFLINE")
+    if isinstance(error, (httpx.HTTPStatusError, hub.HfHubHTTPError)):
+        return _refused(error, name)
+    if isinstance(error, (httpx.TransportError, ConnectionError, TimeoutError)):
+        return NetworkError(f"the Hub could not be reached for {name}", AGAIN)
+    return None
+
+
+def _refused(error: BaseException, name: str) -> NgramkitError | None:
+    response = getattr(error, "response", None)
+    status = response.status_code if response is not None else 0
+    if status == 404:
+        return None
+    if status in (401, 403):
+        return NetworkError(f"the Hub refuses access to {name}", "run: hf auth login")
+    said = RETRIED_LATER.get(status, "an error")
+    return NetworkError(f"the Hub answers {status} for {name}: {said}", AGAIN)
