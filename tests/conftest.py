@@ -8,3 +8,32 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import numpy as np
+import pytest
+
+from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.writer import ArtifactWriter
+
+
+@pytest.fixture
+def token_store(tmp_path_factory):
+    """token_store(documents, vocabulary, per_shard=..., eos=...) -> TokenStore, without text."""
+
+    def build(documents, vocabulary, *, per_shard=1000, eos=None):
+        record = TokenizerRecord(f"none-{vocabulary}", vocabulary, f"f{vocabulary}", eos)
+        path = tmp_path_factory.mktemp("tokens") / "store"
+        plan = {"documents": [list(map(int, d)) for d in documents], "per_shard": per_shard}
+        with ArtifactWriter(path, "tokens", plan) as writer:
+            for i, begin in enumerate(range(0, max(len(documents), 1), per_shard)):
+                held = documents[begin : begin + per_shard]
+                ends = np.cumsum([0, *map(len, held)]).astype(np.uint64)
+                tokens = np.array([t for d in held for t in d], token_dtype(vocabulary))
+                writer.write(f"shard-{i:05d}.safetensors", {"tokens": tokens, "documents": ends})
+            counts = {"documents": len(documents), "tokens": sum(map(len, documents))}
+            writer.commit(record, parameters={}, corpus={"id": "made-up"}, counts=counts)
+        return TokenStore.open(path)
+
+    return build

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -52,6 +53,7 @@ class ArtifactWriter:
         self._force = force
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
         self._lock: IO[str] | None = None
+        self._recording = threading.Lock()
 
     def __enter__(self) -> Self:
         if self.path.exists() and not self._force:
@@ -85,10 +87,14 @@ class ArtifactWriter:
         return self._finished[name][1] if name in self._finished else None
 
     def write(self, name: str, arrays: Mapping[str, Array], **facts: Any) -> None:
-        """Writes one file and records it; `facts` (JSON) come back from `finished` on a resume."""
+        """Writes one file and records it; `facts` (JSON) come back from `finished` on a resume.
+
+        Threads may write different files at a time.
+        """
         record = write_arrays(self.partial / name, arrays)
-        self._finished[name] = (record, facts)
-        self._remember()
+        with self._recording:
+            self._finished[name] = (record, facts)
+            self._remember()
 
     def commit(
         self,

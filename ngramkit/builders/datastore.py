@@ -1,0 +1,180 @@
+"""tokens -> datastore: suffix arrays, shard by shard, shards in parallel (REST, section 3.1).
+
+One shard needs 10 bytes per token at 16-bit width, 15 at 24 bits, see ngramkit.kernels.suffix_sort.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.container import Array
+from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.machine import cores, free_memory
+from ngramkit.progress import SILENT, Reporter
+
+BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
+MAX_SHARD = 1 << 27  # tokens; larger shards would draft no faster to speak of
+MIN_SPLIT = 1 << 20  # tokens; below it one shard costs less than a second core brings
+MIN_SHARD = 1 << 16  # tokens, however little memory there is
+
+
+def build_datastore(
+    store: TokenStore,
+    out: Path,
+    *,
+    shard_tokens: int | None = None,
+    memory: int | None = None,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> Datastore:
+    """Writes the datastore of `store` to `out`; what is there already, of the same plan, is kept.
+
+    `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
+    after is not cut, see `_Layout.cut`); by default it follows from `memory` (bytes,
+    default half of what is free) and `workers` (threads, default every core), up to 2**27. Raises
+    InputError where `store` holds no tokens, UsageError where `out` holds something else.
+    """
+    layout = _Layout.of(store)
+    workers = workers or cores()
+    limit = shard_tokens or default_limit(memory or free_memory() // 2, workers)
+    fill = _fill(layout.size, limit, split=shard_tokens is None)
+    parameters = {"shard_tokens": fill}
+    plan = {"kind": Datastore.kind, "parameters": parameters, "tokens": store.manifest.build}
+    if already_built(out, plan):
+        reporter.note(f"{out} is up to date")
+        return Datastore.open(out)
+    pieces = list(layout.cut(fill))
+    with ArtifactWriter(out, Datastore.kind, plan, force=force) as writer:
+        _sort_all(layout, pieces, writer, workers, reporter)
+        path = writer.commit(
+            store.tokenizer,
+            parameters=parameters,
+            corpus=store.manifest.corpus,
+            counts=store.manifest.counts,
+        )
+    return Datastore.open(path)
+
+
+def default_limit(memory: int, workers: int) -> int:
+    """Tokens per shard: a power of two, so that a little more free memory changes nothing."""
+    fitting = max(memory // (BYTES_PER_TOKEN * workers), MIN_SHARD)
+    return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD))
+
+
+def _fill(size: int, limit: int, *, split: bool) -> int:
+    """Tokens per shard when all are filled alike, at most `limit` each."""
+    if limit < 2:
+        raise UsageError(f"a shard of {limit} tokens is too small", "give --shard-tokens above 1")
+    shards = math.ceil(size / limit)
+    if split and size > MIN_SPLIT:
+        shards = max(shards, 2)
+    return math.ceil(size / shards)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Part of the stream that becomes one shard; `cut` where it ends inside a document."""
+
+    begin: int
+    end: int
+    cut: bool
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The stream: every document of the store followed by one separator."""
+
+    store: TokenStore
+    ends: Array  # int64[documents], where each document's separator ends, in the stream
+
+    @classmethod
+    def of(cls, store: TokenStore) -> _Layout:
+        lengths = [np.diff(shard.documents.astype(np.int64)) for shard in store.shards]
+        joined = np.concatenate([np.empty(0, np.int64), *lengths])
+        if not joined.sum():
+            raise InputError(f"{store.path} holds no tokens", "check the corpus and its options")
+        return cls(store, np.cumsum(joined + 1))
+
+    @property
+    def size(self) -> int:
+        return int(self.ends[-1])
+
+    def cut(self, fill: int) -> Iterator[_Piece]:
+        """Whole documents until `fill` tokens are reached, or passed by an eighth at most; a
+        document too long for that alone, in pieces of `fill`."""
+        begin = 0
+        while begin < self.size:
+            yield (piece := self._next(begin, fill))
+            begin = piece.end
+
+    def _next(self, begin: int, fill: int) -> _Piece:
+        index = int(np.searchsorted(self.ends, begin + fill))
+        after = int(self.ends[min(index, len(self.ends) - 1)])
+        if after <= begin + fill + fill // 8:
+            return _Piece(begin, after, False)
+        before = int(self.ends[index - 1]) if index else 0
+        if before > begin:
+            return _Piece(begin, before, False)
+        # One token less, for the separator that the piece needs.
+        return _Piece(begin, begin + fill - 1, True)
+
+    def read(self, piece: _Piece) -> Array:
+        """The piece's tokens, separators included."""
+        separator = self.store.tokenizer.vocabulary
+        tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
+        document = 0  # of the whole store
+        for shard in self.store.shards:
+            last = document + len(shard.documents) - 1
+            ends = self.ends[document:last]
+            _fill_from(tokens, piece, shard.tokens, shard.documents, ends)
+            document = last
+        return tokens
+
+
+def _fill_from(tokens: Array, piece: _Piece, source: Array, documents: Array, ends: Array) -> None:
+    """Copies what `piece` holds of one token shard's documents, which end at `ends` - 1."""
+    first, last = np.searchsorted(ends, [piece.begin, piece.end], side="right")
+    for i in range(int(first), min(int(last) + 1, len(ends))):
+        source_begin, source_end = int(documents[i]), int(documents[i + 1])
+        shift = int(ends[i]) - 1 - source_end  # from the source to the stream
+        begin = max(piece.begin, source_begin + shift)
+        end = min(piece.end, source_end + shift)
+        if begin < end:
+            target = slice(begin - piece.begin, end - piece.begin)
+            tokens[target] = source[begin - shift : end - shift]
+
+
+def _sort_all(
+    layout: _Layout,
+    pieces: list[_Piece],
+    writer: ArtifactWriter,
+    workers: int,
+    reporter: Reporter,
+) -> None:
+    reporter.stage("suffix arrays", layout.size)
+    separator = layout.store.tokenizer.vocabulary
+
+    def work(index: int) -> int:
+        name = f"shard-{index:05d}.safetensors"
+        if writer.finished(name) is None:
+            writer.write(name, sort_shard(layout.read(pieces[index]), separator))
+        return pieces[index].end - pieces[index].begin
+
+    # A thread writes what it sorted before it takes the next, so `workers` shards are in memory.
+    with ThreadPoolExecutor(min(workers, len(pieces))) as pool:
+        done = 0
+        for tokens in pool.map(work, range(len(pieces))):
+            done += tokens
+            reporter.advance(tokens, tokens=done)

@@ -1,0 +1,44 @@
+"""What this machine has to spare: memory and cores. Sizes as people write them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ngramkit.errors import UsageError
+
+MEMINFO = Path("/proc/meminfo")
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+def free_memory() -> int:
+    """Bytes that a new process could use without swapping."""
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", MEMINFO.read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    if found:
+        return int(found[1]) << 10
+    # Not Linux: the whole memory is known, what is free of it is not.
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def parse_size(text: str) -> int:
+    """Bytes: "4G" and "4GiB" are 4 * 2**30, "1.5m" is 1.5 * 2**20, "4096" is itself.
+
+    Raises UsageError where `text` is no size, or zero.
+    """
+    match = SIZE.fullmatch(text.strip())
+    size = int(float(match[1]) * UNITS[match[2].lower()]) if match else 0
+    if size < 1:
+        raise UsageError(f"{text!r} is not a size", "write it like 4G, 512M or 1000000")
+    return size

@@ -1,0 +1,224 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import suffix_array
+
+from ngramkit.builders import datastore as module
+from ngramkit.builders.datastore import build_datastore, default_limit, sort_shard
+from ngramkit.errors import ArtifactError, InputError, UsageError
+from ngramkit.formats.datastore import Datastore
+
+
+def spelled(shard, separator):
+    """The shard's documents, as lists."""
+    found, document = [], []
+    for token in shard.tokens.tolist():
+        if token == separator:
+            found.append(document)
+            document = []
+        else:
+            document.append(token)
+    assert not document
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 5), max_size=60),
+    st.sampled_from([7, 0xFFFF, 0x10000, 200_000]),
+    st.booleans(),
+)
+def test_a_shard_is_sorted_as_the_naive_twin_sorts(values, vocabulary, wide):
+    scale = (vocabulary - 1) // 6
+    tokens = np.array([*(v * scale for v in values), vocabulary])
+    arrays = sort_shard(
+        tokens.astype(np.uint16 if vocabulary <= 0xFFFF else np.uint32), vocabulary, wide=wide
+    )
+    assert arrays["suffix_array"].dtype == np.int32
+    assert arrays["suffix_array"].tolist() == suffix_array(tokens.tolist())
+    below = [sum(token < t for token in tokens.tolist()) for t in (0, 1, scale, vocabulary + 1)]
+    assert arrays["first_token"][[0, 1, scale, vocabulary + 1]].tolist() == below
+    assert len(arrays["first_token"]) == vocabulary + 2
+
+
+def test_the_bytes_of_positions_are_not_copied():
+    arrays = sort_shard(np.array([1, 2, 1, 3], np.uint16), 3)
+    buffer = arrays["suffix_array"].base
+    assert buffer is not None
+    assert np.shares_memory(arrays["suffix_array"], np.asarray(buffer))
+
+
+@pytest.mark.parametrize("vocabulary", [40, 70_000])
+def test_documents_of_every_kind_come_back_whole(tmp_path, token_store, vocabulary):
+    top = vocabulary - 1
+    documents = [[1, 2, 3], [], [top], [1, 2, 3], [], [], [5] * 9, [top, 0]]
+    built = build_datastore(token_store(documents, vocabulary), tmp_path / "d")
+    [shard] = built.shards
+    assert spelled(shard, vocabulary) == documents
+    assert shard.tokens.dtype == (np.uint16 if vocabulary <= 0xFFFF else np.uint32)
+    assert shard.suffix_array.tolist() == suffix_array(shard.tokens.tolist())
+    assert built.manifest.counts == {"documents": 8, "tokens": 18}
+    assert "counts" in list(built.check())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=25), st.integers(2, 40))
+def test_shards_hold_whole_documents_and_long_ones_are_cut(lengths, fill):
+    ends = np.cumsum(np.array(lengths) + 1)
+    pieces = list(module._Layout(None, ends).cut(fill))  # type: ignore[arg-type]
+    assert pieces[0].begin == 0
+    assert pieces[-1].end == ends[-1]
+    for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
+        assert following is None or following.begin == piece.end
+        assert 0 < piece.end - piece.begin + piece.cut <= fill + fill // 8
+        assert piece.cut == (piece.end not in ends)
+        if piece.cut:
+            inside = ends[(ends > piece.begin) & (ends < piece.end)]
+            assert len(inside) == 0
+
+
+def test_many_shards_over_many_token_shards_hold_every_document(tmp_path, token_store):
+    generator = np.random.default_rng(3)
+    documents = [generator.integers(0, 50, n).tolist() for n in generator.integers(0, 20, 120)]
+    store = token_store(documents, 50, per_shard=7)
+    built = build_datastore(store, tmp_path / "d", shard_tokens=100, workers=3)
+    assert len(built.shards) > 5
+    assert [d for shard in built.shards for d in spelled(shard, 50)] == documents
+    for shard in built.shards:
+        assert shard.suffix_array.tolist() == suffix_array(shard.tokens.tolist())
+    list(built.check())
+
+
+def test_a_document_longer_than_a_shard_is_cut_into_pieces(tmp_path, token_store):
+    long = list(range(40)) * 3
+    built = build_datastore(token_store([[1], long, [2]], 50), tmp_path / "d", shard_tokens=50)
+    pieces = [d for shard in built.shards for d in spelled(shard, 50)]
+    assert sum(pieces, []) == [1, *long, 2]
+    assert len(pieces) > 3
+    list(built.check())
+
+
+@pytest.mark.parametrize("documents", [[], [[]], [[], [], []]])
+def test_nothing_to_index_is_an_error(tmp_path, token_store, documents):
+    with pytest.raises(InputError, match="holds no tokens"):
+        build_datastore(token_store(documents, 10), tmp_path / "d")
+    assert not list(tmp_path.glob("d*"))
+
+
+def test_a_shard_below_two_tokens_is_refused(tmp_path, token_store):
+    with pytest.raises(UsageError, match="too small"):
+        build_datastore(token_store([[1, 2]], 10), tmp_path / "d", shard_tokens=1)
+
+
+def test_workers_do_not_change_the_bytes_and_a_second_build_is_free(tmp_path, token_store):
+    generator = np.random.default_rng(1)
+    documents = [generator.integers(0, 50, 30).tolist() for _ in range(40)]
+    store = token_store(documents, 50)
+    for name, workers in (("a", 1), ("b", 4)):
+        build_datastore(store, tmp_path / name, shard_tokens=200, workers=workers)
+    files = {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()}
+    assert files == {p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()}
+
+    stamp = (tmp_path / "a" / "manifest.json").stat().st_mtime_ns
+    build_datastore(store, tmp_path / "a", shard_tokens=200)
+    assert (tmp_path / "a" / "manifest.json").stat().st_mtime_ns == stamp
+    with pytest.raises(UsageError, match="built otherwise"):
+        build_datastore(store, tmp_path / "a", shard_tokens=300)
+    build_datastore(store, tmp_path / "a", shard_tokens=300, force=True)
+
+
+def test_finished_shards_are_kept_over_a_failure(tmp_path, token_store, monkeypatch):
+    documents = [[i % 7] * 30 for i in range(40)]
+    store = token_store(documents, 50)
+    whole = build_datastore(store, tmp_path / "whole", shard_tokens=200, workers=1)
+    real, sorted_shards = module.sort_shard, []
+
+    def failing(tokens, separator):
+        if len(sorted_shards) == 3:
+            raise MemoryError
+        sorted_shards.append(len(tokens))
+        return real(tokens, separator)
+
+    monkeypatch.setattr(module, "sort_shard", failing)
+    with pytest.raises(MemoryError):
+        build_datastore(store, tmp_path / "d", shard_tokens=200, workers=1)
+    assert not (tmp_path / "d").exists()
+    sorted_shards.clear()
+    monkeypatch.setattr(module, "sort_shard", lambda t, s: sorted_shards.append(1) or real(t, s))
+    build_datastore(store, tmp_path / "d", shard_tokens=200, workers=1)
+    assert len(sorted_shards) == len(whole.shards) - 3
+    assert {p.name: p.read_bytes() for p in (tmp_path / "d").iterdir()} == {
+        p.name: p.read_bytes() for p in (tmp_path / "whole").iterdir()
+    }
+
+
+def test_the_default_shard_follows_memory_in_powers_of_two():
+    assert default_limit(16 << 30, 2) == 1 << 27
+    assert default_limit(3 << 30, 2) == 1 << 26
+    assert default_limit((3 << 30) + 12345, 2) == 1 << 26
+    assert default_limit(1, 64) == 1 << 16
+
+
+def damage(path, array, change):
+    """Writes a datastore's only shard again with one array changed, and lists its new size."""
+    from ngramkit.formats.container import open_arrays, write_arrays
+
+    file = path / "shard-00000.safetensors"
+    arrays = {name: np.array(values) for name, values in open_arrays(file).items()}
+    arrays[array] = change(arrays[array])
+    record = write_arrays(file, arrays)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["files"][file.name]["bytes"] = record.bytes
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def swapped(values):
+    values[[3, 4]] = values[[4, 3]]
+    return values
+
+
+def with_value(index, value):
+    def change(values):
+        values[index] = value
+        return values
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("array", "change", "breach"),
+    [
+        ("suffix_array", swapped, "out of order"),
+        ("suffix_array", with_value(2, 1000), "not a permutation"),
+        ("suffix_array", with_value(2, -1), "not a permutation"),
+        ("suffix_array", lambda v: np.repeat(v[:1], len(v)), "not a permutation"),
+        ("suffix_array", lambda v: v[1:], "another length"),
+        ("suffix_array", lambda v: v.astype(np.float32), "no 'suffix_array'"),
+        ("first_token", with_value(2, 0), "miscounts"),
+        ("first_token", lambda v: v[1:], "buckets"),
+        ("tokens", with_value(0, 21), "outside the vocabulary"),
+        ("tokens", with_value(-1, 3), "end with a separator"),
+        ("tokens", lambda v: v.astype(np.uint32), "ids are not uint16"),
+    ],
+)
+def test_check_names_the_breach(tmp_path, token_store, array, change, breach):
+    path = tmp_path / "d"
+    build_datastore(token_store([[1, 2, 3, 1, 2], [2, 2, 3]], 20), path)
+    list(Datastore.open(path).check())
+    damage(path, array, change)
+    with pytest.raises(ArtifactError, match=breach):
+        list(Datastore.open(path).check())
+
+
+def test_check_compares_with_the_counts(tmp_path, token_store):
+    build_datastore(token_store([[1, 2, 3]], 20), tmp_path / "d")
+    path = tmp_path / "d" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for count in ("tokens", "documents"):
+        wrong = {**manifest, "counts": {**manifest["counts"], count: 4}}
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ArtifactError, match=count):
+            list(Datastore.open(tmp_path / "d").check())
