@@ -55,7 +55,7 @@ def build_frozen(
         "follower_len": follower_len,
         "followers": followers,
     }
-    _validate(parameters, memory)
+    validate(leader_len, leaders, follower_len, followers, memory=memory)
     plan = {
         "kind": FrozenTable.kind,
         "parameters": parameters,
@@ -83,19 +83,24 @@ def build_frozen(
     return FrozenTable.open(out)
 
 
-def _validate(parameters: dict[str, int], memory: int | None) -> None:
-    for name, allowed in (("leader_len", LEADER_LENGTHS), ("follower_len", FOLLOWER_LENGTHS)):
-        if parameters[name] not in allowed:
-            option = name.replace("_", "-")
-            raise UsageError(
-                f"--{option} is {parameters[name]}",
-                f"choose a length from {allowed.start} to {allowed.stop - 1}",
-            )
-    for name in ("leaders", "followers"):
-        if parameters[name] < 1:
-            raise UsageError(f"--{name} is {parameters[name]}", "choose at least 1")
+def validate(
+    leader_len: int, leaders: int, follower_len: int, followers: int, *, memory: int | None = None
+) -> None:
+    """Raises UsageError for what `build_frozen` cannot build."""
+    _between("leader-len", leader_len, LEADER_LENGTHS)
+    _between("follower-len", follower_len, FOLLOWER_LENGTHS)
+    for name, value in (("leaders", leaders), ("followers", followers)):
+        if value < 1:
+            raise UsageError(f"--{name} is {value}", "choose at least 1")
     if memory is not None and memory < 1:
         raise UsageError(f"--memory is {memory} bytes", "write it like 4G or 512M")
+
+
+def _between(option: str, value: int, allowed: range) -> None:
+    if value not in allowed:
+        raise UsageError(
+            f"--{option} is {value}", f"choose a length from {allowed[0]} to {allowed[-1]}"
+        )
 
 
 class Piece:

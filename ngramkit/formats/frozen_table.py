@@ -1,4 +1,4 @@
-"""Kind `frozen-table`: the most frequent leaders of a corpus, each with its most frequent followers.
+"""Kind `frozen-table`: a corpus's most frequent leaders, each with its most frequent followers.
 
 Cacheback (Ma, Gim and Zhong, 2025, arXiv:2511.21699) drafts from n-grams: a leader of LL tokens
 and the follower of FL tokens after it. What is counted is windows: every LL + FL tokens in a row

@@ -1,0 +1,74 @@
+"""`ngramkit build-frozen`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
+from ngramkit_cli.options import Debug, Force, Json, Model, Out
+from ngramkit_cli.output import Output, peak_rss
+from ngramkit_cli.store_options import Eos, Memory, Tokens, default_out, memory_bytes, open_store
+
+LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
+Leaders = Annotated[int, typer.Option(help="Keep this many leaders, the most frequent ones.")]
+FollowerLen = Annotated[int, typer.Option(metavar="1..8", help="Tokens in a follower.")]
+Followers = Annotated[int, typer.Option(help="Keep this many followers of each leader.")]
+
+
+@takes_corpus
+def build_frozen(
+    corpus: CorpusOptions,
+    tokens: Tokens = None,
+    model: Model = "demo",
+    out_dir: Out = None,
+    leader_len: LeaderLen = 1,
+    leaders: Leaders = 1048576,
+    follower_len: FollowerLen = 3,
+    followers: Followers = 128,
+    memory: Memory = None,
+    eos: Eos = True,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Build a frozen table (Cacheback): frequent n-grams, each with what follows it most often.
+
+    Example: ngramkit build-frozen --corpus python-stdlib
+    """
+    with Output("build-frozen", json=json, debug=debug) as out:
+        from ngramkit.builders import frozen
+
+        size = memory_bytes(memory)
+        lengths = (leader_len, leaders, follower_len, followers)
+        frozen.validate(*lengths, memory=size)
+        store = open_store(corpus, tokens, model, eos, out)
+        began = out.seconds
+        table = frozen.build_frozen(
+            store,
+            out_dir or default_out(store, "frozen"),
+            leader_len=leader_len,
+            leaders=leaders,
+            follower_len=follower_len,
+            followers=followers,
+            memory=size,
+            reporter=out.reporter,
+            force=force,
+        )
+        counts = table.manifest.counts
+        rate = counts["tokens"] / (out.seconds - began)
+        out.say(
+            f"{table.path}: {counts['leaders']:,} leaders, {counts['followers']:,} followers of "
+            f"{counts['tokens']:,} tokens, {table.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
+        )
+        out.result(
+            table.path,
+            documents=counts["documents"],
+            tokens=counts["tokens"],
+            bytes=table.manifest.bytes,
+            tokens_per_second=round(rate),
+            peak_rss_bytes=peak_rss(),
+            leaders=counts["leaders"],
+            followers=counts["followers"],
+        )

@@ -1,0 +1,30 @@
+"""Which class opens which kind of artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ngramkit.errors import ArtifactError
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.tokens import TokenStore
+
+KINDS: dict[str, type[Artifact]] = {
+    kind.kind: kind for kind in (TokenStore, Datastore, FrozenTable)
+}
+
+
+def open_artifact(path: str | Path) -> Artifact:
+    """The artifact at `path`, of the class that its manifest's kind says; arrays stay on disk.
+
+    Raises ArtifactError where there is none, or its kind is unknown here.
+    """
+    kind = read_manifest(Path(path)).kind
+    if kind not in KINDS:
+        raise ArtifactError(
+            f"{path} is a {kind!r}, which this ngramkit does not know",
+            "upgrade: pip install -U ngramkit",
+        )
+    return KINDS[kind].open(path)
