@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ngramkit_cli import corpus_cmd
+from ngramkit_cli import corpus_cmd, decode_cmd, frozen_cmd, replay_cmd
 
 app = typer.Typer(
     name="ngramkit",
@@ -21,6 +21,9 @@ app = typer.Typer(
 
 app.command()(corpus_cmd.corpora)
 app.command()(corpus_cmd.tokenize)
+app.command()(frozen_cmd.build_frozen)
+app.command()(replay_cmd.replay)
+app.command()(decode_cmd.decode)
 
 
 def run() -> None:

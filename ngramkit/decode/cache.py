@@ -14,11 +14,14 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 
-class InPlaceLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer. keys, values: [1, heads, room, head_dim], rows beyond the cache's length unused."""
+class InPlaceLayer(DynamicLayer):
+    """One layer. keys, values: [1, heads, room, head_dim], free from the cache's length on."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
 
     def __init__(self, cache: InPlaceCache) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._cache = cache
 
     def update(
@@ -28,10 +31,7 @@ class InPlaceLayer(DynamicLayer):  # type: ignore[misc]
         begin = self._cache.length
         end = begin + key_states.shape[-2]
         if not self.is_initialized or end > self.keys.shape[-2]:
-            room = max(end, self._cache.room)
-            self.keys = _enlarged(self.keys, key_states, begin, room)
-            self.values = _enlarged(self.values, value_states, begin, room)
-            self.is_initialized = True
+            self._grow(key_states, value_states, begin, max(end, self._cache.room))
         self.keys[..., begin:end, :] = key_states
         self.values[..., begin:end, :] = value_states
         return self.keys[..., :end, :], self.values[..., :end, :]
@@ -48,12 +48,21 @@ class InPlaceLayer(DynamicLayer):  # type: ignore[misc]
         self.keys[..., target:end, :] = self.keys.index_select(-2, rows)
         self.values[..., target:end, :] = self.values.index_select(-2, rows)
 
+    def _grow(self, keys: torch.Tensor, values: torch.Tensor, filled: int, room: int) -> None:
+        old_keys, old_values = self.keys, self.values
+        self.keys, self.values = _room_for(keys, room), _room_for(values, room)
+        if self.is_initialized:
+            self.keys[..., :filled, :] = old_keys[..., :filled, :]
+            self.values[..., :filled, :] = old_values[..., :filled, :]
+        self.is_initialized = True
 
-class InPlaceCache(Cache):  # type: ignore[misc]
+
+class InPlaceCache(Cache):
     """`length` accepted rows; `room` is how many to allocate at first."""
 
     def __init__(self, layers: int, room: int) -> None:
-        super().__init__(layers=[InPlaceLayer(self) for _ in range(layers)])
+        self.in_place = [InPlaceLayer(self) for _ in range(layers)]
+        super().__init__(layers=list(self.in_place))
         self.length = 0
         self.room = room
 
@@ -62,18 +71,16 @@ class InPlaceCache(Cache):  # type: ignore[misc]
 
         [0, 1, 2] costs nothing, [0, 1, 5] moves one row in every layer.
         """
-        in_place = 0
-        while in_place < len(rows) and rows[in_place] == in_place:
-            in_place += 1
-        if in_place < len(rows):
-            moved = torch.tensor([self.length + row for row in rows[in_place:]])
-            for layer in self.layers:
-                layer.move(self.length + in_place, moved)
+        lying = 0
+        while lying < len(rows) and rows[lying] == lying:
+            lying += 1
+        if lying < len(rows):
+            moved = torch.tensor([self.length + row for row in rows[lying:]])
+            for layer in self.in_place:
+                layer.move(self.length + lying, moved)
         self.length += len(rows)
 
 
-def _enlarged(old: torch.Tensor | None, like: torch.Tensor, filled: int, room: int) -> torch.Tensor:
-    new = like.new_empty((*like.shape[:-2], room + room // 4, like.shape[-1]))
-    if old is not None:
-        new[..., :filled, :] = old[..., :filled, :]
-    return new
+def _room_for(states: torch.Tensor, room: int) -> torch.Tensor:
+    """A quarter more than `room`, so that growing row by row copies seldom."""
+    return states.new_empty((*states.shape[:-2], room + room // 4, states.shape[-1]))

@@ -56,7 +56,7 @@ def load_model(name: str, *, device: str = "auto", dtype: str = "auto") -> Langu
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where = _device(device)
     tokenizer = load_tokenizer(name)
     source = resolve_model(name)
@@ -64,7 +64,7 @@ def load_model(name: str, *, device: str = "auto", dtype: str = "auto") -> Langu
         config = AutoConfig.from_pretrained(source)
         if config.is_encoder_decoder:
             raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype(dtype, where))
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype(dtype, where))
     except (OSError, ValueError) as error:
         raise _not_loaded(name, source, error) from error
     return LanguageModel(name, model.to(where).eval(), tokenizer)

@@ -89,6 +89,9 @@ class Sampling:
         return warpers
 
 
+GREEDY = Sampling()
+
+
 def accepted(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
     """The path of nodes that the model agrees with, and its tokens with one more at the end.
 
@@ -96,7 +99,9 @@ def accepted(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], 
     """
     pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
     children = {pair: node for node, pair in enumerate(pairs)}
-    node, nodes, tokens = -1, [], []
+    nodes: list[int] = []
+    tokens: list[int] = []
+    node = -1
     while True:
         token = choose(node + 1)
         tokens.append(token)

@@ -1,0 +1,83 @@
+"""The embedded model, its held-out prompts, and `python -m ngramkit.demo`, which shows both.
+
+A prompt is the beginning of a class or function of a standard-library file that neither the model
+nor the demo datastore ever saw, cut at a line's end inside its body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ngramkit.corpus.stdlib import is_held_out, stdlib_files
+
+# Ordinary code that Python 3.11 and 3.12 both have; the other held-out files come after these.
+FIRST = (
+    "asyncio/queues.py",
+    "xml/etree/ElementTree.py",
+    "multiprocessing/util.py",
+    "xmlrpc/server.py",
+    "modulefinder.py",
+    "pdb.py",
+    "zipimport.py",
+    "sysconfig.py",
+    "_collections_abc.py",
+    "asyncio/selector_events.py",
+)
+SKIPPED = ("encodings/", "lib2to3/", "idlelib/", "distutils/")  # tables, or not in every Python
+HEADING = re.compile(r"\s*(async )?(def \w+\(|class \w+[(:])")
+LEAST, MOST = 450, 900  # characters, that is about 120 to 250 tokens
+
+
+def demo_prompts(count: int) -> list[tuple[str, str]]:
+    """(where, text) of `count` prompts, from as many files as there are; always the same.
+
+    Fewer where the library is too small to hold that many.
+    """
+    by_file = [list(_prompts_of(name, text)) for name, text in _held_out_texts()]
+    most = max(map(len, by_file), default=0)
+    in_turn = (prompts[i] for i in range(most) for prompts in by_file if i < len(prompts))
+    return [prompt for prompt, _ in zip(in_turn, range(count), strict=False)]
+
+
+def _held_out_texts() -> Iterator[tuple[str, str]]:
+    held_out = {name: path for name, path in stdlib_files() if is_held_out(name)}
+    others = [name for name in held_out if name not in FIRST and not name.startswith(SKIPPED)]
+    for name in [name for name in FIRST if name in held_out] + others:
+        yield name, held_out[name].read_text(encoding="utf-8", errors="ignore")
+
+
+def _prompts_of(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """Disjoint pieces that begin with a `def` or `class` line."""
+    lines = text.splitlines(keepends=True)
+    begin, in_docstring = 0, False
+    while begin < len(lines):
+        end = begin
+        if not in_docstring and HEADING.match(lines[begin]):
+            end = _end_inside_a_body(lines, begin)
+        if end > begin:
+            yield f"{name}:{begin + 1}", "".join(lines[begin:end])
+        else:
+            end = begin + 1
+        in_docstring ^= _quotes(lines[begin:end])
+        begin = end
+
+
+def _end_inside_a_body(lines: list[str], begin: int) -> int:
+    """The line to cut before: code goes on there, indented; `begin` where there is none."""
+    length, in_docstring = 0, False
+    for end in range(begin + 1, len(lines)):
+        last, following = lines[end - 1], lines[end]
+        length += len(last)
+        in_docstring ^= _quotes([last])
+        if length > MOST:
+            break
+        goes_on = following.startswith("    ") and bool(following.strip() and last.strip())
+        if length >= LEAST and goes_on and not in_docstring:
+            return end
+    return begin
+
+
+def _quotes(lines: list[str]) -> bool:
+    """Whether a docstring begins or ends in these lines: an odd number of triple quotes."""
+    return sum(line.count('"""') + line.count("'''") for line in lines) % 2 == 1

@@ -1,0 +1,94 @@
+"""Artifacts and the live context in, draft trees out.
+
+`load_drafter` makes one by name. Drafters know token ids only: no text, no model, no tensors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngramkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ngramkit.drafters.base import Drafter
+    from ngramkit.formats.artifact import Artifact
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a drafter's class is, and which of `load_drafter`'s artifacts it is called with."""
+
+    home: str
+    class_name: str
+    artifacts: tuple[str, ...] = ()
+    required: bool = True  # False: it drafts without them too, from the context
+
+
+DRAFTERS = {
+    "none": Entry("ngramkit.drafters.none", "NoDraft"),
+    "rest": Entry("ngramkit.drafters.rest", "Rest", ("datastores",)),
+    "cacheback": Entry(
+        "ngramkit.drafters.cacheback", "Cacheback", ("frozen_table",), required=False
+    ),
+    "context": Entry("ngramkit.drafters.context", "Context"),
+    "prompt-lookup": Entry("ngramkit.drafters.context", "PromptLookup"),
+}
+
+
+def drafter_entry(name: str) -> Entry:
+    """Raises UsageError, with the nearest name, where no drafter is called that."""
+    if name in DRAFTERS:
+        return DRAFTERS[name]
+    near = difflib.get_close_matches(name, DRAFTERS, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"no drafter is called {name!r}", f"{meant}There are: {', '.join(DRAFTERS)}")
+
+
+def load_drafter(
+    name: str,
+    *,
+    datastores: Sequence[Artifact | str | Path] = (),
+    frozen_table: Artifact | str | Path | None = None,
+    bigram: Artifact | str | Path | None = None,
+    **parameters: Any,
+) -> Drafter:
+    """The drafter called `name`, over opened artifacts or their paths.
+
+    `parameters` are those of the drafter's class. Artifacts that it has no use for are left
+    alone. Raises UsageError for an unknown name or a missing artifact, ArtifactError where an
+    artifact cannot be opened or two are of different tokenizers.
+    """
+    entry = drafter_entry(name)
+    given = {
+        "datastores": [_opened(datastore) for datastore in datastores],
+        "frozen_table": _opened(frozen_table),
+        "bigram": _opened(bigram),
+    }
+    used = {artifact: given[artifact] for artifact in entry.artifacts}
+    for artifact, value in used.items():
+        if not value and entry.required:
+            kind = artifact.removesuffix("s").replace("_", "-")
+            raise UsageError(f"the drafter {name} needs a {kind}", f"build one, or give --{kind}")
+    _require_one_tokenizer(used)
+    factory = getattr(importlib.import_module(entry.home), entry.class_name)
+    drafter: Drafter = factory(*used.values(), **parameters)
+    return drafter
+
+
+def _opened(artifact: Artifact | str | Path | None) -> Any:
+    from ngramkit.formats.kinds import open_artifact
+
+    return open_artifact(artifact) if isinstance(artifact, str | Path) else artifact
+
+
+def _require_one_tokenizer(used: dict[str, Any]) -> None:
+    artifacts: list[Artifact] = []
+    for value in used.values():
+        artifacts += value if isinstance(value, list) else [value] if value else []
+    for other in artifacts[1:]:
+        other.tokenizer.require(artifacts[0].tokenizer, str(other.path))

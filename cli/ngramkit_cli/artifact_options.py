@@ -1,0 +1,125 @@
+"""Options that name a drafter's artifacts, and what is taken where none is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ngramkit.drafters.base import Drafter
+    from ngramkit.formats.manifest import TokenizerRecord
+    from ngramkit_cli.output import Output
+
+Datastores = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--datastore",
+        metavar="PATH",
+        help="A datastore; may be repeated. Default: the newest that fits under artifacts/.",
+    ),
+]
+FrozenTablePath = Annotated[
+    Path | None,
+    typer.Option(
+        "--frozen-table",
+        metavar="PATH",
+        help="A frozen table. Default: the newest that fits under artifacts/.",
+    ),
+]
+KINDS = {"datastores": "datastore", "frozen_table": "frozen-table"}
+
+
+@dataclass
+class DrafterChoice:
+    """A drafter's name and the paths of its artifacts, as options or defaults gave them."""
+
+    name: str
+    artifacts: dict[str, Any] = field(default_factory=dict)
+
+    def load(self, **parameters: Any) -> Drafter:
+        from ngramkit.drafters import load_drafter
+
+        return load_drafter(self.name, **self.artifacts, **parameters)
+
+    @property
+    def paths(self) -> list[Path]:
+        found: list[Path] = []
+        for value in self.artifacts.values():
+            found += value if isinstance(value, list) else [value]
+        return found
+
+
+def choose_drafter(
+    name: str | None,
+    tokenizer: TokenizerRecord,
+    out: Output,
+    *,
+    datastores: list[Path] | None,
+    frozen_table: Path | None,
+) -> DrafterChoice:
+    """The drafter with artifacts for `tokenizer`: named, else the newest, else built now.
+
+    Without a name: rest where a datastore is named or found, else cacheback. Says what it takes.
+    Raises ArtifactError where a named artifact is of another tokenizer.
+    """
+    from ngramkit.drafters import drafter_entry
+
+    given: dict[str, Any] = {"datastores": datastores or [], "frozen_table": frozen_table}
+    chosen = name or _best(tokenizer, given)
+    choice = DrafterChoice(chosen)
+    for artifact in drafter_entry(chosen).artifacts:
+        if given.get(artifact):
+            choice.artifacts[artifact] = given[artifact]
+        elif artifact in KINDS:
+            path = _found_or_built(KINDS[artifact], tokenizer, out)
+            choice.artifacts[artifact] = [path] if artifact == "datastores" else path
+    for path in choice.paths:
+        _require(path, tokenizer)
+    using = ", ".join(map(str, choice.paths))
+    out.say(f"drafter: {chosen}{' (default)' if name is None else ''}{using and ' over '}{using}")
+    return choice
+
+
+def _best(tokenizer: TokenizerRecord, given: dict[str, Any]) -> str:
+    from ngramkit.formats.newest import newest
+
+    if given["datastores"]:
+        return "rest"
+    if given["frozen_table"]:
+        return "cacheback"
+    return "rest" if newest("datastore", tokenizer) else "cacheback"
+
+
+def _require(path: Path, tokenizer: TokenizerRecord) -> None:
+    from ngramkit.formats.manifest import read_manifest
+
+    read_manifest(path).tokenizer.require(tokenizer, str(path))
+
+
+def _found_or_built(kind: str, tokenizer: TokenizerRecord, out: Output) -> Path:
+    from ngramkit.formats.newest import newest
+
+    path = newest(kind, tokenizer)
+    if path is not None:
+        return path
+    out.say(f"no {kind} for {tokenizer.id} under artifacts/: building one from python-stdlib")
+    return _built(kind, tokenizer.id, out)
+
+
+def _built(kind: str, model: str, out: Output) -> Path:
+    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.corpus.opening import open_corpus
+
+    store = build_tokens(open_corpus("python-stdlib"), model, reporter=out.reporter)
+    # The token store's name ends in digits of its plan, so this one is never taken by another.
+    path = store.path.with_name(store.path.name.replace("-tokens-", f"-{kind}-"))
+    if kind == "datastore":
+        from ngramkit.builders.datastore import build_datastore
+
+        return build_datastore(store, path, reporter=out.reporter).path
+    from ngramkit.builders.frozen import build_frozen
+
+    return build_frozen(store, path, reporter=out.reporter).path

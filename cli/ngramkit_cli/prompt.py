@@ -1,0 +1,55 @@
+"""Where the prompt comes from: --prompt, --prompt-file, stdin, or for `demo` an embedded one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ngramkit.errors import InputError, UsageError
+from ngramkit_cli.output import Output
+
+Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt.")]
+PromptFile = Annotated[
+    Path | None,
+    typer.Option("--prompt-file", metavar="FILE", help="Read the prompt from FILE; - is stdin."),
+]
+Chat = Annotated[
+    bool,
+    typer.Option("--chat", help="The prompt is a user's turn: wrap it in the model's template."),
+]
+
+
+def read_prompt(prompt: str | None, file: Path | None, model: str, out: Output) -> str:
+    """Raises UsageError where there is none or two, InputError where a file cannot be read."""
+    if prompt is not None and file is not None:
+        raise UsageError("--prompt and --prompt-file exclude each other", "give one of them")
+    if prompt is not None:
+        return prompt
+    if file is not None and str(file) != "-":
+        return _read(file)
+    if file is not None or not sys.stdin.isatty():
+        text = sys.stdin.read()
+        if text or file is not None:
+            return text
+    return _embedded(model, out)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}", "check --prompt-file") from error
+
+
+def _embedded(model: str, out: Output) -> str:
+    if model != "demo":
+        raise UsageError("there is no prompt", "give --prompt, --prompt-file or text on stdin")
+    from ngramkit.demo import demo_prompts
+
+    where, text = demo_prompts(1)[0]
+    out.say(f"no prompt given; taking the embedded one, from the held-out file {where}:")
+    out.say(text.rstrip("\n"))
+    return text

@@ -1,0 +1,128 @@
+"""A prompt decoded with a loaded model, and the same with and without drafts, timed fairly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.loop import Request, Sink, decode
+from ngramkit.decode.result import Decoded
+from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.text import StopStrings
+from ngramkit.decode.verify import TreeVerifier
+from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.drafters.none import NoDraft
+from ngramkit.errors import InputError, UsageError
+
+WARM_UP = 4  # tokens
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to write, before it is known which model writes it. `budget` None: by the device."""
+
+    prompt: TokenArray  # int32[n]
+    max_new_tokens: int = 128
+    budget: int | None = None
+    sampling: Sampling = GREEDY
+    stop: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.prompt) == 0:
+            raise UsageError("the prompt is empty", "give at least one token of text")
+        if self.max_new_tokens < 1:
+            raise UsageError(f"--max-new-tokens {self.max_new_tokens} is below 1")
+
+
+def complete(
+    model: LanguageModel, drafter: Drafter, task: Task, sink: Sink | None = None
+) -> Decoded:
+    """Writes what `model` writes after the prompt. Raises InputError where the prompt is too long.
+
+    `sink` is called with every written token and whether a draft held it.
+    """
+    request = request_for(model, task)
+    room = len(task.prompt) + request.longest + request.budget
+    return decode(TreeVerifier(model.model, room=room), drafter, request, sink)
+
+
+def request_for(model: LanguageModel, task: Task) -> Request:
+    if model.context is not None and len(task.prompt) >= model.context:
+        raise InputError(
+            f"the prompt has {len(task.prompt):,} tokens, the context of {model.name} "
+            f"{model.context:,}",
+            "shorten the prompt",
+        )
+    stop = None
+    if task.stop:
+        strings = StopStrings(model.tokenizer.backend, task.prompt, task.stop)
+        stop = strings.completed_by
+    return Request(
+        prompt=task.prompt,
+        max_new_tokens=task.max_new_tokens,
+        budget=model.default_budget if task.budget is None else task.budget,
+        sampling=task.sampling,
+        eos=model.eos,
+        context=model.context,
+        stop=stop,
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The best round of each."""
+
+    drafted: Decoded
+    baseline: Decoded
+
+    @property
+    def speedup(self) -> float:
+        return self.baseline.seconds / self.drafted.seconds
+
+    @property
+    def identical(self) -> bool:
+        return np.array_equal(self.drafted.token_ids, self.baseline.token_ids)
+
+
+def warm_up(model: LanguageModel, drafter: Drafter, task: Task) -> None:
+    """A few tokens nobody sees: lazy imports, compiled kernels and memory are paid for once."""
+    complete(model, drafter, replace(task, max_new_tokens=WARM_UP, stop=()))
+
+
+def compare(
+    model: LanguageModel,
+    make_drafter: Callable[[], Drafter],
+    task: Task,
+    *,
+    rounds: int = 3,
+    seconds: float = 5.0,
+) -> Comparison:
+    """With and without drafts in turns, so that a drifting machine favours neither.
+
+    Every round has a new drafter, or the second would have learnt the answer from the first. After
+    the first round, stops once `seconds` are spent. Ctrl-C is raised.
+    """
+    warm_up(model, make_drafter(), task)
+    warm_up(model, NoDraft(), task)
+    started = time.perf_counter()
+    drafted, baseline = [], []
+    for _ in range(rounds):
+        baseline.append(_whole(complete(model, NoDraft(), task)))
+        drafted.append(_whole(complete(model, make_drafter(), task)))
+        if time.perf_counter() - started > seconds:
+            break
+    return Comparison(min(drafted, key=_seconds), min(baseline, key=_seconds))
+
+
+def _whole(run: Decoded) -> Decoded:
+    if run.ended_by == "interrupt":
+        raise KeyboardInterrupt
+    return run
+
+
+def _seconds(run: Decoded) -> float:
+    return run.seconds
