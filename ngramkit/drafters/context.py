@@ -1,0 +1,85 @@
+"""Drafters that know nothing but the live context. They are here to be compared with.
+
+`Context`: N-Grammys' context n-grams (arXiv:2411.03786, section 4.2). `PromptLookup`: prompt lookup
+decoding as transformers' `prompt_lookup_num_tokens` does it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.chains import tree_of_chains
+from ngramkit.drafters.live import LiveContext
+from ngramkit.errors import UsageError
+
+
+class Context:
+    """All earlier occurrences of the last `query` tokens; their next `width` tokens, by count.
+
+    Ties go to the later occurrence. Where the query has none, it is shortened, down to one token.
+    """
+
+    def __init__(self, *, query: int = 2, width: int = 10) -> None:
+        if query < 1 or width < 1:
+            raise UsageError("query and width are at least 1")
+        self.query, self.width = query, width
+
+    def start(self, prompt: TokenArray) -> None:
+        self._live = LiveContext(prompt)
+
+    def draft(self, budget: int) -> DraftTree:
+        for size in range(self.query, 0, -1):
+            hits = self._live.occurrences(size)
+            if len(hits):
+                return self._ranked(hits + size, budget)
+        return DraftTree.empty()
+
+    def _ranked(self, begins: npt.NDArray[np.intp], budget: int) -> DraftTree:
+        tokens = self._live.tokens
+        seen: Counter[tuple[int, ...]] = Counter()
+        latest: dict[tuple[int, ...], int] = {}
+        for begin in begins.tolist():
+            continuation = tuple(tokens[begin : begin + self.width].tolist())
+            seen[continuation] += 1
+            latest[continuation] = begin
+        ranked = sorted(seen, key=lambda c: (-seen[c], -latest[c]))
+        total = len(begins)
+        return tree_of_chains(((c, seen[c] / total) for c in ranked), budget, Source.CONTEXT)
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        self._live.append(tokens)
+
+    def finish(self) -> None:
+        pass
+
+
+class PromptLookup:
+    """The earliest occurrence of the longest n-gram, n from `max_ngram` down to 1: one chain."""
+
+    def __init__(self, *, max_ngram: int = 2, width: int = 10) -> None:
+        if max_ngram < 1 or width < 1:
+            raise UsageError("max_ngram and width are at least 1")
+        self.max_ngram, self.width = max_ngram, width
+
+    def start(self, prompt: TokenArray) -> None:
+        self._live = LiveContext(prompt)
+
+    def draft(self, budget: int) -> DraftTree:
+        tokens = self._live.tokens
+        for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
+            hits = self._live.occurrences(size)
+            if len(hits):
+                begin = int(hits[0]) + size
+                chain = tokens[begin : begin + self.width].tolist()
+                return tree_of_chains([(chain, 1.0)], budget, Source.CONTEXT)
+        return DraftTree.empty()
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        self._live.append(tokens)
+
+    def finish(self) -> None:
+        pass

@@ -1,0 +1,45 @@
+"""Recorded answers that stand verbatim in a corpus would flatter every drafter built from it.
+
+An answer's n-grams of WINDOW tokens are looked up in the datastore's suffix arrays; prose that
+nobody copied shares almost none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ngramkit.drafters.base import TokenArray
+from ngramkit.evaluate.records import Record
+from ngramkit.formats.datastore import Datastore
+from ngramkit.kernels.blend_intervals import occurs
+
+WINDOW = 32  # tokens
+STRIDE = 8
+LEAKED = 0.5  # of an answer's windows
+
+
+def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
+    """Share of the answer's windows that some datastore holds; 0 where it is shorter than one."""
+    begins = range(0, len(answer) - WINDOW + 1, STRIDE)
+    if not len(begins):
+        return 0.0
+    found = sum(_held(answer[begin : begin + WINDOW], datastores) for begin in begins)
+    return found / len(begins)
+
+
+def leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[bool]:
+    """Per record: does more than half of one of its answers stand in a datastore?"""
+    return [
+        any(leaked_share(turn.answer, datastores) > LEAKED for turn in record.turns)
+        for record in records
+    ]
+
+
+def _held(window: TokenArray, datastores: Sequence[Datastore]) -> bool:
+    return any(
+        occurs(shard.tokens, shard.suffix_array, shard.first_token, window.astype(np.int32))
+        for datastore in datastores
+        for shard in datastore.shards
+    )

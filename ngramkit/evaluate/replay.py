@@ -1,0 +1,188 @@
+"""Tokens/step of a drafter on recorded answers, without a model.
+
+Greedy decoding accepts a draft node exactly when the model would have written its token. What the
+model wrote is on record, so the passes it would have taken follow from walking each draft along
+the record. The model's own opinion of rejected nodes is not: drafters get no evidence here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
+from ngramkit.evaluate.records import Record, Turn
+from ngramkit.progress import SILENT, Reporter
+
+DECILES = 10
+
+
+@dataclass
+class Tally:
+    """What was counted over some passes."""
+
+    tokens: int = 0  # after the prefill's own
+    passes: int = 0
+    empty: int = 0  # passes without a draft
+    accepted: Counter[int] = field(default_factory=Counter)  # accepted draft tokens -> passes
+    draft_ns: list[int] = field(default_factory=list)
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.tokens / self.passes if self.passes else 0.0
+
+    def draft_us(self, percentile: float) -> float:
+        return float(np.percentile(self.draft_ns, percentile)) / 1e3 if self.draft_ns else 0.0
+
+    def add(self, other: Tally) -> None:
+        self.tokens += other.tokens
+        self.passes += other.passes
+        self.empty += other.empty
+        self.accepted += other.accepted
+        self.draft_ns += other.draft_ns
+
+
+class Reliability:
+    """Predicted against observed acceptance, by tenths of the predicted probability.
+
+    A node whose parent was rejected was not tested by itself, but its score speaks of the whole
+    path, so every node counts: it came true if the path to it was accepted.
+    """
+
+    def __init__(self) -> None:
+        self.nodes = np.zeros(DECILES, np.int64)
+        self.predicted = np.zeros(DECILES)
+        self.observed = np.zeros(DECILES, np.int64)
+
+    def add(self, scores: np.ndarray, accepted: Sequence[int]) -> None:
+        """`scores` float32[n] of one draft, `accepted` the indices of its accepted nodes."""
+        if not len(scores):
+            return
+        decile = np.clip((scores * DECILES).astype(np.int64), 0, DECILES - 1)
+        np.add.at(self.nodes, decile, 1)
+        np.add.at(self.predicted, decile, scores)
+        np.add.at(self.observed, decile[list(accepted)], 1)
+
+    def rows(self) -> list[dict[str, float]]:
+        """One row per decile that holds nodes: its count, mean prediction, share accepted."""
+        return [
+            {
+                "decile": decile,
+                "nodes": int(n),
+                "predicted": float(self.predicted[decile] / n),
+                "observed": float(self.observed[decile] / n),
+            }
+            for decile, n in enumerate(self.nodes)
+            if n
+        ]
+
+
+@dataclass
+class Replay:
+    """One drafter at one budget over all records."""
+
+    drafter: str
+    budget: int
+    total: Tally = field(default_factory=Tally)
+    by_category: dict[str, Tally] = field(default_factory=dict)
+    by_record: list[Tally] = field(default_factory=list)  # in the order replayed
+    reliability: Reliability = field(default_factory=Reliability)
+
+
+def replay(
+    name: str,
+    make: Callable[[], Drafter],
+    records: Sequence[Record],
+    budget: int,
+    *,
+    keep_state: bool = False,
+    reporter: Reporter = SILENT,
+) -> Replay:
+    """Replays `records` in the order given.
+
+    `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
+    `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
+    """
+    result = Replay(name, budget)
+    drafter = make()
+    if records:  # compilation and cold pages are not a draft's cost
+        rehearse(make(), records[0].turns[0], budget)
+    for record in records:
+        drafter = drafter if keep_state else make()
+        tally = Tally()
+        for turn in record.turns:
+            tally.add(replay_turn(drafter, turn, budget, result.reliability))
+        result.total.add(tally)
+        result.by_category.setdefault(record.category, Tally()).add(tally)
+        result.by_record.append(tally)
+        reporter.advance(1)
+    return result
+
+
+def replay_turn(
+    drafter: Drafter, turn: Turn, budget: int, reliability: Reliability | None = None
+) -> Tally:
+    """The decode loop with the record in the model's place: draft -> walk -> accept."""
+    tally = Tally()
+    answer = turn.answer
+    drafter.start(turn.prompt)
+    if len(answer):
+        drafter.accept(answer[:1])  # the prefill's own token
+    position = 1
+    while position < len(answer):
+        begun = time.perf_counter_ns()
+        tree = drafter.draft(budget)
+        tally.draft_ns.append(time.perf_counter_ns() - begun)
+        accepted = walk(tree, answer[position:])
+        written = answer[position : position + len(accepted) + 1]  # one bonus token
+        drafter.accept(written)
+        position += len(written)
+        tally.passes += 1
+        tally.tokens += len(written)
+        tally.empty += len(tree) == 0
+        tally.accepted[len(accepted)] += 1
+        if reliability is not None:
+            reliability.add(tree.scores, accepted)
+    drafter.finish()
+    return tally
+
+
+def walk(tree: DraftTree, written: TokenArray) -> list[int]:
+    """The nodes that what was really written passes through, from the root down.
+
+    [7, 8, 9] with parents [-1, 0, -1] and written [7, 8, 5] -> [0, 1].
+    """
+    children: dict[tuple[int, int], int] = {
+        (parent, token): node
+        for node, (parent, token) in enumerate(
+            zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
+        )
+    }
+    path, at = [], -1
+    for token in written.tolist():
+        node = children.get((at, token))
+        if node is None:
+            break
+        path.append(node)
+        at = node
+    return path
+
+
+def rehearse(drafter: Drafter, turn: Turn, budget: int) -> None:
+    """A few passes that nobody counts."""
+    replay_turn(drafter, Turn(turn.prompt, turn.answer[:16]), budget)
+
+
+def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
+    """The order in which a drafter that learns meets the records."""
+    order = np.random.default_rng(seed).permutation(len(records))
+    return [records[i] for i in order]
+
+
+def categories(results: Iterable[Replay]) -> list[str]:
+    """Every category, in the order first met."""
+    return list(dict.fromkeys(c for result in results for c in result.by_category))
