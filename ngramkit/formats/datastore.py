@@ -78,7 +78,7 @@ class Datastore(Artifact):
         """Proves the whole order, not a sample of it; takes 4 or 8 bytes per token of a shard."""
         tokens = separators = 0
         for name, shard in zip(sorted(self.manifest.files), self.shards, strict=True):
-            for proven in _check_shard(self.path / name, shard, self.separator):
+            for proven in check_shard(self.path / name, shard, self.separator):
                 yield f"{name}: {proven}"
             found = int(shard.first_token[-1] - shard.first_token[-2])
             separators += found
@@ -90,7 +90,7 @@ class Datastore(Artifact):
         yield "counts"
 
 
-def _check_shard(path: Path, shard: DatastoreShard, separator: int) -> Iterator[str]:
+def check_shard(path: Path, shard: DatastoreShard, separator: int) -> Iterator[str]:
     from ngramkit.kernels.suffix_array import first_disorder, ranks, token_counts
 
     tokens, suffixes = shard.tokens, shard.suffix_array

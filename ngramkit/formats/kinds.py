@@ -8,11 +8,15 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.history import History
 from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.tokens import TokenStore
 
 KINDS: dict[str, type[Artifact]] = {
-    kind.kind: kind for kind in (TokenStore, Datastore, FrozenTable)
+    kind.kind: kind
+    for kind in (TokenStore, Datastore, FrozenTable, History, ModelBigram, ModelUnigram)
 }
 
 

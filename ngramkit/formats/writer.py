@@ -96,6 +96,10 @@ class ArtifactWriter:
             self._finished[name] = (record, facts)
             self._remember()
 
+    def discard(self, name: str) -> None:
+        """Takes back a file that only a resume would have needed; `commit` deletes it."""
+        self._finished.pop(name, None)
+
     def commit(
         self,
         tokenizer: TokenizerRecord,
@@ -114,8 +118,8 @@ class ArtifactWriter:
             counts=dict(counts),
             files={name: record for name, (record, _) in sorted(self._finished.items())},
         )
-        _write_text(self.partial / "README.md", card(manifest))
-        _write_text(self.partial / NAME, manifest.to_json())
+        write_text(self.partial / "README.md", card(manifest))
+        write_text(self.partial / NAME, manifest.to_json())
         keep = {"README.md", NAME, *self._finished}
         for stray in self.partial.iterdir():
             if stray.name not in keep:
@@ -137,7 +141,7 @@ class ArtifactWriter:
             "build": self.build,
             "files": {n: {**asdict(r), "facts": f} for n, (r, f) in self._finished.items()},
         }
-        _write_text(self.partial / PROGRESS, json.dumps(body, sort_keys=True))
+        write_text(self.partial / PROGRESS, json.dumps(body, sort_keys=True))
 
     def _recall(self) -> None:
         try:
@@ -153,7 +157,7 @@ class ArtifactWriter:
                 self._finished[name] = (record, entry["facts"])
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Whole or not at all: a temporary file, then a rename."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("w", encoding="utf-8") as file:

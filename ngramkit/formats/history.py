@@ -1,0 +1,225 @@
+"""Kind `history`: past requests of a model, to draft later ones from; it grows while it is used.
+
+    manifest.json       written once; it lists no files and no counts, because they change
+    requests.log        every request, see ngramkit.formats.request_log; only ever added to
+    index.safetensors   made from the log, may be missing: a suffix array over its newest requests
+    lock                held (flock) by whoever adds a request or replaces a file
+
+index.safetensors holds `tokens`, `suffix_array` and `first_token` as a shard of a datastore does
+(ngramkit.formats.datastore): requests in the log's order, one separator after each. Besides,
+
+    mark       u64 [3]   up to where in the log it goes: the log's generation, an offset in bytes;
+                         then 1 where the index holds every request before that, else 0
+    checksum   u64 [1]   crc32 of tokens, suffix_array, first_token and mark, in this order
+
+An index whose generation is not the log's, or whose checksum is wrong, does not count. Requests
+behind its mark are read from the log, so none is ever lost to a missing or old index.
+
+Any number of processes may share one folder. A killed one loses at most the request that it was
+working on. Ids are those of one tokenizer, as in every artifact.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.container import Array, open_arrays, write_arrays
+from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
+from ngramkit.formats.datastore import DatastoreShard, check_shard
+from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
+from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
+from ngramkit.formats.writer import write_text
+
+LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
+LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
+PRIVATE = 0o700  # requests are what people wrote: other users of the machine have no business here
+
+
+class History(Artifact):
+    """An open folder. It remembers how far it has read: `news` gives every request once."""
+
+    kind = "history"
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        super().__init__(path, manifest)
+        self.log = RequestLog(path / LOG, token_dtype(self.separator))
+        self.mark: Mark | None = None  # behind the last request that `news` gave
+        self._waiting: list[PastRequest] = []  # read, not yet given
+        self._restarted = False
+
+    @classmethod
+    def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:
+        """The history at `path`, a new one where there is none.
+
+        Raises ArtifactError where something else is there, or a history of another tokenizer.
+        """
+        path = Path(path)
+        if path.exists() and not (path / NAME).exists() and _holds_other_things(path):
+            raise ArtifactError(f"{path} exists and is no history", "choose another folder")
+        if not (path / NAME).exists():
+            path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            with _locked(path):
+                _create(path, tokenizer)
+        history = cls.open(path)
+        history.tokenizer.require(tokenizer, str(path))
+        return history
+
+    @property
+    def separator(self) -> int:
+        return self.tokenizer.vocabulary
+
+    def news(self) -> tuple[list[PastRequest], bool]:
+        """Requests that anybody added since the last call, oldest first; at first, all.
+
+        The second value is True where the log was rewritten: the requests are then all there are,
+        and what was given before no longer counts.
+        """
+        self._read()
+        requests, restarted = self._waiting, self._restarted
+        self._waiting, self._restarted = [], False
+        return requests, restarted
+
+    def append(self, tokens: Array, prompt: int) -> None:
+        """Adds a finished request of `tokens`, `prompt` of them prompt; `news` gives it, too.
+
+        Ids outside the vocabulary (a model may have more than its tokenizer) end it early. It is
+        with the operating system when this returns: the process may then be killed.
+        """
+        outside = np.flatnonzero((tokens < 0) | (tokens >= self.separator))
+        kept = tokens[: outside[0]] if len(outside) else tokens
+        request = PastRequest(kept.astype(self.log.width), min(prompt, len(kept)))
+        with _locked(self.path):
+            self._read()
+            assert self.mark is not None
+            self.mark = self.log.append(request, self.mark)
+        self._waiting.append(request)
+
+    def trim(self, tokens: int) -> int:
+        """Keeps the newest whole requests of together at most `tokens`; returns how many went."""
+        if tokens < 0:
+            raise UsageError(f"{tokens} tokens is below 0")
+        with _locked(self.path):
+            reading = self.log.read()
+            kept, room = len(reading.requests), tokens
+            while kept and len(reading.requests[kept - 1].tokens) <= room:
+                kept -= 1
+                room -= len(reading.requests[kept].tokens)
+            self.log.create(reading.requests[kept:], reading.mark.generation + 1)
+            (self.path / INDEX).unlink(missing_ok=True)
+        return kept
+
+    def load_index(self, tokens: int) -> DatastoreShard | None:
+        """The index, with `mark` set to where it ends; None where there is no valid one.
+
+        Nor where it holds fewer than `tokens`, unless there are no more. To be called before
+        `news`, which then begins behind it.
+        """
+        try:
+            arrays = open_arrays(self.path / INDEX)
+            found = {name: arrays[name] for name in LAYOUT}
+            generation, offset, complete = (int(value) for value in found["mark"])
+            whole = _checksum(found) == int(found["checksum"][0])
+        except (ArtifactError, KeyError, ValueError, IndexError):
+            return None
+        mark = Mark(generation, offset)
+        enough = complete or len(found["tokens"]) >= tokens
+        if not whole or not enough or self.log.read(mark).restarted:
+            return None
+        self.mark = mark
+        return DatastoreShard(**{name: found[name] for name in SHARD_LAYOUT})
+
+    def save_index(self, shard: DatastoreShard, mark: Mark, *, complete: bool) -> None:
+        """Replaces the index by `shard`, which ends with the last request before `mark`.
+
+        `complete` where it begins with the log's first request.
+        """
+        arrays = {name: getattr(shard, name) for name in SHARD_LAYOUT}
+        arrays["mark"] = np.array([mark.generation, mark.offset, complete], np.uint64)
+        arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
+        temporary = self.path / f"{INDEX}.tmp"
+        with _locked(self.path):
+            write_arrays(temporary, arrays)
+            temporary.replace(self.path / INDEX)
+
+    def _read(self) -> None:
+        reading = self.log.read(self.mark)
+        if reading.restarted:
+            self._waiting, self._restarted = [], True
+        self._waiting += reading.requests
+        self.mark = reading.mark
+
+    def check(self) -> Iterator[str]:
+        reading = self.log.read()
+        path = self.log.path
+        require(reading.damaged == 0, path, f"{reading.damaged:,} bytes hold no valid request")
+        yield "every request's checksum" + (", the last one torn" if reading.torn else "")
+        highest = max((int(r.tokens.max(initial=0)) for r in reading.requests), default=0)
+        require(highest < self.separator, path, f"id {highest} is outside the vocabulary")
+        yield "ids inside the vocabulary"
+        if not (self.path / INDEX).exists():
+            return
+        shard = History(self.path, self.manifest).load_index(0)
+        require(shard is not None, self.path / INDEX, "its checksum or its mark is wrong")
+        assert shard is not None
+        yield from (f"{INDEX}: {p}" for p in check_shard(self.path / INDEX, shard, self.separator))
+
+
+def merge(sources: Sequence[History], out: Path) -> History:
+    """A new history of all requests of `sources`, the newest of each next to each other at its end.
+
+    Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
+    """
+    if out.exists():
+        raise UsageError(f"{out} exists", "choose another --out")
+    for other in sources[1:]:
+        other.tokenizer.require(sources[0].tokenizer, str(other.path))
+    columns = [reversed(source.log.read().requests) for source in sources]
+    rows = itertools.zip_longest(*columns)
+    newest_first = [request for row in rows for request in reversed(row) if request is not None]
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=PRIVATE, parents=True)
+    _create(partial, sources[0].tokenizer, newest_first[::-1])
+    partial.rename(out)
+    return History.open(out)
+
+
+def _create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastRequest] = ()) -> None:
+    """The manifest last: a folder with one is whole. Does nothing where there is one already."""
+    if (path / NAME).exists():
+        return
+    plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
+    manifest = Manifest(History.kind, build_id(plan), tokenizer, corpus={"id": "past requests"})
+    RequestLog(path / LOG, token_dtype(tokenizer.vocabulary)).create(requests)
+    write_text(path / NAME, manifest.to_json())
+
+
+def _holds_other_things(path: Path) -> bool:
+    own = {LOCK, LOG, f"{LOG}.tmp", f"{NAME}.tmp"}
+    return not path.is_dir() or any(entry.name not in own for entry in path.iterdir())
+
+
+def _checksum(arrays: dict[str, Array]) -> int:
+    total = 0
+    for name in (*SHARD_LAYOUT, "mark"):
+        total = zlib.crc32(np.ascontiguousarray(arrays[name]).view(np.uint8).data, total)
+    return total
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process, and one thread of it, at a time."""
+    with (path / LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
