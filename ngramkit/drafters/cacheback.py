@@ -1,0 +1,133 @@
+"""Cacheback: n-grams seen lately, then n-grams frequent in a corpus (arXiv:2511.21699).
+
+Two tables map a leader (the last LL tokens) to followers (the FL tokens that came after it). The
+dynamic one learns every window of the prompt and of the accepted tokens; leaders and each
+leader's followers are kept in order of use, the least recently used are evicted. The frozen one is
+an artifact (`formats.frozen_table`). The tree is grown breadth first, see `kernels.cacheback`.
+
+The paper's total draft length counts the tokens of a pass: here that is `draft`'s budget plus one,
+the last accepted token, which no pass has put into the KV cache yet. TDL 96 is a budget of 95.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
+from ngramkit.drafters.lru import Table
+from ngramkit.errors import UsageError
+from ngramkit.formats.container import Array
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.kernels.cacheback import grow_tree, learn
+
+LEADER_LEN, FOLLOWER_LEN = 1, 3
+# Of the first level's share of the budget at least this part stays, however small the budget.
+FIRST_LEVEL = 0.5
+# Measured on recorded answers: the chance that the follower of recency rank r comes next falls
+# like 1 / (r + 1); together they are right about as often as this.
+RECENT = 0.3
+
+
+class Cacheback:
+    """A drafter over an optional frozen table and a dynamic one.
+
+    `leader_len` and `follower_len` are the frozen table's, else 1 and 3. `leaders` and `followers`
+    bound the dynamic table (LC and FC, `followers` per leader); memory grows with use only.
+    `deeper` (CRT) nodes are kept for the second and deeper levels of the tree, at most half of the
+    budget. With `keep` the dynamic table outlives a request.
+
+    A node's score is its path's probability: a frozen follower's is its count over its leader's, a
+    dynamic one's falls with its rank of recency, and where both tables know the leader each counts
+    half.
+
+    Raises UsageError where the lengths are not the frozen table's, or a capacity is below one.
+    """
+
+    def __init__(
+        self,
+        frozen: FrozenTable | None = None,
+        *,
+        leader_len: int | None = None,
+        follower_len: int | None = None,
+        leaders: int = 1 << 20,
+        followers: int = 128,
+        deeper: int = 16,
+        keep: bool = False,
+    ) -> None:
+        self._frozen, lengths = _frozen_arrays(frozen, leader_len, follower_len)
+        self.leader_len, self.follower_len = lengths
+        if leaders < 1 or followers < 1 or deeper < 0:
+            raise UsageError(
+                f"leaders={leaders}, followers={followers}, deeper={deeper} make no table",
+                "choose at least 1, 1 and 0",
+            )
+        self.leaders, self.followers, self.deeper, self.keep = leaders, followers, deeper, keep
+        ranks = np.arange(1, followers + 1)
+        self._shares = RECENT / ranks / np.log(2 * followers)
+        self._table = Table(self.leader_len, self.follower_len, leaders, followers)
+        self._tail = np.empty(0, np.int32)  # int32[up to LL + FL - 1], learnt in no whole window
+
+    def start(self, prompt: TokenArray) -> None:
+        if not self.keep:
+            self._table = Table(self.leader_len, self.follower_len, self.leaders, self.followers)
+        self._tail = np.empty(0, np.int32)
+        self._learn(np.asarray(prompt, np.int32))
+
+    def draft(self, budget: int) -> DraftTree:
+        if budget < 1 or len(self._tail) < self.leader_len:
+            return DraftTree.empty()
+        first_level = budget - min(self.deeper, int(budget * FIRST_LEVEL))
+        return DraftTree(
+            *grow_tree(
+                self._table.leader_pool,
+                self._table.follower_pool,
+                self._frozen,
+                self._shares,
+                self._tail,
+                budget,
+                first_level,
+            )
+        )
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        self._learn(np.asarray(tokens, np.int32))
+
+    def finish(self) -> None:
+        """Nothing is kept beyond what `keep` says."""
+
+    def _learn(self, tokens: TokenArray) -> None:
+        self._table.make_room(len(tokens))
+        window = self.leader_len + self.follower_len
+        seen = np.concatenate([self._tail, tokens])
+        table = self._table
+        learn(table.leader_pool, table.follower_pool, self.leaders, self.followers, seen)
+        self._tail = seen[max(len(seen) - window + 1, 0) :]
+
+
+def _frozen_arrays(
+    frozen: FrozenTable | None, leader_len: int | None, follower_len: int | None
+) -> tuple[tuple[Array, ...], tuple[int, int]]:
+    """The five arrays that the kernel reads (empty without a table), and LL and FL."""
+    if frozen is None:
+        lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
+        if min(lengths) < 1:
+            raise UsageError(f"n-grams of lengths {lengths}", "choose lengths of at least 1")
+        counts = np.empty(0, np.uint32)
+        empty = [np.empty((0, length), np.uint16) for length in lengths]
+        return (empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
+    lengths = (frozen.leader_len, frozen.follower_len)
+    asked = (leader_len or lengths[0], follower_len or lengths[1])
+    if asked != lengths:
+        raise UsageError(
+            f"{frozen.path} has leaders of {lengths[0]} and followers of {lengths[1]} tokens, not "
+            f"{asked[0]} and {asked[1]}",
+            "leave the lengths out, or build another table",
+        )
+    arrays = (
+        frozen.leaders,
+        frozen.leader_counts,
+        frozen.follower_offsets,
+        frozen.followers,
+        frozen.follower_counts,
+    )
+    return arrays, lengths

@@ -1,0 +1,163 @@
+"""Cacheback's two tables (arXiv:2511.21699): learning n-grams, and the draft tree.
+
+The dynamic table is two pools (see `lru`): leaders, all owned by 0, and followers, each owned by
+its leader's entry. The frozen table is the arrays of its format.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ngramkit.kernels import lru
+from ngramkit.kernels.search import find_row
+
+DATASTORE, FROZEN, DYNAMIC = 0, 1, 2  # drafters.base.Source
+
+
+@njit(cache=True, nogil=True)
+def learn(leaders, followers, most_leaders, most_followers, tokens):  # type: ignore[no-untyped-def]
+    """Every window of `tokens` (i32[n]) is inserted: its leader, then its follower, as most recent.
+
+    The pools need room for one more entry per window, up to their capacities.
+    """
+    leader_len, follower_len = leaders.rows.shape[1], followers.rows.shape[1]
+    for i in range(len(tokens) - leader_len - follower_len + 1):
+        row = tokens[i : i + leader_len]
+        leader = lru.find(leaders, 0, row)
+        if leader == lru.NONE:
+            if leaders.state[lru.SIZE] == most_leaders:
+                _forget(leaders, followers)
+            leader = lru.insert(leaders, 0, row)
+        else:
+            lru.refresh(leaders, leader)
+        row = tokens[i + leader_len : i + leader_len + follower_len]
+        follower = lru.find(followers, leader, row)
+        if follower != lru.NONE:
+            lru.refresh(followers, follower)
+            continue
+        if followers.lengths[leader] == most_followers:
+            lru.remove(followers, followers.oldest[leader])
+        lru.insert(followers, leader, row)
+
+
+@njit(cache=True, nogil=True)
+def _forget(leaders, followers):  # type: ignore[no-untyped-def]
+    """Evicts the leader that was used least recently, and its followers: each was inserted once,
+    so it is O(1) per insertion."""
+    leader = leaders.oldest[0]
+    while followers.oldest[leader] != lru.NONE:
+        lru.remove(followers, followers.oldest[leader])
+    lru.remove(leaders, leader)
+
+
+@njit(cache=True, nogil=True)
+def grow_tree(leaders, followers, frozen, shares, tail, budget, first_level):  # type: ignore[no-untyped-def]
+    """The draft tree after `tail` (i32[n], at least a leader): breadth first, one level a follower.
+
+    Every queried leader gives its dynamic followers, most recent first, then its frozen ones, most
+    frequent first; a follower's end is queried in the next level. The first level stops at
+    `first_level` nodes, the tree at `budget`; the follower that meets the limit is cut there.
+    `frozen` is (leaders, leader_counts, follower_offsets, followers, follower_counts); `shares`
+    (f64[FC]) is how likely the follower of each rank of recency comes next.
+
+    Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
+    """
+    tree = (
+        np.empty(budget, np.int32),
+        np.empty(budget, np.int32),
+        np.zeros(budget, np.float32),
+        np.empty(budget, np.uint8),
+    )
+    children = np.full(_table_size(budget), -1, np.int32)
+    queue = np.empty(budget + 1, np.int32)
+    queued = np.zeros(budget, np.bool_)
+    queue[0] = -1
+    row = np.empty(leaders.rows.shape[1], np.int32)
+    size, head, end = 0, 0, 1
+    while head < end and size < budget:
+        node = queue[head]
+        limit = budget if head else first_level
+        head += 1
+        _last_tokens(tree, tail, node, row)
+        leader = lru.find(leaders, 0, row)
+        known = find_row(frozen[0], row)
+        chance = tree[2][node] if node >= 0 else np.float32(1)
+        # Where both tables know the leader, each is believed by half.
+        if leader != lru.NONE and known >= 0:
+            chance *= np.float32(0.5)
+        if leader != lru.NONE:
+            lru.refresh(leaders, leader)
+            follower, rank = followers.newest[leader], 0
+            while follower != lru.NONE and size < limit:
+                size, last = _add_path(
+                    tree, children, size, limit, node, followers.rows[follower],
+                    chance * shares[rank], DYNAMIC,
+                )  # fmt: skip
+                end = _enqueue(queue, queued, end, last)
+                follower = followers.following[follower]
+                rank += 1
+        if known >= 0:
+            for i in range(np.int64(frozen[2][known]), np.int64(frozen[2][known + 1])):
+                if size >= limit:
+                    break
+                size, last = _add_path(
+                    tree, children, size, limit, node, frozen[3][i],
+                    chance * (frozen[4][i] / frozen[1][known]), FROZEN,
+                )  # fmt: skip
+                end = _enqueue(queue, queued, end, last)
+    return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]
+
+
+@njit(cache=True, nogil=True)
+def _add_path(tree, children, size, limit, parent, tokens, chance, source):  # type: ignore[no-untyped-def]
+    """Adds a follower under `parent`, as far as `limit` allows, and its chance to every node on
+    the way. Returns the tree's size and the path's last node."""
+    token_ids, parents, scores, sources = tree
+    mask = len(children) - 1
+    for i in range(len(tokens)):
+        token = np.int32(tokens[i])
+        at = (parent * 0x9E3779B1 + token * 0x85EBCA77) >> 7 & mask
+        while children[at] >= 0:
+            node = children[at]
+            if parents[node] == parent and token_ids[node] == token:
+                break
+            at = (at + 1) & mask
+        if children[at] < 0:
+            if size == limit:
+                break
+            children[at] = size
+            token_ids[size], parents[size], sources[size] = token, parent, source
+            size += 1
+        parent = children[at]
+        scores[parent] += np.float32(chance)
+    return size, parent
+
+
+@njit(cache=True, nogil=True)
+def _enqueue(queue, queued, end, node):  # type: ignore[no-untyped-def]
+    if node >= 0 and not queued[node]:
+        queued[node] = True
+        queue[end] = node
+        return end + 1
+    return end
+
+
+@njit(cache=True, nogil=True)
+def _last_tokens(tree, tail, node, row):  # type: ignore[no-untyped-def]
+    """Fills `row` with the last tokens of the path that ends in `node`, its context before it."""
+    at = len(row) - 1
+    while at >= 0 and node >= 0:
+        row[at] = tree[0][node]
+        node = tree[1][node]
+        at -= 1
+    for i in range(at + 1):
+        row[at - i] = tail[len(tail) - 1 - i]
+
+
+@njit(cache=True, nogil=True)
+def _table_size(budget):  # type: ignore[no-untyped-def]
+    size = 16
+    while size < 4 * budget:
+        size *= 2
+    return size
