@@ -21,11 +21,11 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.cacheback import grow_tree, learn
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
-# Of the first level's share of the budget at least this part stays, however small the budget.
-FIRST_LEVEL = 0.5
-# Measured on recorded answers: the chance that the follower of recency rank r comes next falls
-# like 1 / (r + 1); together they are right about as often as this.
-RECENT = 0.3
+DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
+# Measured on recorded answers of a chat model: how often a known leader's dynamic followers hold
+# the next token at all, how that falls with the rank of recency, and how often each further token
+# of the follower is right then.
+RECENT, FALL, AGREEMENT = 0.6, 1.5, 0.67
 
 
 class Cacheback:
@@ -33,12 +33,11 @@ class Cacheback:
 
     `leader_len` and `follower_len` are the frozen table's, else 1 and 3. `leaders` and `followers`
     bound the dynamic table (LC and FC, `followers` per leader); memory grows with use only.
-    `deeper` (CRT) nodes are kept for the second and deeper levels of the tree, at most half of the
-    budget. With `keep` the dynamic table outlives a request.
+    `deeper` (CRT) nodes are kept for the second and deeper levels of the tree, at most a sixth of
+    the pass. With `keep` the dynamic table outlives a request.
 
     A node's score is its path's probability: a frozen follower's is its count over its leader's, a
-    dynamic one's falls with its rank of recency, and where both tables know the leader each counts
-    half.
+    dynamic one's falls with its rank of recency and along the follower (see RECENT above).
 
     Raises UsageError where the lengths are not the frozen table's, or a capacity is below one.
     """
@@ -62,8 +61,8 @@ class Cacheback:
                 "choose at least 1, 1 and 0",
             )
         self.leaders, self.followers, self.deeper, self.keep = leaders, followers, deeper, keep
-        ranks = np.arange(1, followers + 1)
-        self._shares = RECENT / ranks / np.log(2 * followers)
+        falling = np.arange(1, followers + 1) ** -FALL
+        self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
         self._table = Table(self.leader_len, self.follower_len, leaders, followers)
         self._tail = np.empty(0, np.int32)  # int32[up to LL + FL - 1], learnt in no whole window
 
@@ -76,13 +75,14 @@ class Cacheback:
     def draft(self, budget: int) -> DraftTree:
         if budget < 1 or len(self._tail) < self.leader_len:
             return DraftTree.empty()
-        first_level = budget - min(self.deeper, int(budget * FIRST_LEVEL))
+        first_level = budget - min(self.deeper, (budget + 1) // DEEPER_SHARE)
         return DraftTree(
             *grow_tree(
                 self._table.leader_pool,
                 self._table.follower_pool,
                 self._frozen,
                 self._shares,
+                AGREEMENT,
                 self._tail,
                 budget,
                 first_level,

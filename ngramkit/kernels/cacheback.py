@@ -52,14 +52,16 @@ def _forget(leaders, followers):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def grow_tree(leaders, followers, frozen, shares, tail, budget, first_level):  # type: ignore[no-untyped-def]
+def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first_level):  # type: ignore[no-untyped-def]
     """The draft tree after `tail` (i32[n], at least a leader): breadth first, one level a follower.
 
     Every queried leader gives its dynamic followers, most recent first, then its frozen ones, most
     frequent first; a follower's end is queried in the next level. The first level stops at
     `first_level` nodes, the tree at `budget`; the follower that meets the limit is cut there.
-    `frozen` is (leaders, leader_counts, follower_offsets, followers, follower_counts); `shares`
-    (f64[FC]) is how likely the follower of each rank of recency comes next.
+    `frozen` is (leaders, leader_counts, follower_offsets, followers, follower_counts). `shares`
+    (f64[FC]) is how likely the first token of the dynamic follower of each rank of recency comes
+    next; each further token of it is right with a chance of `agreement`. Where the dynamic table
+    knows a leader, the frozen one is believed for what the shares leave.
 
     Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
     """
@@ -74,6 +76,7 @@ def grow_tree(leaders, followers, frozen, shares, tail, budget, first_level):  #
     queued = np.zeros(budget, np.bool_)
     queue[0] = -1
     row = np.empty(leaders.rows.shape[1], np.int32)
+    left = 1.0 - shares.sum()
     size, head, end = 0, 0, 1
     while head < end and size < budget:
         node = queue[head]
@@ -82,37 +85,35 @@ def grow_tree(leaders, followers, frozen, shares, tail, budget, first_level):  #
         _last_tokens(tree, tail, node, row)
         leader = lru.find(leaders, 0, row)
         known = find_row(frozen[0], row)
-        chance = tree[2][node] if node >= 0 else np.float32(1)
-        # Where both tables know the leader, each is believed by half.
-        if leader != lru.NONE and known >= 0:
-            chance *= np.float32(0.5)
+        chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != lru.NONE:
             lru.refresh(leaders, leader)
             follower, rank = followers.newest[leader], 0
             while follower != lru.NONE and size < limit:
                 size, last = _add_path(
                     tree, children, size, limit, node, followers.rows[follower],
-                    chance * shares[rank], DYNAMIC,
+                    chance * shares[rank], agreement, DYNAMIC,
                 )  # fmt: skip
                 end = _enqueue(queue, queued, end, last)
                 follower = followers.following[follower]
                 rank += 1
+            chance *= left
         if known >= 0:
             for i in range(np.int64(frozen[2][known]), np.int64(frozen[2][known + 1])):
                 if size >= limit:
                     break
                 size, last = _add_path(
                     tree, children, size, limit, node, frozen[3][i],
-                    chance * (frozen[4][i] / frozen[1][known]), FROZEN,
+                    chance * (frozen[4][i] / frozen[1][known]), 1.0, FROZEN,
                 )  # fmt: skip
                 end = _enqueue(queue, queued, end, last)
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]
 
 
 @njit(cache=True, nogil=True)
-def _add_path(tree, children, size, limit, parent, tokens, chance, source):  # type: ignore[no-untyped-def]
-    """Adds a follower under `parent`, as far as `limit` allows, and its chance to every node on
-    the way. Returns the tree's size and the path's last node."""
+def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, source):  # type: ignore[no-untyped-def]
+    """Adds a follower under `parent`, as far as `limit` allows, and its chance, times `agreement`
+    at every further token, to the nodes on the way. Returns the tree's size and the last node."""
     token_ids, parents, scores, sources = tree
     mask = len(children) - 1
     for i in range(len(tokens)):
@@ -131,6 +132,7 @@ def _add_path(tree, children, size, limit, parent, tokens, chance, source):  # t
             size += 1
         parent = children[at]
         scores[parent] += np.float32(chance)
+        chance *= agreement
     return size, parent
 
 
