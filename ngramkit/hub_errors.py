@@ -34,55 +34,50 @@ def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
 
 def as_known(error: BaseException, name: str, what: str = "dataset") -> NgramkitError | None:
     """The error to show instead of `error`; None where it does not come from the Hub."""
-    for cause in _chain(error):
-        known = _known(cause, name, what)
-        if known is not None:
-            return known
-    return None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The innermost cause first: it is the one that tells most."""
-    chain: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in chain:
-        chain.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    return reversed(chain)
-
-
-def _known(error: BaseException, name: str, what: str) -> NgramkitError | None:
     from huggingface_hub import errors as hub
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 
+    def caused(*kinds: type[BaseException]) -> BaseException | None:
+        return next((cause for cause in _chain(error) if isinstance(cause, kinds)), None)
+
     page = f"hf.co/{'datasets/' if what == 'dataset' else ''}{name}"
-    if isinstance(error, hub.GatedRepoError):
+    if caused(hub.OfflineModeIsEnabled):
+        return NetworkError(f"{name} cannot be fetched: the Hub is off", "unset HF_HUB_OFFLINE")
+    if caused(hub.GatedRepoError):
         return NetworkError(
             f"{name} is gated", f"accept its terms at {page}, then run: hf auth login"
         )
-    if isinstance(error, hub.RevisionNotFoundError):
+    if caused(hub.RevisionNotFoundError):
         return InputError(f"{name} has no such revision", f"see {page}/tree/main")
-    if isinstance(error, hub.RepositoryNotFoundError):
+    if caused(hub.RepositoryNotFoundError):
         return InputError(
             f"there is no {what} {name} on the Hub, or it is private",
             "check the id; for a private one run: hf auth login",
         )
-    if isinstance(error, hub.HFValidationError):
+    if caused(hub.HFValidationError):
         return InputError(f"{name} is not an id of the Hub", "an id is owner/name")
-    if isinstance(error, hub.OfflineModeIsEnabled):
-        return NetworkError(f"{name} cannot be fetched: the Hub is off", "unset HF_HUB_OFFLINE")
-    if isinstance(error, (httpx.HTTPStatusError, hub.HfHubHTTPError)):
-        return _refused(error, name)
-    if isinstance(error, (httpx.TransportError, ConnectionError, TimeoutError)):
+    refused = caused(hub.HfHubHTTPError, httpx.HTTPStatusError)
+    if refused is not None:
+        return _refused(refused, name)
+    if caused(httpx.TransportError, ConnectionError, TimeoutError):
         return NetworkError(f"the Hub could not be reached for {name}", AGAIN)
     return None
 
 
-def _refused(error: BaseException, name: str) -> NgramkitError | None:
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what caused it, outermost first."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _refused(error: BaseException, name: str) -> NgramkitError:
     response = getattr(error, "response", None)
     status = response.status_code if response is not None else 0
     if status == 404:
-        return None
+        return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
     if status in (401, 403):
         return NetworkError(f"the Hub refuses access to {name}", "run: hf auth login")
     said = RETRIED_LATER.get(status, "an error")

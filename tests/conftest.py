@@ -20,10 +20,15 @@ from ngramkit.formats.writer import ArtifactWriter
 
 @pytest.fixture
 def token_store(tmp_path_factory):
-    """token_store(documents, vocabulary, per_shard=..., eos=...) -> TokenStore, without text."""
+    """token_store(documents, vocabulary, per_shard=..., eos=...) -> TokenStore, without text.
 
-    def build(documents, vocabulary, *, per_shard=1000, eos=None):
-        record = TokenizerRecord(f"none-{vocabulary}", vocabulary, f"f{vocabulary}", eos)
+    `record` is a TokenizerRecord to use instead of one made up for `vocabulary`.
+    """
+
+    def build(documents, vocabulary=0, *, per_shard=1000, eos=None, record=None):
+        made_up = TokenizerRecord(f"none-{vocabulary}", vocabulary, f"f{vocabulary}", eos)
+        record = record or made_up
+        vocabulary = record.vocabulary
         path = tmp_path_factory.mktemp("tokens") / "store"
         plan = {"documents": [list(map(int, d)) for d in documents], "per_shard": per_shard}
         with ArtifactWriter(path, "tokens", plan) as writer:
@@ -37,3 +42,25 @@ def token_store(tmp_path_factory):
         return TokenStore.open(path)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def hub():
+    """A Hub on loopback with small datasets in the real layouts; see hub_standin.py."""
+    from hub_datasets import add_all
+    from hub_standin import HubStandIn
+
+    with HubStandIn() as standin:
+        add_all(standin)
+        yield standin
+
+
+@pytest.fixture
+def ngramkit_cli(tmp_path):
+    """ngramkit_cli(["tokenize", ...], ..., env={}) -> results, one per command line.
+
+    All run in one process of their own, in a folder of their own: start-up is paid once.
+    """
+    from command_lines import run_all
+
+    return lambda *lines, env=None: run_all(lines, tmp_path, env or {})

@@ -6,6 +6,7 @@ Knows datasets and columns; nothing of tokens or of which documents are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,8 @@ SCRIPT = "scripts are no longer supported"
 class HubSource:
     """`stream` is a datasets.IterableDataset; each file of the dataset is a part of it."""
 
-    id: str
+    id: str  # what the user calls it
+    repository: str
     stream: Any
     maker: RowMaker
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -34,11 +36,11 @@ class HubSource:
         return int(self.stream.num_shards)
 
     def record(self) -> dict[str, Any]:
-        said = {**self.facts, "column": self.maker.column}
+        said = {"dataset": self.repository, **self.facts, "column": self.maker.column}
         return {**said, "join_turns": True} if self.maker.join_turns else said
 
     def rows(self, part: int) -> Iterator[Row]:
-        with hub_errors(self.id):
+        with _reading(self.repository):
             one = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
             for batch in one.iter(batch_size=BATCH):
                 for record in batch.to_pylist():
@@ -57,6 +59,7 @@ class HubSource:
 def hub_source(
     repository: str,
     *,
+    id: str | None = None,
     config: str | None = None,
     split: str = "train",
     column: str | None = None,
@@ -71,7 +74,7 @@ def hub_source(
     InputError where there is no such dataset, configuration, split or column, NetworkError where
     the Hub is out of reach or refuses.
     """
-    with hub_errors(repository):
+    with _reading(repository):
         info = _info(repository, revision)
         try:
             builder = _builder(repository, config, info.sha, data_dir)
@@ -86,13 +89,31 @@ def hub_source(
     facts = {"revision": info.sha, "split": split, "config": config, "data_dir": data_dir}
     facts["dataset_license"] = _card_license(info)
     known = {name: value for name, value in facts.items() if value is not None}
-    return HubSource(repository, stream, maker, known)
+    return HubSource(id or repository, repository, stream, maker, known)
+
+
+@contextmanager
+def _reading(repository: str) -> Iterator[None]:
+    """Errors of the Hub, and of files there that are not what they seem, as ours."""
+    import pyarrow as pa
+
+    with hub_errors(repository):
+        try:
+            yield
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise InputError(
+                f"a file of {repository} cannot be read: {_first_line(error)}",
+                "report it to the dataset's owner, or choose another --revision",
+            ) from error
 
 
 def _info(repository: str, revision: str | None) -> Any:
     from huggingface_hub import HfApi
 
-    return HfApi().dataset_info(repository, revision=revision)
+    info = HfApi().dataset_info(repository, revision=revision)
+    if info.gated:  # `datasets` would lose the reason on its way up.
+        HfApi().auth_check(repository, repo_type="dataset")
+    return info
 
 
 def _card_license(info: Any) -> str | list[str] | None:
@@ -110,8 +131,10 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
             repository, config, revision=revision, data_dir=data_dir
         )
     except ValueError as error:
-        raise InputError(f"{repository}: {_first_line(error)}", "hf:ID:CONFIG chooses") from error
-    except (datasets.exceptions.DataFilesNotFoundError, FileNotFoundError) as error:
+        raise InputError(
+            f"{repository}: {_first_line(error)}", "hf:ID:CONFIG chooses a configuration"
+        ) from error
+    except FileNotFoundError as error:
         where = f" under {data_dir}" if data_dir else ""
         raise InputError(
             f"{repository} holds no data files{where}", f"see hf.co/datasets/{repository}"
@@ -151,6 +174,8 @@ def _stream(
 def _split(builder: Any, repository: str, split: str) -> Any:
     try:
         return builder.as_streaming_dataset(split=split)
+    except StopIteration as error:  # what `datasets` makes of an empty .jsonl
+        raise InputError(f"{repository} holds no documents in {split!r}") from error
     except ValueError as error:
         if "Bad split" not in str(error):
             raise

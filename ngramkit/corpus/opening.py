@@ -59,6 +59,7 @@ def open_corpus(
         folder = known.languages and known.languages.format(language=language or known.language)
         source = hub_source(
             known.hub or "",
+            id=name,
             split=split or known.split,
             column=column or known.column,
             revision=revision,

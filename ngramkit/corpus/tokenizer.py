@@ -6,13 +6,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.errors import InputError, NetworkError
+from ngramkit.errors import InputError, NetworkError, NgramkitError
 from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.hub_errors import as_known, hub_errors
 from ngramkit.models import resolve_model
 
 # What decides ids: not the post-processor, the padding or the file's name.
@@ -44,9 +46,10 @@ def load_tokenizer(model: str) -> TextTokenizer:
     from transformers import AutoTokenizer
 
     source = resolve_model(model)
+    cached_only = not Path(source).is_dir() and not _reachable(source)
     try:
-        full = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
+        full = AutoTokenizer.from_pretrained(source, local_files_only=cached_only)
+    except (OSError, ValueError, ImportError) as error:
         raise _not_loaded(model, source, error) from error
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:
@@ -69,17 +72,27 @@ def fingerprint(backend: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _not_loaded(model: str, source: str, error: Exception) -> InputError | NetworkError:
-    text = str(error)
-    if "offline" in text.lower() or "couldn't connect" in text or "connection" in text.lower():
-        return NetworkError(
-            f"the Hub could not be reached for {source}", "check the network, or give a folder"
-        )
-    if "gated" in text:
-        return NetworkError(
-            f"{source} is gated", f"accept its terms at hf.co/{source}, then run: hf auth login"
-        )
-    return InputError(
-        f"no tokenizer could be loaded from {source}: {text.splitlines()[0] if text else error!r}",
-        f"check --model {model}",
+def _reachable(source: str) -> bool:
+    """Asks the Hub once for the model. transformers would ask for a minute, in many lines.
+
+    Raises NetworkError or InputError where the Hub refuses, or is out of reach and nothing of the
+    model is in its cache.
+    """
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    try:
+        with hub_errors(source, "model"):
+            HfApi().model_info(source)
+    except NetworkError:
+        if not isinstance(try_to_load_from_cache(source, "tokenizer_config.json"), str):
+            raise
+        return False
+    return True
+
+
+def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:
+    known = as_known(error, source, "model")
+    return known or InputError(
+        f"no tokenizer could be loaded from {source}",
+        f"--model {model} must hold a tokenizer.json; --debug shows what transformers says",
     )

@@ -79,6 +79,8 @@ class ArtifactWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None and not self._finished:
+            shutil.rmtree(self.partial, ignore_errors=True)  # there is nothing to resume
         if self._lock is not None:
             self._lock.close()
 

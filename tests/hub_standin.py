@@ -1,0 +1,336 @@
+"""A small Hub on loopback that the real huggingface_hub and datasets clients talk to.
+
+    with HubStandIn() as hub:
+        hub.add("dataset", "acme/texts", {"README.md": b"...", "data/train.jsonl": b"..."})
+        subprocess.run([...], env={**os.environ, **hub.environment(home)})
+
+It keeps repositories as commits (path -> bytes) and refs (name -> commit). Endpoints are functions
+under a regular expression, see `route`; `hub.faults` makes some requests fail, see `Fault`. The Xet
+protocol is not spoken: `environment` turns it off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+TOKEN = "hf_standin"  # the only token that is known, and it may read everything
+PAGE = 5  # entries of a file listing per answer; the real Hub's pages hold 1,000
+ROUTES: list[tuple[str, re.Pattern[str], Callable[..., None]]] = []
+KINDS = {"datasets": "dataset", "models": "model"}
+
+
+def route(methods: str, pattern: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Registers an endpoint; named groups become its arguments, percent-decoded."""
+
+    def register(answer: Callable[..., None]) -> Callable[..., None]:
+        for method in methods.split():
+            ROUTES.append((method, re.compile(pattern + r"\Z"), answer))
+        return answer
+
+    return register
+
+
+@dataclass
+class Repository:
+    """`commits` holds every commit's files; `refs` the branches and tags."""
+
+    kind: str
+    id: str
+    gated: bool = False
+    card: dict[str, Any] = field(default_factory=dict)
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, files: Mapping[str, bytes], ref: str = "main") -> str:
+        """Adds a commit that holds exactly `files`; returns its sha."""
+        digest = hashlib.sha1(self.refs.get(ref, "").encode())
+        for path, content in sorted(files.items()):
+            digest.update(path.encode() + b"\0" + hashlib.sha256(content).digest())
+        sha = digest.hexdigest()
+        self.commits[sha] = dict(files)
+        self.refs[ref] = sha
+        return sha
+
+    def resolve(self, revision: str) -> str | None:
+        return revision if revision in self.commits else self.refs.get(revision)
+
+
+@dataclass
+class Fault:
+    """Makes the next `times` requests fail whose "METHOD path" `pattern` is found in.
+
+    `status` is answered; 0 drops the connection, and -1 does so halfway through the body.
+    """
+
+    pattern: str
+    status: int
+    times: int = 1
+    retry_after: str | None = None
+
+
+class HubStandIn:
+    """Serves from a thread of this process while it is entered."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[tuple[str, str], Repository] = {}
+        self.faults: list[Fault] = []
+        self.requests: list[str] = []  # "METHOD path" of each, in order
+        self.bytes_sent = 0
+        self.lock = threading.Lock()
+        hub = self
+
+        class Handler(Request):
+            standin = hub
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(
+        self, kind: str, id: str, files: Mapping[str, bytes], *, ref: str = "main", **facts: Any
+    ) -> Repository:
+        """Commits `files` to a repository, which is created with `facts` if it is new."""
+        repository = self.repositories.setdefault((kind, id), Repository(kind, id, **facts))
+        repository.commit(files, ref)
+        return repository
+
+    def environment(self, home: Path, token: str | None = None) -> dict[str, str]:
+        """The variables that point the real clients here, with a cache of their own in `home`."""
+        said = {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_OFFLINE": "0",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        return {**said, "HF_TOKEN": token} if token else said
+
+    def fault_for(self, request: str) -> Fault | None:
+        with self.lock:
+            self.requests.append(request)
+            for fault in self.faults:
+                if fault.times and re.search(fault.pattern, request):
+                    fault.times -= 1
+                    return fault
+        return None
+
+
+class Request(BaseHTTPRequestHandler):
+    """One connection: finds the endpoint, applies faults, sends answers."""
+
+    standin: HubStandIn
+    protocol_version = "HTTP/1.1"
+
+    def _serve(self) -> None:
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.fault = self.standin.fault_for(f"{self.command} {self.path}")
+        if self.fault and self.fault.status >= 0:
+            self._fail(self.fault)
+            return
+        split = urlsplit(self.path)
+        self.query = {name: values[0] for name, values in parse_qs(split.query).items()}
+        for method, pattern, answer in ROUTES:
+            match = pattern.match(split.path)
+            if method == self.command and match:
+                answer(self, **{name: unquote(v or "") for name, v in match.groupdict().items()})
+                return
+        self.error(404, "", f"no endpoint {self.command} {split.path}")
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
+
+    def _fail(self, fault: Fault) -> None:
+        if fault.status == 0:
+            self.close_connection = True
+            return
+        headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
+        self.error(fault.status, "", "injected", **headers)
+
+    def json(self, body: Any, status: int = 200, **headers: str) -> None:
+        headers.setdefault("Content-Type", "application/json")
+        self.send(json.dumps(body).encode(), status, headers)
+
+    def error(self, status: int, code: str, message: str, **headers: str) -> None:
+        if code:
+            headers |= {"X-Error-Code": code, "X-Error-Message": message}
+        self.json({"error": message}, status, **headers)
+
+    def send(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if self.fault and self.fault.status == -1:
+            body, self.close_connection = body[: len(body) // 2], True
+        self.wfile.write(body)
+        with self.standin.lock:
+            self.standin.bytes_sent += len(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silence: tests read `hub.requests`."""
+
+    @property
+    def token(self) -> str | None:
+        return (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
+
+    def find(self, kind: str, id: str, revision: str) -> tuple[Repository, str] | None:
+        """The repository and commit, or None once the Hub's error for it has been sent."""
+        repository = self.standin.repositories.get((KINDS.get(kind, kind), id))
+        if repository is None:
+            # The real Hub does not tell strangers what exists. It leaves out the code with a 401,
+            # which the client fills in itself, but over https only.
+            status = 404 if self.token else 401
+            self.error(status, "RepoNotFound", "Repository not found")
+            return None
+        sha = repository.resolve(revision)
+        if sha is None:
+            self.error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+            return None
+        return repository, sha
+
+    def may_read(self, repository: Repository) -> bool:
+        """Sends the Hub's refusal, and says no, where it is gated and the token is not known."""
+        if not repository.gated or self.token == TOKEN:
+            return True
+        message = f"Access to {repository.kind} {repository.id} is restricted."
+        self.error(403 if self.token else 401, "GatedRepo", message)
+        return False
+
+
+REPO = r"(?P<id>[^/]+/[^/]+)"
+
+
+@route("GET HEAD", rf"/api/(?P<kind>datasets|models)/{REPO}(/revision/(?P<revision>[^/]+))?")
+def repository_info(request: Request, kind: str, id: str, revision: str) -> None:
+    found = request.find(kind, id, revision or "main")
+    if found is None:
+        return
+    repository, sha = found
+    request.json(
+        {
+            "id": id,
+            "sha": sha,
+            "private": False,
+            "gated": "auto" if repository.gated else False,
+            "tags": [],
+            "cardData": repository.card,
+            "siblings": [{"rfilename": path} for path in sorted(repository.commits[sha])],
+        }
+    )
+
+
+@route("GET", rf"/api/(?P<kind>datasets|models)/{REPO}/auth-check")
+def auth_check(request: Request, kind: str, id: str) -> None:
+    found = request.find(kind, id, "main")
+    if found is not None and request.may_read(found[0]):
+        request.json({})
+
+
+@route("GET", rf"/api/(?P<kind>datasets|models)/{REPO}/tree/(?P<revision>[^/]+)(/(?P<folder>.*))?")
+def tree(request: Request, kind: str, id: str, revision: str, folder: str) -> None:
+    found = request.find(kind, id, revision)
+    if found is None:
+        return
+    entries = entries_below(found[0].commits[found[1]], folder, bool_of(request.query, "recursive"))
+    if not entries and folder:
+        request.error(404, "EntryNotFound", f"{folder} does not exist on {revision!r}")
+        return
+    start = int(request.query.get("cursor", 0))
+    headers = {}
+    if start + PAGE < len(entries):
+        path = request.path.split("?")[0]
+        recursive = request.query.get("recursive", "false")
+        url = f"{request.standin.endpoint}{path}?recursive={recursive}&cursor={start + PAGE}"
+        headers["Link"] = f'<{url}>; rel="next"'
+    request.json(entries[start : start + PAGE], **headers)
+
+
+@route("POST", rf"/api/(?P<kind>datasets|models)/{REPO}/paths-info/(?P<revision>[^/]+)")
+def paths_info(request: Request, kind: str, id: str, revision: str) -> None:
+    found = request.find(kind, id, revision)
+    if found is None:
+        return
+    if (request.headers.get("Content-Type") or "").startswith("application/json"):
+        paths = json.loads(request.body)["paths"]
+    else:
+        paths = parse_qs(request.body.decode()).get("paths", [])
+    files = found[0].commits[found[1]]
+    everything = {entry["path"]: entry for entry in entries_below(files, "", recursive=True)}
+    request.json([everything[path] for path in paths if path in everything])
+
+
+@route("GET HEAD", rf"/(?P<kind>datasets/)?{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+def resolve(request: Request, kind: str, id: str, revision: str, path: str) -> None:
+    found = request.find("dataset" if kind else "model", id, revision)
+    if found is None:
+        return
+    repository, sha = found
+    if not request.may_read(repository):
+        return
+    content = repository.commits[sha].get(path)
+    if content is None:
+        request.error(404, "EntryNotFound", "Entry not found", **{"X-Repo-Commit": sha})
+        return
+    etag = hashlib.sha256(content).hexdigest()
+    headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+    asked = re.match(r"bytes=(\d*)-(\d*)", request.headers.get("Range") or "")
+    if asked is None:
+        request.send(content, 200, headers)
+        return
+    first, last = span(asked[1], asked[2], len(content))
+    headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+    request.send(content[first : last + 1], 206, headers)
+
+
+def span(first: str, last: str, size: int) -> tuple[int, int]:
+    """The first and last byte of a Range header; `-n` means the last n bytes."""
+    if not first:
+        return max(0, size - int(last)), size - 1
+    return int(first), min(int(last), size - 1) if last else size - 1
+
+
+def bool_of(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("1", "true")
+
+
+def entries_below(files: Mapping[str, bytes], folder: str, recursive: bool) -> list[dict[str, Any]]:
+    """The tree endpoint's entries: files and folders below `folder`, sorted by path."""
+    prefix = f"{folder}/" if folder else ""
+    entries: dict[str, dict[str, Any]] = {}
+    for path, content in files.items():
+        if not path.startswith(prefix):
+            continue
+        parts = path[len(prefix) :].split("/")
+        for depth in range(1, len(parts) if recursive else min(2, len(parts))):
+            parent = prefix + "/".join(parts[:depth])
+            oid = hashlib.sha1(parent.encode()).hexdigest()
+            entries[parent] = {"type": "directory", "oid": oid, "size": 0, "path": parent}
+        if recursive or len(parts) == 1:
+            entries[path] = file_entry(path, content)
+    return [entries[path] for path in sorted(entries)]
+
+
+def file_entry(path: str, content: bytes) -> dict[str, Any]:
+    oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    return {"type": "file", "oid": oid, "size": len(content), "path": path}
