@@ -1,6 +1,7 @@
 """tokens -> datastore: suffix arrays, shard by shard, shards in parallel (REST, section 3.1).
 
-One shard needs 10 bytes per token at 16-bit width, 15 at 24 bits, see ngramkit.kernels.suffix_sort.
+A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
+byte's suffix stands (`kernels.suffix_sort`). Memory is planned with 16.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ def build_datastore(
     """Writes the datastore of `store` to `out`; what is there already, of the same plan, is kept.
 
     `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
-    after is not cut, see `_Layout.cut`); by default it follows from `memory` (bytes,
-    default half of what is free) and `workers` (threads, default every core), up to 2**27. Raises
-    InputError where `store` holds no tokens, UsageError where `out` holds something else.
+    after is not cut, see `_Layout.cut`); by default it follows from `memory` (bytes, default half
+    of what is free) and `workers` (threads, default every core), up to 2**27. Raises InputError where `store` holds no tokens, UsageError where `out` holds something else.
     """
     layout = _Layout.of(store)
     workers = workers or cores()
-    limit = shard_tokens or default_limit(memory or free_memory() // 2, workers)
+    limit = shard_tokens
+    if limit is None:
+        limit = default_limit(memory or free_memory() // 2, workers)
     fill = _fill(layout.size, limit, split=shard_tokens is None)
     parameters = {"shard_tokens": fill}
     plan = {"kind": Datastore.kind, "parameters": parameters, "tokens": store.manifest.build}

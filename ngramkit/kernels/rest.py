@@ -1,0 +1,54 @@
+"""One REST draft: the longest match and its most frequent continuations, in a single call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ngramkit.kernels.suffix import find_all, longest_match
+from ngramkit.kernels.trie import COUNT, PARENT, TOKEN, top_prefixes
+
+Array = npt.NDArray[Any]
+
+
+@njit(cache=True, nogil=True)
+def draft(
+    table: Array, context: Array, size: int, bound: int, budget: int, rules: Array
+) -> tuple[Array, Array, Array, Array, int]:
+    """The draft after context[:size], int32: token_ids, parents, scores, source (zeros, which is
+    Source.DATASTORE), and the length that the longest match has.
+
+    `rules` is int64[4]: max_match, min_match, continuation, eos (-1 for none). `bound` is a
+    length that no match can exceed: the last one found plus what was accepted since. Where every
+    occurrence of the longest match ends its document, the next shorter one is taken.
+    """
+    max_match, min_match, continuation, eos = rules
+    known = context[:size]
+    intervals = np.zeros((len(table), 2), np.int64)
+    match = longest_match(table, known, min(bound, max_match), intervals)
+    used = match
+    found, total = top_prefixes(table, intervals, match, 0, continuation, eos)
+    while used >= min_match:
+        found, total = top_prefixes(table, intervals, used, budget, continuation, eos)
+        used -= 1
+        if len(found) or budget == 0 or used < min_match:
+            break
+        find_all(table, known[size - used :], intervals)
+    # A match as long as allowed may be longer: then the next one is not bounded by it.
+    if match == max_match:
+        match = size
+    return _as_tree(found, total, match)
+
+
+@njit(cache=True, nogil=True)
+def _as_tree(found: Array, total: int, match: int) -> tuple[Array, Array, Array, Array, int]:
+    size = len(found)
+    token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
+    scores, source = np.empty(size, np.float32), np.zeros(size, np.uint8)
+    for i in range(size):
+        token_ids[i], parents[i] = found[i, TOKEN], found[i, PARENT]
+        scores[i] = found[i, COUNT] / total
+    return token_ids, parents, scores, source, match

@@ -1,0 +1,191 @@
+"""Searching suffix arrays: from a token to its bucket, from a bucket to longer patterns.
+
+A *shard table*, int64[shards, 6], stands for the arrays of all shards at once (see `shard_table`),
+so that one compiled version serves every number of shards, token width and suffix-array width, and
+a call costs the same however many there are. An *interval* [low, high) is a range of the suffix
+array; at `depth` d all its suffixes agree on their first d tokens and are sorted by the next.
+
+Nothing here checks bounds: a shard must end with a separator, the highest of its ids, and patterns
+must hold none. Whoever holds a table keeps the arrays behind it alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+Array = npt.NDArray[Any]
+
+TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY = range(6)
+
+
+def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
+    """int64[shards, 6]: addresses and item sizes of (tokens, suffix_array, first_token) each."""
+    rows = [
+        (
+            tokens.ctypes.data,
+            tokens.itemsize,
+            suffix_array.ctypes.data,
+            suffix_array.itemsize,
+            first_token.ctypes.data,
+            len(first_token) - 2,
+        )
+        for tokens, suffix_array, first_token in shards
+    ]
+    return np.array(rows, np.int64).reshape(-1, 6)
+
+
+def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
+    """A function (address, index) -> the integer there, as a C pointer would read it."""
+
+    @intrinsic
+    def load(context: Any, address: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            item = builder.load(builder.gep(pointer, [args[1]]))
+            widen = builder.sext if signed else builder.zext
+            return widen(item, ir.IntType(64)) if bits < 64 else item
+
+        return types.int64(types.int64, types.int64), generate
+
+    return cast(Callable[[int, int], int], load)
+
+
+_load_u16 = _loader(16, signed=False)
+_load_u32 = _loader(32, signed=False)
+_load_i32 = _loader(32, signed=True)
+_load_i64 = _loader(64, signed=True)
+
+
+@njit(cache=True, nogil=True)
+def token_at(shard: Array, position: int) -> int:
+    """The token at a text position of one shard (a row of the table)."""
+    if shard[TOKEN_BYTES] == 2:
+        return _load_u16(shard[TOKENS], position)
+    return _load_u32(shard[TOKENS], position)
+
+
+@njit(cache=True, nogil=True)
+def position_at(shard: Array, index: int) -> int:
+    """suffix_array[index]"""
+    if shard[SUFFIX_BYTES] == 4:
+        return _load_i32(shard[SUFFIXES], index)
+    return _load_i64(shard[SUFFIXES], index)
+
+
+@njit(cache=True, nogil=True)
+def bucket(shard: Array, token: int) -> tuple[int, int]:
+    """The interval of all suffixes that begin with `token`; empty outside the vocabulary."""
+    if token < 0 or token >= shard[VOCABULARY]:
+        return 0, 0
+    return _load_i64(shard[BUCKETS], token), _load_i64(shard[BUCKETS], token + 1)
+
+
+@njit(cache=True, nogil=True)
+def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> int:
+    """The first index of [low, high) whose token at `depth` is `token` or above; else high."""
+    while low < high:
+        middle = (low + high) >> 1
+        if token_at(shard, position_at(shard, middle) + depth) < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
+    """The part of an interval at `depth` whose next token is `token`: an interval one deeper."""
+    low = lower_bound(shard, low, high, depth, token)
+    return low, lower_bound(shard, low, high, depth, token + 1)
+
+
+@njit(cache=True, nogil=True)
+def compare(shard: Array, position: int, pattern: Array, known: int) -> int:
+    """Below, at or above zero as the suffix at `position` is below, begins with or is above
+    `pattern`, int32[m], of which the first `known` tokens are known to agree."""
+    for i in range(known, len(pattern)):
+        difference = token_at(shard, position + i) - pattern[i]
+        if difference != 0:
+            return int(difference)
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def find(shard: Array, pattern: Array) -> tuple[int, int]:
+    """The interval of all suffixes that begin with `pattern`, int32[m], m >= 1."""
+    low, high = bucket(shard, pattern[0])
+    if len(pattern) == 1:
+        return low, high
+    above = high
+    while low < high:
+        middle = (low + high) >> 1
+        order = compare(shard, position_at(shard, middle), pattern, 1)
+        if order < 0:
+            low = middle + 1
+        else:
+            high = middle
+            if order > 0:
+                above = middle
+    return low, _end_of_match(shard, pattern, low, above)
+
+
+@njit(cache=True, nogil=True)
+def _end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
+    """Where the suffixes from `low` on stop beginning with `pattern`; none does from `above` on."""
+    step = 1
+    begin = low
+    while begin < above and compare(shard, position_at(shard, begin), pattern, 1) == 0:
+        low = begin + 1
+        begin += step
+        step <<= 1
+    high = min(begin, above)
+    while low < high:
+        middle = (low + high) >> 1
+        if compare(shard, position_at(shard, middle), pattern, 1) == 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def find_all(table: Array, pattern: Array, intervals: Array) -> int:
+    """`find` in every shard, into int64[shards, 2]; returns how many suffixes there are in all."""
+    count = 0
+    for s in range(len(table)):
+        low, high = find(table[s], pattern)
+        intervals[s, 0], intervals[s, 1] = low, high
+        count += high - low
+    return count
+
+
+@njit(cache=True, nogil=True)
+def longest_match(table: Array, context: Array, longest: int, intervals: Array) -> int:
+    """The length of the longest suffix of `context` (int32[n]), up to `longest`, that some shard
+    holds, 0 where none does; its intervals in every shard go into int64[shards, 2].
+
+    Where a suffix matches every shorter one does, so the length is found by bisection.
+    """
+    size = len(context)
+    low, high = 0, min(longest, size)
+    trial = np.empty_like(intervals)
+    intervals[:] = 0
+    for back in range(high):  # ids outside the vocabulary match nothing
+        if not 0 <= context[size - 1 - back] < table[0, VOCABULARY]:
+            high = back
+            break
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if find_all(table, context[size - middle :], trial):
+            low = middle
+            intervals[:] = trial
+        else:
+            high = middle - 1
+    return low
