@@ -37,6 +37,7 @@ DRAFTERS = {
     ),
     "context": Entry("ngramkit.drafters.context", "Context"),
     "prompt-lookup": Entry("ngramkit.drafters.context", "PromptLookup"),
+    "ssd": Entry("ngramkit.drafters.ssd", "Ssd", ("history",), required=False),
 }
 
 
@@ -55,6 +56,7 @@ def load_drafter(
     datastores: Sequence[Artifact | str | Path] = (),
     frozen_table: Artifact | str | Path | None = None,
     bigram: Artifact | str | Path | None = None,
+    history: Artifact | str | Path | None = None,
     **parameters: Any,
 ) -> Drafter:
     """The drafter called `name`, over opened artifacts or their paths.
@@ -68,6 +70,7 @@ def load_drafter(
         "datastores": [_opened(datastore) for datastore in datastores],
         "frozen_table": _opened(frozen_table),
         "bigram": _opened(bigram),
+        "history": _opened(history),
     }
     used = {artifact: given[artifact] for artifact in entry.artifacts}
     for artifact, value in used.items():

@@ -61,7 +61,8 @@ class PastRequests:
 
     With a `history`, begins with what is in it; `remember` adds there, `refresh` takes in what
     other processes have added. `background` False rebuilds in the caller's time, so that what is
-    found never depends on timing. Raises ValueError where neither history nor separator is given.
+    found never depends on timing; `read_only` remembers in memory alone. Raises ValueError where
+    neither history nor separator is given.
     """
 
     def __init__(
@@ -72,8 +73,10 @@ class PastRequests:
         capacity: int = CAPACITY,
         rebuild_tokens: int = REBUILD,
         background: bool = True,
+        read_only: bool = False,
     ) -> None:
         if history is not None:
+            history = History(history.path, history.manifest)  # its own place in the log
             separator = history.separator
         if separator is None:
             raise ValueError("past requests need a history or a separator")
@@ -83,6 +86,7 @@ class PastRequests:
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens
         self._background = background
+        self._read_only = read_only
         self._swap = threading.Lock()  # held to change the stream or the shards
         self._builder: threading.Thread | None = None
         self._clear()
@@ -96,13 +100,13 @@ class PastRequests:
 
     def remember(self, tokens: Array, prompt: int) -> None:
         """Adds a finished request, `prompt` of its tokens being prompt."""
-        if self._history is not None:
+        if self._history is not None and not self._read_only:
             self._history.append(tokens, prompt)
             self.refresh()
             return
         inside = (tokens >= 0) & (tokens < self.separator)
         kept = len(tokens) if inside.all() else int(inside.argmin())
-        self._add([tokens[:kept]], restarted=False, mark=None)
+        self._add([tokens[:kept]], restarted=False, mark=self._mark)
 
     def refresh(self) -> None:
         """Takes in what was added to the history since the last call, by anybody."""
@@ -167,7 +171,7 @@ class PastRequests:
                 return
             self._whole, self._whole_end = shard, end
             self._publish()
-        if self._history is not None and mark is not None:
+        if self._history is not None and mark is not None and not self._read_only:
             # Without its index a history is only slower to load, so a full disk may go unsaid here.
             with contextlib.suppress(OSError):
                 self._history.save_index(shard, mark, complete=end < self._capacity)

@@ -1,0 +1,118 @@
+"""SSD: drafts from the model's own past requests ("space-like" speculative decoding).
+
+People ask the same things again, and models answer alike: what followed the last tokens in an
+earlier prompt or output is a good guess of what follows now. The draft is the tree of the most
+frequent continuations of the longest match, at most `query` tokens long, in the past requests.
+When the request is over, it joins them.
+
+A history can be stale. What became of earlier drafts decides how far later ones are trusted
+(ngramkit.kernels.ssd), and what is not worth its place in a pass is not drafted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.live import LiveContext
+from ngramkit.drafters.past_requests import CAPACITY, REBUILD, PastRequests
+from ngramkit.errors import UsageError
+from ngramkit.formats.container import Array
+from ngramkit.formats.datastore import DatastoreShard
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.kernels.ssd import LENGTHS, draft, learn
+from ngramkit.kernels.suffix import shard_table
+from ngramkit.kernels.trie import DEPTHS
+
+NO_TOKEN = -1
+
+
+class Ssd:
+    """Drafts from past requests, as `drafters.base.Drafter` says.
+
+    With a `history`, from all that it holds, and every finished request is added to it; without
+    one, from this object's own requests, whose `tokenizer` must then be given. `history_tokens` is
+    how many tokens are searched; `remember` False forgets every request; `read_only` learns, but
+    leaves the folder alone. `query` and `continuation` are in tokens. A node less probable than
+    `least_score` is not drafted. `rebuild_tokens` and `background` as in PastRequests.
+
+    Raises UsageError for bounds that make no sense, or without history and tokenizer.
+    """
+
+    def __init__(
+        self,
+        history: History | None = None,
+        *,
+        tokenizer: TokenizerRecord | None = None,
+        history_tokens: int = CAPACITY,
+        query: int = 10,
+        continuation: int = 10,
+        least_score: float = 0.01,
+        remember: bool = True,
+        read_only: bool = False,
+        rebuild_tokens: int = REBUILD,
+        background: bool = True,
+    ) -> None:
+        tokenizer = history.tokenizer if history else tokenizer
+        if tokenizer is None:
+            raise UsageError("the ssd drafter needs a history or a tokenizer", "give --history")
+        if query < 1 or not 1 <= continuation < DEPTHS or history_tokens < 1:
+            raise UsageError(
+                f"a query of {query}, a continuation of {continuation} and a history of "
+                f"{history_tokens} tokens",
+                f"each is at least 1, the continuation below {DEPTHS}",
+            )
+        self._past = PastRequests(
+            history,
+            separator=tokenizer.vocabulary,
+            capacity=history_tokens,
+            rebuild_tokens=rebuild_tokens,
+            background=background,
+            read_only=read_only,
+        )
+        self._remember = remember
+        eos = NO_TOKEN if tokenizer.eos is None else tokenizer.eos
+        self._rules = np.array([query, continuation, eos], np.int64)
+        self._least = least_score
+        self._record = np.zeros((LENGTHS, 2))  # what became of drafts, by match length
+        self._prompt_tokens = 0
+        self._live = LiveContext(np.empty(0, np.int32))
+        self._begin()
+
+    def start(self, prompt: TokenArray) -> None:
+        self._past.refresh()
+        self._live = LiveContext(prompt)
+        self._prompt_tokens = len(prompt)
+        self._begin()
+
+    def draft(self, budget: int) -> DraftTree:
+        shards = self._past.shards
+        if not shards:
+            return DraftTree.empty()
+        if shards is not self._shards:
+            self._shards = shards
+            self._table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
+        token_ids, parents, scores, shares, match = draft(
+            self._table, self._live.tokens, budget, self._rules, self._record, self._least
+        )
+        self._drafted = (token_ids, parents, shares, match)
+        source = np.full(len(token_ids), Source.HISTORY, np.uint8)
+        return DraftTree(token_ids, parents, scores, source)
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        if self._drafted is not None:
+            learn(*self._drafted, tokens, self._record)
+            self._drafted = None
+        self._live.append(tokens)
+
+    def finish(self) -> None:
+        """The request joins the past ones."""
+        if self._remember and self._live.length:
+            self._past.remember(self._live.tokens, self._prompt_tokens)
+        self._live = LiveContext(np.empty(0, np.int32))
+
+    def _begin(self) -> None:
+        self._shards: tuple[DatastoreShard, ...] = ()  # those that `_table` stands for
+        self._table = shard_table([])
+        self._drafted: tuple[Array, Array, Array, int] | None = None  # what `learn` compares

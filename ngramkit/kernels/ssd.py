@@ -1,0 +1,117 @@
+"""A draft from past requests, with scores that follow what became of earlier drafts.
+
+How far a past request can be trusted is learnt per match length: `trust[l]` is the probability that
+a continuation holds for one token more where the last l tokens agreed, beside its share of the
+matches. An accepted draft token makes the match one longer, so a node at depth d below a match of m
+tokens has the score share * trust[m] * trust[m + 1] * ... * trust[m + d - 1].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ngramkit.kernels.suffix import find_all, longest_match
+from ngramkit.kernels.trie import COUNT, DEPTH, PARENT, TOKEN, top_prefixes
+
+Array = npt.NDArray[Any]
+
+LENGTHS = 24  # match lengths told apart; longer ones count as the last
+PRIOR = 4.0  # drafts that the first guess of a trust is worth
+FORGET = 0.99  # what a past draft's weight is multiplied by at every later one
+HITS, PREDICTED = range(2)
+
+
+@njit(cache=True, nogil=True)
+def draft(
+    table: Array, context: Array, budget: int, rules: Array, record: Array, least: float
+) -> tuple[Array, Array, Array, Array, int]:
+    """The draft after `context`, int32[n]: token_ids, parents, scores, shares, and the match's
+    length, 0 where nothing matches.
+
+    `rules` is int64[3]: the longest query, the deepest node, eos (-1 for none). The query is
+    shortened until it has a continuation. Nodes whose score is below `least` are left out.
+    `record` is float64[LENGTHS, 2], see `learn`.
+    """
+    longest, deepest, eos = rules[0], rules[1], rules[2]
+    intervals = np.zeros((len(table), 2), np.int64)
+    match = longest_match(table, context, longest, intervals)
+    found, total = top_prefixes(table, intervals, match, 0, deepest, eos)
+    while match > 0:
+        found, total = top_prefixes(table, intervals, match, budget, deepest, eos)
+        if len(found) or budget == 0:
+            break
+        match -= 1
+        if match:
+            find_all(table, context[len(context) - match :], intervals)
+    token_ids, parents, scores, shares = _scored(found, total, match, record, least)
+    if match and not len(token_ids) and budget:
+        # Too little trust to draft at all: forget slowly, so that it is tried again.
+        record[min(match, LENGTHS - 1)] *= FORGET
+    return token_ids, parents, scores, shares, match
+
+
+@njit(cache=True, nogil=True)
+def _scored(
+    found: Array, total: int, match: int, record: Array, least: float
+) -> tuple[Array, Array, Array, Array]:
+    size = len(found)
+    token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
+    scores, shares = np.empty(size, np.float32), np.empty(size, np.float32)
+    place = np.full(size, -1, np.int64)
+    reach = np.ones(LENGTHS + 32)  # the product of trusts down to a depth
+    for depth in range(1, len(reach)):
+        reach[depth] = reach[depth - 1] * trust(record, match + depth - 1)
+    kept = 0
+    for i in range(size):
+        share = found[i, COUNT] / total
+        score = share * reach[found[i, DEPTH]]
+        if score < least:
+            continue
+        parent = found[i, PARENT]
+        token_ids[kept], shares[kept], scores[kept] = found[i, TOKEN], share, score
+        parents[kept] = place[parent] if parent >= 0 else -1
+        place[i] = kept
+        kept += 1
+    return token_ids[:kept], parents[:kept], scores[:kept], shares[:kept]
+
+
+@njit(cache=True, nogil=True)
+def trust(record: Array, length: int) -> float:
+    """The probability that one more token agrees; l / (l + 1.5) before anything is known."""
+    at = min(length, LENGTHS - 1)
+    guess = at / (at + 1.5)
+    found: float = (record[at, HITS] + PRIOR * guess) / (record[at, PREDICTED] + PRIOR)
+    return min(found, 1.0)
+
+
+@njit(cache=True, nogil=True)
+def learn(
+    token_ids: Array, parents: Array, shares: Array, match: int, written: Array, record: Array
+) -> None:
+    """Adds to `record` what became of a draft: at every depth that was reached, the share of the
+    matches that the draft predicted with, and whether it held `written`'s token there.
+
+    [7, 8] side by side with shares [0.6, 0.4], match 3, written [7, 5] -> record[3] grows by one
+    hit and 1.0 predicted; node 7 has no children, so nothing is said of record[4].
+    """
+    node, whole = -1, 1.0
+    for depth in range(len(written)):
+        mass, child = 0.0, -1
+        for i in range(node + 1, len(parents)):
+            if parents[i] == node:
+                mass += shares[i] / whole
+                if token_ids[i] == written[depth]:
+                    child = i
+        if mass == 0.0:
+            return
+        at = min(match + depth, LENGTHS - 1)
+        record[at] *= FORGET
+        record[at, PREDICTED] += mass
+        if child < 0:
+            return
+        record[at, HITS] += 1.0
+        node, whole = child, shares[child]
