@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "formats": {"kernels"},
     "corpus": {"kernels", "formats"},
     "builders": {"kernels", "formats", "corpus"},
+    "exchange": {"kernels", "formats", "corpus", "builders"},
     "drafters": {"kernels", "formats"},
     "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode"},
     "decode": {"kernels", "formats", "corpus", "builders", "drafters", "demo"},

@@ -8,19 +8,30 @@ This module does not know leaders from followers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.formats.container import Array
-from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokens import TokenShard
 from ngramkit.kernels.counting import count_next, runs_of, scatter
 
 COMFORTABLE = 1 << 19  # rows; the sort of a partition of this size stays in the cache
 SORTING = 48  # bytes per row and word that a partition takes while it is being sorted
+
+
+class Documents(Protocol):
+    """What is counted in: a token store, or what has shards like one."""
+
+    @property
+    def tokenizer(self) -> TokenizerRecord: ...
+    @property
+    def shards(self) -> Sequence[TokenShard]: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,7 @@ class Runs:
 class Windows:
     """All windows of `length` tokens of a store. `memory` is in bytes, `workers` are threads."""
 
-    def __init__(self, store: TokenStore, length: int, memory: int, workers: int) -> None:
+    def __init__(self, store: Documents, length: int, memory: int, workers: int) -> None:
         self.length = length
         self.vocabulary = store.tokenizer.vocabulary
         self.bits = max(1, (self.vocabulary - 1).bit_length())
@@ -85,7 +96,7 @@ class Windows:
             stop = start
         return masks
 
-    def _cut(self, store: TokenStore) -> Iterator[tuple[Array, Array, int, int]]:
+    def _cut(self, store: Documents) -> Iterator[tuple[Array, Array, int, int]]:
         """The store as equal stretches of positions, at least one for each worker."""
         for shard in store.shards:
             cuts = np.linspace(0, len(shard.tokens), self.workers + 1).astype(np.int64)

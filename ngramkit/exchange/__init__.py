@@ -1,0 +1,1 @@
+"""Other engines' files. Each module's docstring is its format's specification."""

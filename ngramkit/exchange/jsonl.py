@@ -1,0 +1,60 @@
+"""A datastore's documents as text: one JSON string per line, UTF-8.
+
+SGLang reads this as `--speculative-ngram-external-corpus-path` and tokenises it with the model's
+tokenizer. A document's final EOS is left out; SGLang puts a separator of its own there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.exchange.files import whole_file
+from ngramkit.formats.container import Array
+from ngramkit.formats.datastore import Datastore
+from ngramkit.progress import SILENT, Reporter
+
+BATCH = 1024  # documents decoded at a time
+
+
+def export_jsonl(
+    store: Datastore,
+    tokenizer: TextTokenizer,
+    path: Path,
+    *,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> tuple[int, int]:
+    """Writes every document with text in it. Returns (documents, bytes)."""
+    store.tokenizer.require(tokenizer.record, str(store.path))
+    reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
+    written = 0
+    with whole_file(path, force=force) as file:
+        every = documents(store)
+        while batch := list(islice(every, BATCH)):
+            ids = [_without(document, store.tokenizer.eos).tolist() for document in batch]
+            texts = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
+            lines = [json.dumps(text, ensure_ascii=False) + "\n" for text in texts if text]
+            file.write("".join(lines).encode("utf-8", "replace"))
+            written += len(lines)
+            reporter.advance(len(batch))
+        return written, file.tell()
+
+
+def documents(store: Datastore) -> Iterator[Array]:
+    """Each document's ids in the order of the shards, EOS included; maybe empty."""
+    for shard in store.shards:
+        begin = 0
+        for end in np.flatnonzero(shard.tokens == store.separator).tolist():
+            yield shard.tokens[begin:end]
+            begin = end + 1
+
+
+def _without(document: Array, eos: int | None) -> Array:
+    ends = eos is not None and len(document) and document[-1] == eos
+    return document[:-1] if ends else document

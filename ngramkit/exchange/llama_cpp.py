@@ -1,0 +1,239 @@
+"""llama.cpp's n-gram cache, as `--lookup-cache-static` and `--lookup-cache-dynamic` read it.
+
+No header; one record after another, everything int32 in the byte order of the machine:
+
+    ngram    4 token ids, the context; unused places are -1 and stand at the end
+    n        how many pairs follow, at least 1
+    n times  a token that followed the ngram, and how often, at least 1
+
+`-lcs` (static) looks up ngrams of exactly 2 tokens; it drafts a token only where the ngram was seen
+twice or more and the token has at least half of that. `-lcd` (dynamic) holds ngrams of 1 to 4
+tokens. llama.cpp multiplies counts by 100 in 32 bits, so the counts of an ngram that was seen more
+than 21,474,836 times are scaled down to that; all others are exact. Records are written in the
+order of their ngrams, pairs by count, then by token.
+
+    [7 8] was followed by 9 three times, by 5 once:  7 8 -1 -1  2  9 3  5 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.builders.frozen import narrow
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.errors import InputError, UsageError
+from ngramkit.exchange.files import whole_file
+from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
+from ngramkit.formats.artifact import Artifact, token_dtype
+from ngramkit.formats.container import Array, sha256_of
+from ngramkit.formats.frozen_table import TABLE, FrozenTable
+from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.kernels.ngram_cache import KEY, measure, split
+
+STATIC_ORDERS = (2,)
+DYNAMIC_ORDERS = (1, 2, 3, 4)
+MOST = (2**31 - 1) // 100  # how often an ngram may have been seen
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A whole file. Pairs of record i are pairs[offsets[i] : offsets[i + 1]]."""
+
+    keys: npt.NDArray[np.int32]  # int32[n, 4], unused places -1
+    offsets: npt.NDArray[np.int64]  # int64[n + 1], in pairs
+    pairs: npt.NDArray[np.int32]  # int32[m, 2], token and count
+
+    @property
+    def orders(self) -> npt.NDArray[np.int64]:
+        """int64[n]: how many ids each key holds."""
+        return np.asarray((self.keys >= 0).sum(axis=1), np.int64)
+
+
+@dataclass(frozen=True)
+class Written:
+    ngrams: int
+    pairs: int
+    bytes: int
+
+
+def export_cache(
+    artifact: Artifact,
+    path: Path,
+    *,
+    dynamic: bool = False,
+    memory: int | None = None,
+    force: bool = False,
+) -> Written:
+    """Writes the static cache of a datastore, frozen table or model bigram, or the dynamic one.
+
+    A dynamic cache holds the orders that the artifact knows, up to 4. `memory`: bytes for counting.
+    Raises UsageError where the artifact knows no n-grams of these orders, or `path` exists.
+    """
+    known = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
+    orders = known if dynamic else STATIC_ORDERS
+    return write_cache(path, chain(*(ngrams_of(artifact, n, memory) for n in orders)), force=force)
+
+
+def write_cache(path: Path, pieces: Iterable[Ngrams], *, force: bool = False) -> Written:
+    """Writes every piece; a piece holds all continuations of its ngrams. UsageError: exists."""
+    ngrams = pairs = 0
+    with whole_file(path, force=force) as file:
+        for piece in pieces:
+            words, records = _words(piece)
+            file.write(words.tobytes())
+            ngrams += records
+            pairs += len(piece.counts)
+        size = file.tell()
+    return Written(ngrams, pairs, size)
+
+
+def _words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
+    piece = _by_count(piece)
+    starts, owner = piece.groups()
+    order = piece.rows.shape[1] - 1
+    sizes = np.diff(np.append(starts, len(owner)))
+    keys = np.full((len(starts), KEY + 1), -1, np.int32)
+    keys[:, :order] = piece.rows[starts, :order]
+    keys[:, KEY] = sizes
+    words = np.empty(keys.size + 2 * len(owner), np.int32)
+    heads = (KEY + 1) * np.arange(len(starts)) + 2 * starts
+    words[heads[:, None] + np.arange(KEY + 1)] = keys
+    places = (KEY + 1) * (owner + 1) + 2 * np.arange(len(owner))
+    words[places] = piece.rows[:, order]
+    words[places + 1] = _scaled(piece.counts, starts, owner)
+    return words, len(starts)
+
+
+def _by_count(piece: Ngrams) -> Ngrams:
+    """Continuations of an ngram by count, ties to the lower token; ngrams stay where they are."""
+    _, owner = piece.groups()
+    order = np.lexsort((piece.rows[:, -1], -piece.counts, owner))
+    return Ngrams(piece.rows[order], piece.counts[order])
+
+
+def _scaled(
+    counts: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], owner: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32]:
+    seen = np.add.reduceat(counts, starts)[owner] if len(counts) else counts
+    scaled = np.where(seen > MOST, np.maximum(counts * (MOST / np.maximum(seen, 1)), 1), counts)
+    return scaled.astype(np.int32)
+
+
+def read_cache(path: Path) -> Cache:
+    """Raises InputError where the file is missing, cut short or of another format."""
+    try:
+        raw = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
+    if not len(raw) or len(raw) % 4:
+        raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
+    words = raw.view(np.int32)
+    records, pairs, bad = measure(words)
+    if bad >= 0:
+        raise _foreign(path, f"the record at byte {4 * bad:,} makes no sense")
+    cache = Cache(
+        np.empty((records, KEY), np.int32), np.zeros(records + 1, np.int64),
+        np.empty((pairs, 2), np.int32),
+    )  # fmt: skip
+    split(words, cache.keys, cache.offsets, cache.pairs)
+    return cache
+
+
+def _foreign(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path} is no llama.cpp n-gram cache: {why}",
+        "give a file that llama-lookup-create or `ngramkit export --to llama.cpp` wrote whole",
+    )
+
+
+def import_cache(
+    path: Path,
+    tokenizer: TextTokenizer,
+    out: Path,
+    *,
+    order: int | None = None,
+    force: bool = False,
+) -> FrozenTable:
+    """A frozen table of the file's n-grams of `order` tokens, each with its next tokens.
+
+    `order` may be left out where the file has only one. Raises UsageError where it is needed or not
+    there, InputError where the file is no cache or its ids are not the tokenizer's.
+    """
+    cache = read_cache(path)
+    chosen = _one_order(path, cache, order)
+    highest = int(max(cache.keys.max(), cache.pairs[:, 0].max()))
+    if highest >= tokenizer.record.vocabulary:
+        raise InputError(
+            f"{path} holds the id {highest}, outside the vocabulary of {tokenizer.record.id} "
+            f"({tokenizer.record.vocabulary:,} tokens)",
+            "give the --model that the file was made with",
+        )
+    corpus = {"id": path.name, "format": "llama.cpp", "sha256": sha256_of(path)}
+    plan = {
+        "kind": FrozenTable.kind,
+        "corpus": corpus,
+        "order": chosen,
+        "tokenizer": tokenizer.record.fingerprint,
+    }
+    if already_built(out, plan):
+        return FrozenTable.open(out)
+    arrays = _table(cache, chosen, token_dtype(tokenizer.record.vocabulary))
+    sizes = np.diff(arrays["follower_offsets"].astype(np.int64))
+    with ArtifactWriter(out, FrozenTable.kind, plan, force=force) as writer:
+        writer.write(TABLE, arrays)
+        writer.commit(
+            tokenizer.record,
+            parameters={
+                "leader_len": chosen,
+                "leaders": len(sizes),
+                "follower_len": 1,
+                "followers": int(sizes.max()),
+            },
+            corpus=corpus,
+            counts={"leaders": len(sizes), "followers": len(arrays["followers"])},
+        )
+    return FrozenTable.open(out)
+
+
+def _one_order(path: Path, cache: Cache, order: int | None) -> int:
+    found = np.unique(cache.orders).tolist()
+    if order is None and len(found) > 1:
+        raise UsageError(
+            f"{path} holds n-grams of {', '.join(map(str, found))} tokens",
+            "choose one with --order",
+        )
+    if order is not None and order not in found:
+        raise UsageError(
+            f"{path} has no n-grams of {order} tokens", f"it has {', '.join(map(str, found))}"
+        )
+    return int(order or found[0])
+
+
+def _table(cache: Cache, order: int, dtype: np.dtype[np.uint16 | np.uint32]) -> dict[str, Array]:
+    """The arrays of a frozen table, from records in any order."""
+    wanted = cache.orders == order
+    owner = np.repeat(np.arange(len(cache.keys)), np.diff(cache.offsets))
+    pairs = wanted[owner]
+    place = np.empty(len(cache.keys), np.int64)
+    rows = np.flatnonzero(wanted)
+    rows = rows[np.lexsort(cache.keys[rows, :order].T[::-1])]
+    place[rows] = np.arange(len(rows))
+    leader, tokens = place[owner[pairs]], cache.pairs[pairs, 0]
+    counts = cache.pairs[pairs, 1].astype(np.int64)
+    best = np.lexsort((tokens, -counts, leader))
+    sizes = np.bincount(leader, minlength=len(rows))
+    seen = np.zeros(len(rows), np.int64)
+    np.add.at(seen, leader, counts)
+    return {
+        "leaders": cache.keys[rows, :order].astype(dtype),
+        "leader_counts": narrow(seen),
+        "follower_offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64),
+        "followers": tokens[best][:, None].astype(dtype),
+        "follower_counts": narrow(counts[best]),
+    }

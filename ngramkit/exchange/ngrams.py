@@ -1,0 +1,178 @@
+"""N-grams and their counts, out of any artifact that has them, in bounded memory.
+
+The last token of a row is a continuation, the others are what it continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.builders.windows import Windows
+from ngramkit.errors import UsageError
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.container import Array
+from ngramkit.formats.datastore import Datastore, DatastoreShard
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.tokens import TokenShard
+from ngramkit.kernels.counting import unpack
+from ngramkit.machine import cores, free_memory
+
+ROWS = 1 << 20  # rows of a frozen table taken at a time
+SCALE = 1000  # the count that a probability of 1 becomes
+
+
+@dataclass(frozen=True)
+class Ngrams:
+    """Rows in ascending order of all but their last token."""
+
+    rows: npt.NDArray[np.int32]  # int32[n, order + 1]
+    counts: npt.NDArray[np.int64]  # int64[n]
+
+    def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(where each ngram's rows begin, int64[groups]; the group of each row, int64[n])."""
+        begins = np.ones(len(self.rows), bool)
+        begins[1:] = np.any(self.rows[1:, :-1] != self.rows[:-1, :-1], axis=1)
+        return np.flatnonzero(begins), np.cumsum(begins) - 1
+
+    def slice(self, begin: int, end: int) -> Ngrams:
+        return Ngrams(self.rows[begin:end], self.counts[begin:end])
+
+
+def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) -> Iterator[Ngrams]:
+    """Every n-gram of `order` tokens with every token after it, exactly as often as it occurs.
+
+    `memory`: bytes for counting, default half of what is free. N-grams never cross documents.
+    """
+    windows = Windows(_Documents(store), order + 1, memory or free_memory() // 2, cores())
+    yield from _whole_groups(_unpacked(windows))
+
+
+def _unpacked(windows: Windows) -> Iterator[Ngrams]:
+    for runs in windows.runs():
+        prefix = np.array(runs.partition.prefix, np.uint32)
+        base = np.uint64(runs.partition.low)
+        every = np.arange(len(runs.keys))
+        rows = unpack(runs.keys, every, windows.bits, base, prefix, windows.length)
+        yield Ngrams(rows.astype(np.int32), runs.counts)
+
+
+class _Documents:
+    """A datastore as the token store it was built from."""
+
+    def __init__(self, store: Datastore) -> None:
+        self.tokenizer: TokenizerRecord = store.tokenizer
+        self.shards = [_as_documents(shard, store.separator) for shard in store.shards]
+
+
+def _as_documents(shard: DatastoreShard, separator: int) -> TokenShard:
+    """Separators become documents of one token, which hold no n-gram of two."""
+    ends = np.flatnonzero(shard.tokens == separator)
+    offsets = np.empty(2 * len(ends) + 1, np.uint64)
+    offsets[0], offsets[1::2], offsets[2::2] = 0, ends, ends + 1
+    return TokenShard(shard.tokens, offsets)
+
+
+def frozen_ngrams(table: FrozenTable, order: int) -> Iterator[Ngrams]:
+    """What the table's windows say of n-grams of `order` tokens: counts of what it kept.
+
+    Raises UsageError where leader and follower together are not longer than `order`.
+    """
+    length = table.leader_len + table.follower_len
+    if order >= length:
+        raise UsageError(
+            f"{table.path} holds windows of {length} tokens, too short for n-grams of {order} "
+            "and a token after them",
+            f"build it with --leader-len and --follower-len of {order + 1} together",
+        )
+    yield from _whole_groups(_frozen_pieces(table, order + 1))
+
+
+def _frozen_pieces(table: FrozenTable, length: int) -> Iterator[Ngrams]:
+    offsets = table.follower_offsets.astype(np.int64)
+    begin = 0
+    while begin < len(table.leaders):
+        end = max(int(np.searchsorted(offsets, offsets[begin] + ROWS, side="right")) - 1, begin + 1)
+        sizes = np.diff(offsets[begin : end + 1])
+        leaders = np.repeat(table.leaders[begin:end], sizes, axis=0)
+        part = slice(offsets[begin], offsets[end])
+        rows = np.hstack([leaders, table.followers[part]])[:, :length].astype(np.int32)
+        yield added(rows, table.follower_counts[part].astype(np.int64))
+        begin = end
+
+
+def added(rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Ngrams:
+    """Equal rows become one; rows in order."""
+    order = np.lexsort(rows.T[::-1])
+    rows, counts = rows[order], counts[order]
+    first = np.ones(len(rows), bool)
+    first[1:] = np.any(rows[1:] != rows[:-1], axis=1)
+    starts = np.flatnonzero(first)
+    sums: Array = np.add.reduceat(counts, starts) if len(starts) else counts
+    return Ngrams(rows[starts], sums)
+
+
+def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
+    """The same rows, cut so that all continuations of an n-gram are in one piece."""
+    held: Ngrams | None = None
+    for piece in pieces:
+        if held is not None:
+            rows = np.concatenate([held.rows, piece.rows])
+            piece = added(rows, np.concatenate([held.counts, piece.counts]))
+        last = int(piece.groups()[0][-1]) if len(piece.rows) else 0
+        if last:
+            yield piece.slice(0, last)
+        held = piece.slice(last, len(piece.rows))
+    if held is not None and len(held.rows):
+        yield held
+
+
+def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
+    """A model's probabilities as counts of `SCALE` observations, rounded; zeros are left out.
+
+    Order 1: every row of the table. Order 2: for each token x and each y it says may follow, the
+    token z after y where p(z | y) is at least one half, so that a user of counts, who sees no
+    other continuation, takes z where the model would. Raises UsageError for other orders.
+    """
+    if order not in (1, 2):
+        raise UsageError(
+            f"{bigram.path} knows one token of context, too little for n-grams of {order}",
+            "export a datastore",
+        )
+    chances = np.exp(bigram.log_probs.astype(np.float32))
+    vocabulary, k = bigram.next_tokens.shape
+    x = np.repeat(np.arange(vocabulary), k)
+    y = bigram.next_tokens.reshape(-1).astype(np.int64)
+    if order == 1:
+        rows, p = np.column_stack([x, y]), chances.reshape(-1)
+    else:
+        sure = chances[y, 0] >= 0.5
+        rows, p = np.column_stack([x, y, bigram.next_tokens[y, 0]])[sure], chances[y, 0][sure]
+    counts = np.rint(p * SCALE).astype(np.int64)
+    yield added(rows[counts > 0].astype(np.int32), counts[counts > 0])
+
+
+def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iterator[Ngrams]:
+    """Of a datastore, frozen table or model bigram. UsageError: a kind without n-grams."""
+    if isinstance(artifact, Datastore):
+        return datastore_ngrams(artifact, order, memory)
+    if isinstance(artifact, FrozenTable):
+        return frozen_ngrams(artifact, order)
+    if isinstance(artifact, ModelBigram):
+        return bigram_ngrams(artifact, order)
+    raise UsageError(
+        f"{artifact.path} is a {artifact.kind}, which has no n-grams",
+        "export a datastore, a frozen-table or a model-bigram",
+    )
+
+
+def longest_order(artifact: Artifact) -> int:
+    """The most tokens of context that `ngrams_of` can give."""
+    if isinstance(artifact, FrozenTable):
+        return artifact.leader_len + artifact.follower_len - 1
+    return 2 if isinstance(artifact, ModelBigram) else 4

@@ -1,0 +1,130 @@
+"""Tables of n-grams as rows, for DuckDB, pandas and the Hub's viewer.
+
+A frozen table has one row per follower, in the order of the table:
+
+    leader_text    string        leader         list<int32>
+    follower_text  string        follower       list<int32>
+    count          int64         leader_count   int64
+
+A model bigram has one row per token and candidate, best first:
+
+    token_text     string        token          int32
+    next_text      string        next           int32
+    extended_text  string        extended       list<int32>
+    log_prob       float32
+
+Zstandard, row groups of at most 2**17 rows. Texts are what the tokenizer decodes each n-gram to
+by itself: half a character is a replacement character, a leading space may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.errors import UsageError
+from ngramkit.exchange.files import whole_file
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.container import Array
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.progress import SILENT, Reporter
+
+ROWS = 1 << 17
+
+
+def export_parquet(
+    artifact: Artifact,
+    tokenizer: TextTokenizer,
+    path: Path,
+    *,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> tuple[int, int]:
+    """Writes the rows of a frozen table or a model bigram. Returns (rows, bytes).
+
+    Raises UsageError for other kinds, ArtifactError where `tokenizer` is not the artifact's.
+    """
+    artifact.tokenizer.require(tokenizer.record, str(artifact.path))
+    groups = _groups(artifact, tokenizer)
+    reporter.stage("rows", None, "rows")
+    written = 0
+    with whole_file(path, force=force) as file:
+        writer: Any = None
+        for group in groups:
+            if writer is None:
+                writer = pq.ParquetWriter(file, group.schema, compression="zstd")
+            writer.write_table(group)
+            written += len(group)
+            reporter.advance(len(group))
+        writer.close()
+        return written, file.tell()
+
+
+def _groups(artifact: Artifact, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
+    if isinstance(artifact, FrozenTable):
+        return _frozen_groups(artifact, tokenizer)
+    if isinstance(artifact, ModelBigram):
+        return _bigram_groups(artifact, tokenizer)
+    raise UsageError(
+        f"{artifact.path} is a {artifact.kind}, which has no rows",
+        "export a frozen-table or a model-bigram",
+    )
+
+
+def _frozen_groups(table: FrozenTable, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
+    offsets = table.follower_offsets.astype(np.int64)
+    for begin in range(0, len(table.followers), ROWS):
+        end = min(begin + ROWS, len(table.followers))
+        owners = np.searchsorted(offsets, np.arange(begin, end), side="right") - 1
+        first = int(owners[0])
+        leaders = table.leaders[first : int(owners[-1]) + 1]
+        names = np.array(_texts(tokenizer, leaders), object)
+        followers = table.followers[begin:end]
+        yield pa.table(
+            {
+                "leader_text": pa.array(names[owners - first], pa.string()),
+                "follower_text": pa.array(_texts(tokenizer, followers), pa.string()),
+                "count": pa.array(table.follower_counts[begin:end].astype(np.int64)),
+                "leader_count": pa.array(table.leader_counts[owners].astype(np.int64)),
+                "leader": _lists(table.leaders[owners]),
+                "follower": _lists(followers),
+            }
+        )
+
+
+def _bigram_groups(bigram: ModelBigram, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
+    every = max(ROWS // bigram.k, 1)  # tokens in one group
+    for begin in range(0, len(bigram.next_tokens), every):
+        tokens = np.arange(begin, min(begin + every, len(bigram.next_tokens)))
+        names = np.array(_texts(tokenizer, tokens[:, None]), object)
+        following = bigram.next_tokens[tokens].reshape(-1, 1)
+        extended = bigram.extended[tokens].reshape(-1, bigram.width)
+        yield pa.table(
+            {
+                "token_text": pa.array(np.repeat(names, bigram.k), pa.string()),
+                "next_text": pa.array(_texts(tokenizer, following), pa.string()),
+                "log_prob": pa.array(bigram.log_probs[tokens].reshape(-1).astype(np.float32)),
+                "extended_text": pa.array(_texts(tokenizer, extended), pa.string()),
+                "token": pa.array(np.repeat(tokens, bigram.k).astype(np.int32)),
+                "next": pa.array(following[:, 0].astype(np.int32)),
+                "extended": _lists(extended),
+            }
+        )
+
+
+def _texts(tokenizer: TextTokenizer, rows: Array) -> list[str]:
+    texts: list[str] = tokenizer.backend.decode_batch(rows.tolist(), skip_special_tokens=False)
+    return texts
+
+
+def _lists(rows: Array) -> pa.Array:
+    flat = np.ascontiguousarray(rows).reshape(-1).astype(np.int32)
+    offsets = np.arange(0, len(flat) + 1, rows.shape[1], dtype=np.int32)
+    return pa.ListArray.from_arrays(offsets, flat)

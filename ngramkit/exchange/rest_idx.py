@@ -1,0 +1,218 @@
+"""REST's datastore file (`datastore_chat_small.idx` and its like; FasterDecoding/REST).
+
+Little-endian chunks, repeated to the end of the file:
+
+    u32           bytes of the tokens
+    u16 or u32    every token of the chunk; u32 in a patched variant, told by the two lengths
+    u32           bytes of the suffix array
+    i32           the positions of the chunk's tokens in the order of the suffixes that begin there,
+                  a shorter suffix before a longer one that continues it
+
+There are no document boundaries, and no word of the vocabulary. The usual variant sorts the ids as
+they are but writes them with 16 bits: with a vocabulary above 65,536 the ids wrap, the order no
+longer fits them, and look-ups fail without a word. Such files are refused here.
+
+Where the tokenizer has them, a document ends after each EOS and before each BOS when a file is
+read; REST's own builders put a BOS before every document, which no draft can use: it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.errors import InputError, UsageError
+from ngramkit.exchange.files import whole_file
+from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.container import Array, sha256_of
+from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.progress import SILENT, Reporter
+
+CHUNK = 1 << 29  # tokens in one written chunk; REST's own default, and its lengths fit 32 bits
+BLOCK = 1 << 22  # suffixes checked at a time
+SAMPLE = 4096  # neighbours in the suffix array compared beyond their first token
+DEEPEST = 4096  # tokens compared of two neighbours
+
+
+@dataclass(frozen=True)
+class Chunk:
+    tokens: Array  # uint16 | uint32 [n]
+    suffix_array: Array  # int32[n]
+
+
+def export_rest_idx(
+    store: Datastore,
+    path: Path,
+    *,
+    u32: bool = False,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> int:
+    """Writes the documents of `store`, without separators, and returns the file's bytes.
+
+    Raises UsageError where the ids do not fit 16 bits and `u32` is off, or `path` exists.
+    """
+    if store.separator > 1 << 16 and not u32:
+        raise UsageError(
+            f"{store.path} has a vocabulary of {store.separator:,} tokens; REST's files hold "
+            "16-bit ids",
+            "give --u32 for a REST that was patched to read 32-bit ids",
+        )
+    dtype = "<u4" if u32 else "<u2"
+    reporter.stage("suffix arrays", store.manifest.counts.get("tokens"))
+    with whole_file(path, force=force) as file:
+        for shard in store.shards:
+            tokens = shard.tokens[shard.tokens != store.separator]
+            for begin in range(0, len(tokens), CHUNK):
+                chunk = tokens[begin : begin + CHUNK]
+                order = sort_shard(chunk, store.separator)["suffix_array"]
+                for values in (chunk.astype(dtype), order.astype("<i4")):
+                    file.write(values.nbytes.to_bytes(4, "little"))
+                    file.write(values.data)
+                reporter.advance(len(chunk))
+        return file.tell()
+
+
+def import_rest_idx(
+    path: Path,
+    tokenizer: TextTokenizer,
+    out: Path,
+    *,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> Datastore:
+    """Our datastore of the same documents, sorted again with separators between them.
+
+    Raises InputError where the file is cut short, its ids wrapped or they are another tokenizer's.
+    """
+    digest = sha256_of(path) if path.is_file() else ""
+    plan = {
+        "kind": TokenStore.kind,
+        "corpus": {"id": path.name, "format": "rest-idx", "sha256": digest},
+        "tokenizer": tokenizer.record.fingerprint,
+    }
+    documents = out.with_name(out.name + ".documents")
+    if not already_built(documents, plan):
+        with ArtifactWriter(documents, TokenStore.kind, plan, force=True) as writer:
+            _write_documents(path, tokenizer, writer, plan, reporter)
+    store = TokenStore.open(documents)
+    datastore = build_datastore(store, out, reporter=reporter, force=force)
+    for part in documents.iterdir():
+        part.unlink()
+    documents.rmdir()
+    return datastore
+
+
+def _write_documents(
+    path: Path,
+    tokenizer: TextTokenizer,
+    writer: ArtifactWriter,
+    plan: dict[str, Any],
+    reporter: Reporter,
+) -> None:
+    counts = {"documents": 0, "tokens": 0}
+    for number, chunk in enumerate(read_chunks(path)):
+        name = f"shard-{number:05d}.safetensors"
+        check_chunk(path, chunk, tokenizer)
+        arrays = _documents(chunk.tokens, tokenizer)
+        writer.write(name, arrays)
+        counts["documents"] += len(arrays["documents"]) - 1
+        counts["tokens"] += len(arrays["tokens"])
+        reporter.advance(len(arrays["tokens"]), **counts)
+    writer.commit(tokenizer.record, parameters={}, corpus=plan["corpus"], counts=counts)
+
+
+def read_chunks(path: Path) -> Iterator[Chunk]:
+    """Views of the file's memory map. InputError where it is cut short or of another format."""
+    try:
+        raw = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}", "check the path") from error
+    at = 0
+    while at < len(raw):
+        tokens, at = _block(path, raw, at)
+        order, at = _block(path, raw, at)
+        if len(order) % 4 or len(tokens) not in (len(order) // 2, len(order)):
+            raise _foreign(path, "the lengths of tokens and suffix array do not fit each other")
+        width = "<u4" if len(tokens) == len(order) else "<u2"
+        yield Chunk(tokens.view(width), order.view("<i4"))
+
+
+def _block(path: Path, raw: Array, at: int) -> tuple[Array, int]:
+    length = int.from_bytes(raw[at : at + 4].tobytes(), "little")
+    begin, end = at + 4, at + 4 + length
+    if begin > len(raw) or end > len(raw) or not length:
+        raise _foreign(path, f"the block at byte {at:,} is cut short")
+    return np.asarray(raw[begin:end]), end
+
+
+def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
+    """All ids and first tokens, and a sample of whole suffixes. Raises InputError."""
+    tokens, order, vocabulary = chunk.tokens, chunk.suffix_array, tokenizer.record.vocabulary
+    wrapped = InputError(
+        f"{path} is corrupt: its suffixes are not in order. REST writes ids with 16 bits, so the "
+        "ids of a vocabulary above 65,536 wrap silently",
+        "build the datastore again from the corpus: ngramkit build-datastore",
+    )
+    if tokens.dtype.itemsize == 2 and vocabulary > 1 << 16:
+        raise wrapped
+    highest = int(tokens.max())
+    previous = -1
+    for begin in range(0, len(order), BLOCK):
+        positions = order[begin : begin + BLOCK]
+        if positions.min() < 0 or positions.max() >= len(tokens):
+            raise _foreign(path, "its suffix array points outside its tokens")
+        first = tokens[positions].astype(np.int64)
+        if first[0] < previous or np.any(first[1:] < first[:-1]):
+            raise wrapped
+        previous = int(first[-1])
+    for i in np.linspace(0, len(order) - 2, min(SAMPLE, len(order) - 1), dtype=np.int64):
+        if not _in_order(tokens, int(order[i]), int(order[i + 1])):
+            raise wrapped
+    if highest >= vocabulary:
+        raise InputError(
+            f"{path} holds the id {highest}, outside the vocabulary of {tokenizer.record.id} "
+            f"({vocabulary:,} tokens)",
+            "give the --model that the file was built for",
+        )
+
+
+def _in_order(tokens: Array, low: int, high: int) -> bool:
+    """Whether the suffix at `low` is below the one at `high`, as far as they are compared."""
+    length = min(DEEPEST, len(tokens) - max(low, high))
+    left, right = tokens[low : low + length], tokens[high : high + length]
+    unequal = np.flatnonzero(left != right)
+    if len(unequal):
+        return bool(left[unequal[0]] < right[unequal[0]])
+    return length == DEEPEST or low > high
+
+
+def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
+    """Token store arrays: cut after EOS and before BOS, without the BOS."""
+    eos, bos = tokenizer.record.eos, getattr(tokenizer.full, "bos_token_id", None)
+    begins = np.zeros(len(tokens), bool)
+    begins[0] = True
+    if eos is not None:
+        begins[1:] |= tokens[:-1] == eos
+    kept = np.ones(len(tokens), bool)
+    if bos is not None and bos != eos:
+        kept = tokens != bos
+        begins |= ~kept
+    # A document begins at the first kept token at or after each cut.
+    starts = np.unique(np.cumsum(kept)[begins] - kept[begins])
+    ids = tokens[kept].astype(token_dtype(tokenizer.record.vocabulary))
+    starts = starts[starts < len(ids)]
+    return {"tokens": ids, "documents": np.append(starts, len(ids)).astype(np.uint64)}
+
+
+def _foreign(path: Path, why: str) -> InputError:
+    return InputError(f"{path} is no REST datastore: {why}", "check the path and the file's size")

@@ -1,0 +1,64 @@
+"""Records of changing length in a flat array of words: llama.cpp's n-gram cache.
+
+A record is KEY token ids (unused ones -1, at the end), the number of its pairs, then the pairs,
+each a token id and a count. Nothing here knows about files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Array = npt.NDArray[Any]
+
+KEY = 4  # ids
+
+
+@njit(cache=True, nogil=True)
+def measure(words: Array) -> tuple[int, int, int]:
+    """(records, pairs, where the first record that makes no sense begins, else -1); int32[n]."""
+    records = pairs = at = 0
+    while at < len(words):
+        length = key_length(words[at : at + KEY])
+        if length < 1 or at + KEY >= len(words):
+            return records, pairs, at
+        size = int(words[at + KEY])
+        end = at + KEY + 1 + 2 * size
+        if size < 1 or end > len(words):
+            return records, pairs, at
+        for pair in range(at + KEY + 1, end, 2):
+            if words[pair] < 0 or words[pair + 1] < 1:
+                return records, pairs, at
+        records, pairs, at = records + 1, pairs + size, end
+    return records, pairs, -1
+
+
+@njit(cache=True, nogil=True)
+def key_length(key: Array) -> int:
+    """How many ids `key` (int32[KEY]) holds; 0 where an id follows an unused place."""
+    length = 0
+    while length < len(key) and key[length] >= 0:
+        length += 1
+    for i in range(length, len(key)):
+        if key[i] != -1:
+            return 0
+    return length
+
+
+@njit(cache=True, nogil=True)
+def split(words: Array, keys: Array, offsets: Array, pairs: Array) -> None:
+    """Fills keys int32[records, KEY], offsets int64[records + 1] and pairs int32[pairs, 2]."""
+    at = pair = 0
+    for record in range(len(keys)):
+        keys[record] = words[at : at + KEY]
+        size = words[at + KEY]
+        offsets[record + 1] = offsets[record] + size
+        at += KEY + 1
+        for _ in range(size):
+            pairs[pair, 0] = words[at]
+            pairs[pair, 1] = words[at + 1]
+            pair += 1
+            at += 2

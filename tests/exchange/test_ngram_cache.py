@@ -1,0 +1,187 @@
+"""llama.cpp's n-gram cache: golden bytes, round trips, counts against a naive twin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up import random_documents
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.errors import InputError, UsageError
+from ngramkit.exchange.llama_cpp import MOST, import_cache, read_cache, write_cache
+from ngramkit.exchange.ngrams import Ngrams, added, datastore_ngrams, frozen_ngrams
+
+GOLDEN = bytes.fromhex(
+    "07000000 08000000 ffffffff ffffffff 02000000 09000000 03000000 05000000 01000000"
+)
+
+
+def ngrams(*rows):
+    """(ids..., count) rows."""
+    array = np.array(rows, np.int64)
+    return added(array[:, :-1].astype(np.int32), array[:, -1])
+
+
+def as_dict(cache):
+    return {
+        tuple(key[key >= 0].tolist()): dict(cache.pairs[a:b].tolist())
+        for key, a, b in zip(cache.keys, cache.offsets[:-1], cache.offsets[1:], strict=True)
+    }
+
+
+def counted(documents, order):
+    found: dict[tuple[int, ...], Counter[int]] = {}
+    for ids in documents:
+        for i in range(len(ids) - order):
+            found.setdefault(tuple(ids[i : i + order]), Counter())[ids[i + order]] += 1
+    return {key: dict(counts) for key, counts in found.items()}
+
+
+def test_the_bytes(tmp_path):
+    path = tmp_path / "static.bin"
+    written = write_cache(path, [ngrams((7, 8, 5, 1), (7, 8, 9, 3))])
+    assert path.read_bytes() == GOLDEN
+    assert (written.ngrams, written.pairs, written.bytes) == (1, 2, 36)
+    assert as_dict(read_cache(path)) == {(7, 8): {9: 3, 5: 1}}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_what_is_written_is_read(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("cache") / "cache.bin"
+    token = st.integers(0, 5)
+    pieces, wanted = [], {}
+    for order in (1, 2, 3, 4):
+        row = st.tuples(*[token] * (order + 1), st.integers(1, 9))
+        rows = data.draw(st.lists(row, max_size=12))
+        if rows:
+            pieces.append(ngrams(*rows))
+            for *ids, count in rows:
+                pairs = wanted.setdefault(tuple(ids[:-1]), Counter())
+                pairs[ids[-1]] += count
+    write_cache(path, pieces)
+    if pieces:
+        assert as_dict(read_cache(path)) == wanted
+        assert sorted(set(read_cache(path).orders.tolist())) == sorted({len(k) for k in wanted})
+
+
+def test_pairs_stand_by_count_then_by_token(tmp_path):
+    write_cache(tmp_path / "c", [ngrams((1, 2, 4, 5), (1, 2, 3, 5), (1, 2, 9, 6), (0, 2, 1, 1))])
+    assert read_cache(tmp_path / "c").pairs.tolist() == [[1, 1], [9, 6], [3, 5], [4, 5]]
+
+
+def test_counts_that_llama_cpp_would_overflow_are_scaled(tmp_path):
+    write_cache(tmp_path / "c", [ngrams((1, 2, 3, 4 * MOST), (1, 2, 4, 1), (5, 6, 7, MOST))])
+    found = as_dict(read_cache(tmp_path / "c"))
+    assert found[5, 6] == {7: MOST}
+    assert found[1, 2][4] == 1
+    assert 0.99 * MOST < found[1, 2][3] <= MOST
+
+
+@pytest.mark.parametrize("shard_tokens", [None, 40])
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_a_datastore_counts_exactly(tmp_path, token_store, order, shard_tokens):
+    documents = random_documents(vocabulary=7, documents=25, longest=12)
+    store = build_datastore(token_store(documents, 7), tmp_path / "d", shard_tokens=shard_tokens)
+    if shard_tokens:
+        assert len(store.shards) > 1
+    write_cache(tmp_path / "c", datastore_ngrams(store, order, memory=1 << 16))
+    assert as_dict(read_cache(tmp_path / "c")) == counted(documents, order)
+
+
+@pytest.mark.parametrize(("leader_len", "follower_len"), [(1, 3), (2, 2), (3, 1)])
+def test_a_frozen_table_counts_its_windows(tmp_path, token_store, leader_len, follower_len):
+    documents = random_documents(vocabulary=5, documents=20, longest=15)
+    table = build_frozen(
+        token_store(documents, 5), tmp_path / "f",
+        leader_len=leader_len, follower_len=follower_len, followers=10**6,
+    )  # fmt: skip
+    write_cache(tmp_path / "c", frozen_ngrams(table, 2))
+    whole = [ids[: len(ids) - 1] for ids in documents if len(ids) >= 4]  # windows of 4 tokens
+    assert as_dict(read_cache(tmp_path / "c")) == counted(whole, 2)
+
+
+def test_a_frozen_table_in_blocks_is_the_same(tmp_path, token_store, monkeypatch):
+    documents = random_documents(vocabulary=5, documents=20, longest=15)
+    table = build_frozen(token_store(documents, 5), tmp_path / "f", leader_len=2)
+    write_cache(tmp_path / "whole", frozen_ngrams(table, 1))
+    monkeypatch.setattr("ngramkit.exchange.ngrams.ROWS", 3)
+    write_cache(tmp_path / "blocks", frozen_ngrams(table, 1))
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "blocks").read_bytes()
+
+
+def test_windows_that_are_too_short_are_refused(tmp_path, token_store):
+    documents = random_documents(vocabulary=5, documents=20, longest=15)
+    table = build_frozen(token_store(documents, 5), tmp_path / "f", follower_len=1)
+    with pytest.raises(UsageError, match="too short"):
+        list(frozen_ngrams(table, 2))
+
+
+def test_a_cache_becomes_a_frozen_table_and_again_the_cache(tmp_path, token_store, word_tokenizer):
+    documents = random_documents(vocabulary=9, documents=30, longest=12)
+    store = build_datastore(token_store(documents, 9), tmp_path / "d")
+    write_cache(tmp_path / "c", datastore_ngrams(store, 2))
+    table = import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
+    assert list(table.check())
+    assert (table.leader_len, table.follower_len) == (2, 1)
+    write_cache(tmp_path / "again", frozen_ngrams(table, 2))
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()
+
+
+def test_the_orders_of_a_dynamic_cache_are_chosen(tmp_path, word_tokenizer):
+    write_cache(tmp_path / "c", [ngrams((1, 2, 3)), ngrams((1, 2, 3, 4))])
+    with pytest.raises(UsageError, match="1, 2"):
+        import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
+    table = import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f", order=1)
+    assert table.leaders.tolist() == [[1]]
+    with pytest.raises(UsageError, match="no n-grams of 3"):
+        import_cache(tmp_path / "c", word_tokenizer, tmp_path / "g", order=3)
+
+
+def test_ids_of_another_tokenizer_are_refused(tmp_path, word_tokenizer):
+    write_cache(tmp_path / "c", [ngrams((1, 2, 300, 4))])
+    with pytest.raises(InputError, match="300"):
+        import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        GOLDEN[:-1],
+        GOLDEN[:-4],
+        GOLDEN[:16],
+        GOLDEN[:16] + bytes(4) + GOLDEN[20:],  # no pairs
+        GOLDEN[:4] + b"\xff" * 4 + GOLDEN[:28],  # an unused place before a used one
+        GOLDEN[:24] + bytes(4) + GOLDEN[28:],  # a count of zero
+    ],
+)
+def test_foreign_files_are_refused(tmp_path, raw):
+    path = tmp_path / "c"
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match=r"no llama\.cpp n-gram cache"):
+        read_cache(path)
+
+
+def test_an_existing_file_is_kept(tmp_path):
+    path: Path = tmp_path / "c"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="exists"):
+        write_cache(path, [ngrams((1, 2, 3, 4))])
+    assert path.read_text() == "mine"
+
+
+def test_nothing_is_left_after_an_error(tmp_path):
+    def broken():
+        yield Ngrams(np.zeros((1, 3), np.int32), np.ones(1, np.int64))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_cache(tmp_path / "c", broken())
+    assert not list(tmp_path.iterdir())
