@@ -78,13 +78,15 @@ class Ssd:
         self._record = np.zeros((LENGTHS, 2))  # what became of drafts, by match length
         self._prompt_tokens = 0
         self._live = LiveContext(np.empty(0, np.int32))
-        self._begin()
+        self._shards: tuple[DatastoreShard, ...] = ()  # those that `_table` stands for
+        self._table = shard_table([])
+        self._drafted: tuple[Array, Array, Array, int] | None = None  # what `learn` compares
 
     def start(self, prompt: TokenArray) -> None:
         self._past.refresh()
         self._live = LiveContext(prompt)
         self._prompt_tokens = len(prompt)
-        self._begin()
+        self._drafted = None
 
     def draft(self, budget: int) -> DraftTree:
         shards = self._past.shards
@@ -111,8 +113,3 @@ class Ssd:
         if self._remember and self._live.length:
             self._past.remember(self._live.tokens, self._prompt_tokens)
         self._live = LiveContext(np.empty(0, np.int32))
-
-    def _begin(self) -> None:
-        self._shards: tuple[DatastoreShard, ...] = ()  # those that `_table` stands for
-        self._table = shard_table([])
-        self._drafted: tuple[Array, Array, Array, int] | None = None  # what `learn` compares
