@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ngramkit_cli import corpus_cmd, decode_cmd, frozen_cmd, inspect_cmd, replay_cmd
+from ngramkit_cli import corpus_cmd, datastore_cmd, decode_cmd, frozen_cmd, inspect_cmd, replay_cmd
 
 app = typer.Typer(
     name="ngramkit",
@@ -21,6 +21,7 @@ app = typer.Typer(
 
 app.command()(corpus_cmd.corpora)
 app.command()(corpus_cmd.tokenize)
+app.command()(datastore_cmd.build_datastore)
 app.command()(frozen_cmd.build_frozen)
 app.command()(inspect_cmd.inspect)
 app.command()(inspect_cmd.verify)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.kernels.suffix_sort import sort_shard
 from ngramkit.machine import cores, free_memory
 from ngramkit.progress import SILENT, Reporter
@@ -43,17 +44,19 @@ def build_datastore(
     """Writes the datastore of `store` to `out`; what is there already, of the same plan, is kept.
 
     `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
-    after is not cut, see `_Layout.cut`); by default it follows from `memory` (bytes, default half
-    of what is free) and `workers` (threads, default every core), up to 2**27. Raises InputError where `store` holds no tokens, UsageError where `out` holds something else.
+    after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, default half
+    of what is free) and `workers` (threads, default every core), up to 2**27; a build that was
+    begun or finished with another default is kept. Raises InputError where `store` holds no
+    tokens, UsageError where `out` holds something else.
     """
     layout = _Layout.of(store)
     workers = workers or cores()
-    limit = shard_tokens
-    if limit is None:
+    if shard_tokens is None:
         limit = default_limit(memory or free_memory() // 2, workers)
-    fill = _fill(layout.size, limit, split=shard_tokens is None)
-    parameters = {"shard_tokens": fill}
-    plan = {"kind": Datastore.kind, "parameters": parameters, "tokens": store.manifest.build}
+        fill = _default_fill(layout, out, limit)
+    else:
+        fill = _fill(layout.size, shard_tokens)
+    plan = layout.plan(fill)
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return Datastore.open(out)
@@ -62,7 +65,7 @@ def build_datastore(
         _sort_all(layout, pieces, writer, workers, reporter)
         path = writer.commit(
             store.tokenizer,
-            parameters=parameters,
+            parameters=plan["parameters"],
             corpus=store.manifest.corpus,
             counts=store.manifest.counts,
         )
@@ -75,14 +78,24 @@ def default_limit(memory: int, workers: int) -> int:
     return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD))
 
 
-def _fill(size: int, limit: int, *, split: bool) -> int:
-    """Tokens per shard when all are filled alike, at most `limit` each."""
+def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
+    """Shards within `limit`, at least two of a larger corpus; but as a build at `out` has them:
+    the memory that was free at its start must not decide whether it goes on."""
+    least = 2 if layout.size > MIN_SPLIT else 1
+    limits = [limit, *(1 << bits for bits in range(MAX_SHARD.bit_length() - 1, 15, -1))]
+    fills = [_fill(layout.size, limit, least) for limit in limits]
+    for fill in dict.fromkeys(fills):
+        plan = layout.plan(fill)
+        if already_built(out, plan) or in_progress(out, plan):
+            return fill
+    return fills[0]
+
+
+def _fill(size: int, limit: int, least: int = 1) -> int:
+    """Tokens per shard when all are filled alike, at most `limit` each, at least `least` shards."""
     if limit < 2:
         raise UsageError(f"a shard of {limit} tokens is too small", "give --shard-tokens above 1")
-    shards = math.ceil(size / limit)
-    if split and size > MIN_SPLIT:
-        shards = max(shards, 2)
-    return math.ceil(size / shards)
+    return math.ceil(size / max(math.ceil(size / limit), least))
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,14 @@ class _Layout:
     @property
     def size(self) -> int:
         return int(self.ends[-1])
+
+    def plan(self, fill: int) -> dict[str, Any]:
+        """What decides the bytes of a datastore whose shards are filled up to `fill`."""
+        return {
+            "kind": Datastore.kind,
+            "parameters": {"shard_tokens": fill},
+            "tokens": self.store.manifest.build,
+        }
 
     def cut(self, fill: int) -> Iterator[_Piece]:
         """Whole documents until `fill` tokens are reached, or passed by an eighth at most; a

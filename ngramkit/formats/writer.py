@@ -25,6 +25,7 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id,
 
 PROGRESS = "progress.json"
 LOCK = "lock"
+PARTIAL = ".partial"
 
 
 def already_built(path: Path, plan: Mapping[str, Any]) -> bool:
@@ -32,6 +33,15 @@ def already_built(path: Path, plan: Mapping[str, Any]) -> bool:
     try:
         return read_manifest(path).build == build_id(plan)
     except ArtifactError:
+        return False
+
+
+def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
+    """Whether a build of exactly this plan was begun at `path` and left unfinished."""
+    progress = path.with_name(path.name + PARTIAL) / PROGRESS
+    try:
+        return bool(json.loads(progress.read_text()).get("build") == build_id(plan))
+    except (OSError, ValueError):
         return False
 
 
@@ -47,7 +57,7 @@ class ArtifactWriter:
         self, path: str | Path, kind: str, plan: Mapping[str, Any], *, force: bool = False
     ) -> None:
         self.path = Path(path)
-        self.partial = self.path.with_name(self.path.name + ".partial")
+        self.partial = self.path.with_name(self.path.name + PARTIAL)
         self.kind = kind
         self.build = build_id(plan)
         self._force = force

@@ -223,3 +223,27 @@ def test_check_compares_with_the_counts(tmp_path, token_store):
         path.write_text(json.dumps(wrong))
         with pytest.raises(ArtifactError, match=count):
             list(Datastore.open(tmp_path / "d").check())
+
+
+def test_another_amount_of_free_memory_does_not_undo_a_build(tmp_path, token_store, monkeypatch):
+    generator = np.random.default_rng(1)
+    store = token_store([generator.integers(0, 50, 40_000) for _ in range(4)], 50)
+    path, little, plenty = tmp_path / "d", 1, 1 << 34
+    real = module.sort_shard
+
+    def interrupted(tokens, separator):
+        if list(path.with_name("d.partial").glob("shard-*")):
+            raise KeyboardInterrupt
+        return real(tokens, separator)
+
+    monkeypatch.setattr(module, "sort_shard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build_datastore(store, path, memory=little, workers=1)
+    monkeypatch.setattr(module, "sort_shard", real)
+    assert len(build_datastore(store, path, memory=plenty).shards) == 4
+    assert len(build_datastore(store, path, memory=plenty).shards) == 4
+    assert (
+        len(build_datastore(store, path, memory=plenty, shard_tokens=1 << 20, force=True).shards)
+        == 1
+    )
+    assert len(build_datastore(store, path, memory=little).shards) == 1

@@ -1,0 +1,69 @@
+"""`ngramkit build-datastore`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
+from ngramkit_cli.options import Debug, Force, Json, Model, Out
+from ngramkit_cli.output import Output, peak_rss
+from ngramkit_cli.store_options import Eos, Memory, Tokens, default_out, memory_bytes, open_store
+
+ShardTokens = Annotated[
+    int | None,
+    typer.Option(min=2, help="Fill shards up to this. Default: what --memory allows, up to 2**27."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Shards sorted at a time. Default: every core.")
+]
+
+
+@takes_corpus
+def build_datastore(
+    corpus: CorpusOptions,
+    tokens: Tokens = None,
+    model: Model = "demo",
+    out_dir: Out = None,
+    shard_tokens: ShardTokens = None,
+    memory: Memory = None,
+    workers: Workers = None,
+    eos: Eos = True,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
+
+    Example: ngramkit build-datastore --corpus python-stdlib
+    """
+    with Output("build-datastore", json=json, debug=debug) as out:
+        from ngramkit.builders import datastore
+
+        size = memory_bytes(memory)
+        store = open_store(corpus, tokens, model, eos, out)
+        began = out.seconds
+        built = datastore.build_datastore(
+            store,
+            out_dir or default_out(store, "datastore"),
+            shard_tokens=shard_tokens,
+            memory=size,
+            workers=workers,
+            reporter=out.reporter,
+            force=force,
+        )
+        counts, shards = built.manifest.counts, len(built.manifest.files)
+        rate = counts["tokens"] / (out.seconds - began)
+        out.say(
+            f"{built.path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens in "
+            f"{shards:,} shards, {built.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
+        )
+        out.result(
+            built.path,
+            **counts,
+            bytes=built.manifest.bytes,
+            tokens_per_second=round(rate),
+            peak_rss_bytes=peak_rss(),
+            shards=shards,
+        )
