@@ -1,0 +1,214 @@
+"""A language model to a bigram table: what it holds likely after every token of its vocabulary.
+
+N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived bigram and its extension.
+`formats.model_bigram` says what the table holds. Same weights, dtype, device and batch size: same
+bytes; another device may round the last bit of a probability otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ngramkit.builders.model_passes import Passes
+from ngramkit.builders.model_weights import (
+    Work,
+    absent_ids,
+    flops_of_a_pass,
+    matmul_peak,
+    require_usable,
+    weights_fingerprint,
+)
+from ngramkit.builders.saved_rows import SavedRows
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.container import Array
+from ngramkit.formats.model_bigram import TABLE, ModelBigram
+from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.models import HUB_IDS
+from ngramkit.progress import SILENT, Reporter
+
+PREFIXES = ("none", "bos")
+EXTENSIONS = ("bigram", "model")
+
+
+class BuiltBigram(NamedTuple):
+    table: ModelBigram
+    work: Work | None  # None where the table was there already
+
+
+def build_model_bigram(
+    model: Any,
+    tokenizer: TextTokenizer,
+    out: Path,
+    *,
+    k: int = 100,
+    width: int = 4,
+    prefix: str = "none",
+    extend: str = "bigram",
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> BuiltBigram:
+    """The table of `model` at `out`, which is opened where it is built already.
+
+    `model` is a transformers causal LM in evaluation mode, on any device or several; its dtype is
+    that of the passes. `k` next tokens and drafts of `width` tokens per row; `prefix` and `extend`
+    as in formats.model_bigram. One pass per token of the vocabulary, and with extend="model"
+    (width - 1) * k more.
+
+    Raises UsageError for parameters that make no sense (k above the vocabulary, no BOS) and where
+    `out` holds something else; InputError where the model has no output embedding, is an
+    encoder-decoder, has fewer ids than the tokenizer, or does not fit into memory.
+    """
+    validate(k, width, prefix, extend)
+    require_usable(model, tokenizer)
+    absent = absent_ids(tokenizer)
+    require_k(k, tokenizer.record.vocabulary - len(absent))
+    before = _prefix(tokenizer, prefix)
+    parameters = {
+        **model_parameters(model, tokenizer),
+        "k": k,
+        "width": width,
+        "prefix": prefix,
+        "extend": extend,
+    }
+    plan = {
+        "kind": ModelBigram.kind,
+        "parameters": parameters,
+        "tokenizer": tokenizer.record.fingerprint,
+        "weights": weights_fingerprint(model),
+    }
+    if already_built(Path(out), plan):
+        reporter.note(f"{out} is up to date")
+        return BuiltBigram(ModelBigram.open(out), None)
+    passes = Passes(model, tokenizer.record.vocabulary, absent, before)
+    with ArtifactWriter(out, ModelBigram.kind, plan, force=force) as writer:
+        work = _write(writer, passes, k, width, extend, reporter)
+        rows = tokenizer.record.vocabulary
+        writer.commit(
+            tokenizer.record,
+            parameters=parameters,
+            corpus={},
+            counts={"rows": rows, "drafts": rows * k},
+        )
+    return BuiltBigram(ModelBigram.open(out), work)
+
+
+def validate(k: int, width: int, prefix: str, extend: str) -> None:
+    """Raises UsageError for parameters that make no sense with any model."""
+    for name, value in (("k", k), ("width", width)):
+        if value < 1:
+            raise UsageError(f"--{name} is {value}", "choose at least 1")
+    for name, chosen, known in (("prefix", prefix, PREFIXES), ("extend", extend, EXTENSIONS)):
+        if chosen not in known:
+            raise UsageError(f"--{name} {chosen!r} is not known", f"choose {' or '.join(known)}")
+
+
+def require_k(k: int, tokens: int) -> None:
+    """Raises UsageError where there are not even k tokens."""
+    if k > tokens:
+        raise UsageError(
+            f"--k {k:,} is above the {tokens:,} tokens of the vocabulary", f"at most {tokens}"
+        )
+
+
+def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
+    """Which model, for the manifest: the pinned id of a short name, and its commit if known."""
+    name = tokenizer.record.id
+    return {
+        "model": HUB_IDS.get(name, name),
+        "revision": getattr(model.config, "_commit_hash", None),
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+
+
+def _prefix(tokenizer: TextTokenizer, prefix: str) -> list[int]:
+    if prefix == "none":
+        return []
+    bos = tokenizer.full.bos_token_id
+    if bos is None:
+        raise UsageError(f"{tokenizer.record.id} has no BOS token", "use --prefix none")
+    return [int(bos)]
+
+
+def _write(
+    writer: ArtifactWriter, passes: Passes, k: int, width: int, extend: str, reporter: Reporter
+) -> Work:
+    flops = flops_of_a_pass(passes.model)
+    began = time.perf_counter()
+    rows, ran = _next_tokens(writer, passes, k, reporter)
+    stages = [rows]
+    if extend == "bigram":
+        extended = follow_likeliest(rows.arrays["next_tokens"], width)
+    else:
+        drafts, more = _continue(writer, passes, rows.arrays["next_tokens"], width, reporter)
+        extended, ran = drafts.arrays["extended"], ran + more
+        stages.append(drafts)
+    seconds = time.perf_counter() - began
+    writer.write(TABLE, {**rows.arrays, "extended": extended})
+    for stage in stages:
+        stage.discard()
+    peak = matmul_peak(passes.model.device, passes.model.dtype)
+    return Work(flops * ran, seconds, peak)
+
+
+def _next_tokens(
+    writer: ArtifactWriter, passes: Passes, k: int, reporter: Reporter
+) -> tuple[SavedRows, int]:
+    """next_tokens and log_probs of every token, and how many passes this took now."""
+    vocabulary = passes.vocabulary
+    rows = SavedRows(
+        writer,
+        "next-tokens",
+        {
+            "next_tokens": np.empty((vocabulary, k), token_dtype(vocabulary)),
+            "log_probs": np.empty((vocabulary, k), np.float16),
+        },
+    )
+    begin = rows.end
+    reporter.stage("next tokens", vocabulary)
+    reporter.advance(begin)
+    for found in passes.likeliest(np.arange(begin, vocabulary), k):
+        if np.isnan(found.log_probs).any():
+            raise InputError(
+                "the model's logits are not all numbers (infinite or NaN)",
+                "try --dtype bfloat16 or --dtype float32",
+            )
+        rows.add(next_tokens=found.tokens, log_probs=found.log_probs)
+        reporter.advance(len(found.tokens), tokens=rows.end)
+    return rows, vocabulary - begin
+
+
+def _continue(
+    writer: ArtifactWriter, passes: Passes, next_tokens: Array, width: int, reporter: Reporter
+) -> tuple[SavedRows, int]:
+    """Drafts by the model's own greedy decoding, and how many passes this took now."""
+    vocabulary, k = next_tokens.shape
+    extended = np.empty((vocabulary * k, width), next_tokens.dtype)
+    extended[:, 0] = next_tokens.reshape(-1)
+    rows = SavedRows(writer, "extended", {"rest": extended[:, 1:]})
+    begin = rows.end
+    reporter.stage("drafts", vocabulary * k, "drafts")
+    reporter.advance(begin)
+    if width > 1:
+        for found in passes.continued(next_tokens, begin, width - 1):
+            rows.add(rest=found)
+            reporter.advance(len(found), drafts=rows.end)
+    return rows, (width - 1) * (vocabulary * k - begin)
+
+
+def follow_likeliest(next_tokens: Array, width: int) -> Array:
+    """[V, k, width]: every next token, then the likeliest one after it, and so on.
+
+    [[1, 0], [1, 0]], width 3 -> [[[1, 1, 1], [0, 1, 1]], [[1, 1, 1], [0, 1, 1]]]
+    """
+    likeliest = next_tokens[:, 0]
+    extended = np.empty((*next_tokens.shape, width), next_tokens.dtype)
+    extended[:, :, 0] = next_tokens
+    for depth in range(1, width):
+        extended[:, :, depth] = likeliest[extended[:, :, depth - 1]]
+    return extended

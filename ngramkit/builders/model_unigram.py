@@ -1,0 +1,130 @@
+"""A language model's embeddings to a unigram table: tokens likely anywhere, without any pass.
+
+N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived unigram.
+`formats.model_unigram` gives both rules as formulas.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ngramkit.builders.model_bigram import model_parameters, require_k
+from ngramkit.builders.model_weights import (
+    Work,
+    absent_ids,
+    matmul_peak,
+    require_usable,
+    weights_fingerprint,
+)
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.errors import UsageError
+from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.container import Array
+from ngramkit.formats.model_unigram import TABLE, ModelUnigram
+from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.progress import SILENT, Reporter
+
+if TYPE_CHECKING:
+    import torch
+
+RULES = ("distance", "inner-product")
+ROWS = 8192  # embeddings multiplied at a time
+
+
+class BuiltUnigram(NamedTuple):
+    table: ModelUnigram
+    work: Work | None  # None where the table was there already
+
+
+def build_model_unigram(
+    model: Any,
+    tokenizer: TextTokenizer,
+    out: Path,
+    *,
+    k: int = 100,
+    rule: str = "distance",
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> BuiltUnigram:
+    """The `k` likeliest tokens of `model` at `out`, which is opened where it is built already.
+
+    `model` is a transformers causal LM. Sums are made in float32 on the device of the output
+    embedding, whatever the model's dtype.
+
+    Raises UsageError for an unknown rule, k above the vocabulary, and where `out` holds something
+    else; InputError where the model has no output embedding, is an encoder-decoder, or has fewer
+    ids than the tokenizer.
+    """
+    validate(k, rule)
+    require_usable(model, tokenizer)
+    absent = absent_ids(tokenizer)
+    require_k(k, tokenizer.record.vocabulary - len(absent))
+    parameters = {**model_parameters(model, tokenizer), "k": k, "rule": rule}
+    plan = {
+        "kind": ModelUnigram.kind,
+        "parameters": parameters,
+        "tokenizer": tokenizer.record.fingerprint,
+        "weights": weights_fingerprint(model),
+    }
+    if already_built(Path(out), plan):
+        reporter.note(f"{out} is up to date")
+        return BuiltUnigram(ModelUnigram.open(out), None)
+    with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
+        present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
+        scores, work = _scores(model, present, rule)
+        best = np.lexsort((present, -scores))[:k]
+        tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))
+        writer.write(TABLE, {"tokens": tokens, "scores": scores[best]})
+        writer.commit(tokenizer.record, parameters=parameters, corpus={}, counts={"rows": k})
+    return BuiltUnigram(ModelUnigram.open(out), work)
+
+
+def validate(k: int, rule: str) -> None:
+    """Raises UsageError for parameters that make no sense with any model."""
+    if k < 1:
+        raise UsageError(f"--k is {k}", "choose at least 1")
+    if rule not in RULES:
+        raise UsageError(f"--rule {rule!r} is not known", f"choose {' or '.join(RULES)}")
+
+
+def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
+    """log p(x) of the ids in `present` (int64[n]), float32[n]."""
+    import torch
+
+    began = time.perf_counter()
+    with torch.inference_mode():
+        embedding = model.get_output_embeddings().weight
+        outputs = _rows(embedding, present, embedding.device)
+        inputs = _rows(model.get_input_embeddings().weight, present, embedding.device)
+        centred = inputs - inputs.mean(dim=0)
+        covariance = centred.T @ centred / max(len(present) - 1, 1)
+        mean = outputs.mean(dim=0)
+        if rule == "distance":
+            logits = -_lengths(outputs - mean, covariance)
+        else:
+            logits = outputs @ (covariance @ mean)
+        values = logits.double().log_softmax(dim=0).float().cpu().numpy()
+    seconds = time.perf_counter() - began
+    width = outputs.shape[1]
+    products = 2 if rule == "distance" else 1
+    flops = 2.0 * len(present) * width**2 * products
+    return values, Work(flops, seconds, matmul_peak(embedding.device, torch.float32))
+
+
+def _rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:
+    import torch
+
+    chosen = torch.from_numpy(present).to(weight.device)
+    return weight.index_select(0, chosen).to(device).float()
+
+
+def _lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+    """float32[n]: the length of every row in the inner product a' C b."""
+    import torch
+
+    parts = [((part @ covariance) * part).sum(dim=1) for part in torch.split(vectors, ROWS)]
+    return torch.cat(parts).clamp(min=0).sqrt()

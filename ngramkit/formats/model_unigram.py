@@ -1,0 +1,81 @@
+"""Kind `model-unigram`: the tokens that a model's embeddings make likely anywhere.
+
+N-Grammys (Stewart et al., 2024, arXiv:2411.03786) reads p(x) off the embeddings, without a pass.
+With u(x) the output embedding of token x, m the mean of all of them, and C the covariance of the
+input embeddings, <a, b> = a' C b, the rules are
+
+    distance        p(x) proportional to exp(-d(x)),  d(x) = sqrt(<u(x) - m, u(x) - m>)
+    inner-product   p(x) proportional to exp(<u(x), m>)
+
+One file, `table.safetensors`:
+
+    tokens  u16 or u32 [k]   best first, ties by id
+    scores  f32 [k]          natural logarithms of p(x)
+
+Ids are u16 up to 65,535 tokens in the vocabulary. Means, covariance and p take the tokenizer's ids
+only; ids that no token has never count or appear. `parameters`: model, revision, k, rule, dtype (of
+the embeddings as they were loaded). `counts`: rows (k).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.container import Array
+
+TABLE = "table.safetensors"
+LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "scores": (("float32",), 1)}
+
+
+class ModelUnigram(Artifact):
+    kind = "model-unigram"
+
+    @cached_property
+    def table(self) -> dict[str, Array]:
+        """Both arrays. Raises ArtifactError where their lengths or widths are wrong."""
+        arrays = self.arrays(TABLE, LAYOUT)
+        path = self.path / TABLE
+        require(len(arrays["tokens"]) > 0, path, "it holds no token")
+        require(len(arrays["scores"]) == len(arrays["tokens"]), path, "wrong number of scores")
+        width = token_dtype(self.tokenizer.vocabulary)
+        require(arrays["tokens"].dtype == width, path, f"ids are not {width}")
+        return arrays
+
+    @property
+    def k(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def tokens(self) -> Array:
+        """uint16 | uint32 [k], best first."""
+        return self.table["tokens"]
+
+    @property
+    def scores(self) -> Array:
+        """float32 [k], log p(x), descending."""
+        return self.table["scores"]
+
+    def check(self) -> Iterator[str]:
+        path, tokens = self.path / TABLE, self.tokens.astype(np.int64)
+        highest = int(tokens.max())
+        inside = highest < self.tokenizer.vocabulary
+        require(inside, path, f"id {highest} is outside the vocabulary")
+        yield "ids inside the vocabulary"
+        require(len(np.unique(tokens)) == len(tokens), path, "a token stands twice")
+        yield "every token once"
+        scores = self.scores.astype(np.float64)
+        require(np.all(np.isfinite(scores)), path, "a score is not finite")
+        falls = (scores[1:] < scores[:-1]) | (
+            (scores[1:] == scores[:-1]) & (tokens[1:] > tokens[:-1])
+        )
+        require(np.all(falls), path, "tokens are not best first")
+        yield "best first, ties by id"
+        require(np.exp(scores).sum() <= 1 + 1e-3, path, "probabilities add up to more than one")
+        yield "probabilities add up to at most one"
+        listed = self.manifest.parameters.get("k")
+        require(len(tokens) == listed, path, f"it holds {len(tokens)} tokens, not {listed}")
+        yield "counts"
