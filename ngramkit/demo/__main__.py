@@ -1,0 +1,90 @@
+"""`python -m ngramkit.demo`: held-out prompts decoded with and without drafts, as one table.
+
+Takes the newest datastore and frozen table for the demo model under artifacts/, as `make demo`
+builds them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+from ngramkit.decode.complete import Comparison, Task, compare
+from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.prompt import prompt_ids
+from ngramkit.demo import demo_prompts
+from ngramkit.drafters import load_drafter
+from ngramkit.drafters.base import Drafter
+from ngramkit.errors import ArtifactError, NgramkitError
+from ngramkit.formats.newest import newest
+
+PROMPTS = 3
+NEW_TOKENS = 128
+HEAD = ("prompt", "drafter", "tokens/step", "tokens/s", "without", "speed-up", "output")
+WIDTHS = (32, 10, 11, 9, 9, 8, 13)
+
+
+def main() -> int:
+    try:
+        model = load_model("demo")
+        drafters = demo_drafters(model)
+    except NgramkitError as error:
+        print(f"error: {error}\n  -> {error.hint}", file=sys.stderr)
+        return error.exit_code
+    print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
+    print(f"{NEW_TOKENS} tokens each, with {model.default_budget} draft tokens per pass:\n")
+    print(line(HEAD))
+    identical = True
+    for where, name, result in comparisons(model, drafters):
+        print(line(cells(where, name, result)), flush=True)
+        identical &= result.identical
+    return 0 if identical else 1
+
+
+def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
+    """Raises ArtifactError where `make demo` has not built the artifacts."""
+    paths = {}
+    for kind in ("datastore", "frozen-table"):
+        path = newest(kind, model.tokenizer.record)
+        if path is None:
+            raise ArtifactError(f"no {kind} for demo under artifacts/", "run: make demo")
+        paths[kind] = path
+    return {
+        "rest": lambda: load_drafter("rest", datastores=[paths["datastore"]]),
+        "cacheback": lambda: load_drafter("cacheback", frozen_table=paths["frozen-table"]),
+    }
+
+
+def comparisons(
+    model: LanguageModel, drafters: dict[str, Callable[[], Drafter]]
+) -> Iterator[tuple[str, str, Comparison]]:
+    """(prompt's place, drafter's name, result) for every prompt and drafter."""
+    for where, text in demo_prompts(PROMPTS):
+        task = Task(prompt_ids(model.tokenizer, text), NEW_TOKENS)
+        for name, make_drafter in drafters.items():
+            yield where, name, compare(model, make_drafter, task)
+
+
+def cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:
+    return (
+        where,
+        name,
+        f"{result.drafted.tokens_per_step:.2f}",
+        f"{result.drafted.tokens_per_second:.0f}",
+        f"{result.baseline.tokens_per_second:.0f}",
+        f"{result.speedup:.2f}",
+        "identical" if result.identical else "NOT identical",
+    )
+
+
+def line(columns: tuple[str, ...]) -> str:
+    """The two names to the left, figures to the right."""
+    padded = [
+        cell.ljust(width) if i < 2 else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(columns, WIDTHS, strict=True))
+    ]
+    return "  ".join(padded)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,71 @@
+"""Drafters that know the answer, and lie about some of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ngramkit.drafters.base import DraftTree, TokenArray
+
+
+def tree_of(pairs: Sequence[tuple[int, int]]) -> DraftTree:
+    """From (token, parent) pairs."""
+    tokens = np.array([token for token, _ in pairs], np.int32)
+    parents = np.array([parent for _, parent in pairs], np.int32)
+    return DraftTree(
+        tokens, parents, np.zeros(len(pairs), np.float32), np.zeros(len(pairs), np.uint8)
+    )
+
+
+class NoisyOracle:
+    """Grows random trees that hold some of `answer`'s next tokens among wrong ones.
+
+    Wrong siblings come before and after right ones, right tokens stand under wrong parents, chains
+    run deep into nonsense, and every budget is used up.
+    """
+
+    def __init__(self, answer: Sequence[int], vocabulary: int, seed: int = 0) -> None:
+        self._answer = [int(token) for token in answer]
+        self._vocabulary = vocabulary
+        self._random = np.random.default_rng(seed)
+        self.accepted: list[int] = []
+        self.finished = 0
+
+    def start(self, prompt: TokenArray) -> None:
+        self.accepted = []
+
+    def draft(self, budget: int) -> DraftTree:
+        random = self._random
+        coming = self._answer[len(self.accepted) :]
+        pairs: list[tuple[int, int]] = []
+        on_path, depth = [-1], 0  # nodes of the true path so far, the root first
+        depths = {-1: 0}
+        while len(pairs) < budget:
+            right = random.random() < 0.5 and depth < len(coming)
+            if right:
+                pair = (coming[depth], on_path[-1])
+            else:
+                parent = int(random.integers(-1, len(pairs)))
+                known = depths[parent] < len(coming) and random.random() < 0.3
+                wild = int(random.integers(self._vocabulary))
+                pair = (coming[depths[parent]] if known else wild, parent)
+                right = parent == on_path[-1] and depth < len(coming) and pair[0] == coming[depth]
+            if pair in pairs:
+                if random.random() < 0.1:
+                    break
+                continue
+            pairs.append(pair)
+            depths[len(pairs) - 1] = depths[pair[1]] + 1
+            if right:
+                on_path.append(len(pairs) - 1)
+                depth += 1
+        tree = tree_of(pairs)
+        tree.check()
+        return tree
+
+    def accept(self, tokens: TokenArray, evidence: object = None) -> None:
+        self.accepted += tokens.tolist()
+
+    def finish(self) -> None:
+        self.finished += 1
