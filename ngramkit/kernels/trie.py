@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 
 NARROW = 128  # suffixes; so few are read one by one, which memory serves in parallel
 PROBES = 4096  # grid points per node at most; above, rare children may be missed
+RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
 DEPTHS = 32  # one more than the deepest node
 ROOT = -1
 
@@ -170,15 +171,48 @@ def _children(
 def _sample(
     table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array
 ) -> None:
-    """Reads every `spacing`-th token at `depth` of each shard's interval, shard after shard."""
+    """Reads every `spacing`-th token at `depth` of each shard's interval, one shard at a time.
+
+    Inside a long run of one token most points are not read: what lies between two equals is equal.
+    """
     point = 0
     for s in range(len(table)):
-        shard = table[s]
-        work[BASE, s] = work[POINT, s] = point
-        for i in range(span[s, 0], span[s, 1], spacing):
-            tokens[point] = token_at(shard, position_at(shard, i) + depth)
+        shard, low = table[s], span[s, 0]
+        first = point
+        work[BASE, s] = work[POINT, s] = first
+        last = first + (span[s, 1] - low + spacing - 1) // spacing
+        while point < last:
+            at = low + (point - first) * spacing
+            token = token_at(shard, position_at(shard, at) + depth)
+            tokens[point] = token
             point += 1
-        work[STOP, s] = point
+            if spacing > 1 and point - first >= RUN and tokens[point - RUN] == token:
+                end = _end_of_run(shard, low - first * spacing, depth, spacing, token, point, last)
+                tokens[point:end] = token
+                point = end
+        work[STOP, s] = last
+
+
+@njit(cache=True, nogil=True)
+def _end_of_run(
+    shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
+) -> int:
+    """The first grid point of [point, last) that holds another token than the one before it."""
+    step = 1
+    while point < last:
+        ahead = min(point + step, last) - 1
+        if token_at(shard, position_at(shard, zero + ahead * spacing) + depth) != token:
+            last = ahead
+            break
+        point = ahead + 1
+        step <<= 1
+    while point < last:
+        middle = (point + last) >> 1
+        if token_at(shard, position_at(shard, zero + middle * spacing) + depth) != token:
+            last = middle
+        else:
+            point = middle + 1
+    return point
 
 
 @njit(cache=True, nogil=True)
