@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngramkit.builders.model_options import model_parameters, require_bigram_options, require_k
 from ngramkit.builders.model_passes import Passes
 from ngramkit.builders.model_weights import (
     Work,
@@ -29,11 +30,7 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.writer import ArtifactWriter, already_built
-from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
-
-PREFIXES = ("none", "bos")
-EXTENSIONS = ("bigram", "model")
 
 
 class BuiltBigram(NamedTuple):
@@ -64,7 +61,7 @@ def build_model_bigram(
     `out` holds something else; InputError where the model has no output embedding, is an
     encoder-decoder, has fewer ids than the tokenizer, or does not fit into memory.
     """
-    validate(k, width, prefix, extend)
+    require_bigram_options(k, width, prefix, extend)
     require_usable(model, tokenizer)
     absent = absent_ids(tokenizer)
     require_k(k, tokenizer.record.vocabulary - len(absent))
@@ -96,34 +93,6 @@ def build_model_bigram(
             counts={"rows": rows, "drafts": rows * k},
         )
     return BuiltBigram(ModelBigram.open(out), work)
-
-
-def validate(k: int, width: int, prefix: str, extend: str) -> None:
-    """Raises UsageError for parameters that make no sense with any model."""
-    for name, value in (("k", k), ("width", width)):
-        if value < 1:
-            raise UsageError(f"--{name} is {value}", "choose at least 1")
-    for name, chosen, known in (("prefix", prefix, PREFIXES), ("extend", extend, EXTENSIONS)):
-        if chosen not in known:
-            raise UsageError(f"--{name} {chosen!r} is not known", f"choose {' or '.join(known)}")
-
-
-def require_k(k: int, tokens: int) -> None:
-    """Raises UsageError where there are not even k tokens."""
-    if k > tokens:
-        raise UsageError(
-            f"--k {k:,} is above the {tokens:,} tokens of the vocabulary", f"at most {tokens}"
-        )
-
-
-def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
-    """Which model, for the manifest: the pinned id of a short name, and its commit if known."""
-    name = tokenizer.record.id
-    return {
-        "model": HUB_IDS.get(name, name),
-        "revision": getattr(model.config, "_commit_hash", None),
-        "dtype": str(model.dtype).removeprefix("torch."),
-    }
 
 
 def _prefix(tokenizer: TextTokenizer, prefix: str) -> list[int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.model_bigram import model_parameters, require_k
+from ngramkit.builders.model_options import model_parameters, require_k, require_unigram_options
 from ngramkit.builders.model_weights import (
     Work,
     absent_ids,
@@ -21,7 +21,6 @@ from ngramkit.builders.model_weights import (
     weights_fingerprint,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
@@ -31,7 +30,6 @@ from ngramkit.progress import SILENT, Reporter
 if TYPE_CHECKING:
     import torch
 
-RULES = ("distance", "inner-product")
 ROWS = 8192  # embeddings multiplied at a time
 
 
@@ -59,7 +57,7 @@ def build_model_unigram(
     else; InputError where the model has no output embedding, is an encoder-decoder, or has fewer
     ids than the tokenizer.
     """
-    validate(k, rule)
+    require_unigram_options(k, rule)
     require_usable(model, tokenizer)
     absent = absent_ids(tokenizer)
     require_k(k, tokenizer.record.vocabulary - len(absent))
@@ -81,14 +79,6 @@ def build_model_unigram(
         writer.write(TABLE, {"tokens": tokens, "scores": scores[best]})
         writer.commit(tokenizer.record, parameters=parameters, corpus={}, counts={"rows": k})
     return BuiltUnigram(ModelUnigram.open(out), work)
-
-
-def validate(k: int, rule: str) -> None:
-    """Raises UsageError for parameters that make no sense with any model."""
-    if k < 1:
-        raise UsageError(f"--k is {k}", "choose at least 1")
-    if rule not in RULES:
-        raise UsageError(f"--rule {rule!r} is not known", f"choose {' or '.join(RULES)}")
 
 
 def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from ngramkit.errors import InputError, NetworkError, UsageError
 from ngramkit.models import resolve_model
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
 BUDGETS = {"cpu": 12, "cuda": 64}
 
@@ -46,12 +48,15 @@ class LanguageModel:
         return BUDGETS.get(self.model.device.type, BUDGETS["cuda"])
 
 
-def load_model(name: str, *, device: str = "auto", dtype: str = "auto") -> LanguageModel:
+def load_model(
+    name: str, *, device: str = "auto", dtype: str = "auto", device_map: str | None = None
+) -> LanguageModel:
     """A short name, a Hub id or a folder. `auto`: CUDA where there is one, else the CPU; bfloat16
-    on CUDA, float32 on the CPU.
+    on CUDA, float32 on the CPU. `device_map` (auto, balanced, sequential) spreads the layers over
+    several devices, as transformers does it, in place of `device`.
 
-    Raises UsageError for an unknown device or dtype, InputError where there is no such model or it
-    is no decoder-only causal LM, NetworkError without a network.
+    Raises UsageError for an unknown device, dtype or map, InputError where there is no such model
+    or it is no decoder-only causal LM, NetworkError without a network.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
@@ -64,10 +69,24 @@ def load_model(name: str, *, device: str = "auto", dtype: str = "auto") -> Langu
         config = AutoConfig.from_pretrained(source)
         if config.is_encoder_decoder:
             raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=_dtype(dtype, where))
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=_dtype(dtype, where), **_spread(device_map)
+        )
     except (OSError, ValueError) as error:
         raise _not_loaded(name, source, error) from error
-    return LanguageModel(name, model.to(where).eval(), tokenizer)
+    placed = model if device_map else model.to(where)
+    return LanguageModel(name, placed.eval(), tokenizer)
+
+
+def _spread(device_map: str | None) -> dict[str, str]:
+    """What from_pretrained is told of it."""
+    if device_map is None:
+        return {}
+    if device_map not in DEVICE_MAPS:
+        raise UsageError(f"there is no device map {device_map!r}", ", ".join(DEVICE_MAPS))
+    if importlib.util.find_spec("accelerate") is None:
+        raise UsageError("--device-map needs accelerate", "pip install accelerate")
+    return {"device_map": device_map}
 
 
 def _device(name: str) -> torch.device:

@@ -1,0 +1,189 @@
+"""`ngramkit models`, `ngramkit model-bigram` and `ngramkit model-unigram`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ngramkit_cli.decode_options import Device, Dtype
+from ngramkit_cli.options import Debug, Force, Json, Out
+from ngramkit_cli.output import Output
+
+if TYPE_CHECKING:
+    from ngramkit.builders.model_weights import Work
+    from ngramkit.decode.load import LanguageModel
+
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        envvar="NGRAMKIT_MODEL",
+        help="A causal language model: a name from `ngramkit models`, a Hub id or a folder.",
+    ),
+]
+K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
+Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]
+Prefix = Annotated[
+    str, typer.Option(metavar="none|bos", help="What the model reads before each token.")
+]
+Extend = Annotated[
+    str,
+    typer.Option(
+        metavar="bigram|model",
+        help="How drafts go on: by the likeliest next token of the table, or by the model's own "
+        "greedy decoding (K times the work).",
+    ),
+]
+Rule = Annotated[
+    str,
+    typer.Option(
+        metavar="distance|inner-product",
+        help="What makes a token likely: an output embedding near the mean of all, or its inner "
+        "product with that mean.",
+    ),
+]
+DeviceMap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|balanced|sequential",
+        help="Spread the model's layers over several GPUs (needs accelerate).",
+    ),
+]
+
+
+def models(json: Json = False, debug: Debug = False) -> None:
+    """List the models that have short names.
+
+    Example: ngramkit models
+    """
+    with Output("models", json=json, debug=debug) as out:
+        from ngramkit.models import DEFAULT, HUB_IDS
+
+        width = max(map(len, HUB_IDS))
+        print(f"{DEFAULT.ljust(width)}  embedded (default)")
+        for name, hub_id in HUB_IDS.items():
+            print(f"{name.ljust(width)}  {hub_id}")
+        print("\nAny other model: its Hub id (owner/name), or a folder")
+        out.result(models={DEFAULT: None, **HUB_IDS})
+
+
+def model_bigram(
+    model: ModelName = "demo",
+    out_dir: Out = None,
+    k: K = 100,
+    width: Width = 4,
+    prefix: Prefix = "none",
+    extend: Extend = "bigram",
+    device: Device = "auto",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "auto",
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Build a model's bigram table (N-Grammys): what it holds likely after every single token.
+
+    Example: ngramkit model-bigram demo
+    """
+    with Output("model-bigram", json=json, debug=debug) as out:
+        from ngramkit.builders.model_options import require_bigram_options
+
+        require_bigram_options(k, width, prefix, extend)
+        loaded = _load(model, device, device_map, dtype, out)
+        from ngramkit.builders.model_bigram import build_model_bigram
+
+        table, work = build_model_bigram(
+            loaded.model,
+            loaded.tokenizer,
+            out_dir or _default_out(model, "bigram"),
+            k=k,
+            width=width,
+            prefix=prefix,
+            extend=extend,
+            reporter=out.reporter,
+            force=force,
+        )
+        vocabulary = table.tokenizer.vocabulary
+        out.say(
+            f"{table.path}: {vocabulary:,} tokens, {table.k:,} drafts of {table.width} after each, "
+            f"{table.manifest.bytes:,} bytes{_speed(work)}"
+        )
+        out.result(table.path, **_facts(vocabulary, table.k, table.width, work))
+
+
+def model_unigram(
+    model: ModelName = "demo",
+    out_dir: Out = None,
+    k: K = 100,
+    rule: Rule = "distance",
+    device: Device = "auto",
+    device_map: DeviceMap = None,
+    dtype: Dtype = "auto",
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Build a model's unigram table (N-Grammys): tokens that its embeddings make likely anywhere.
+
+    Example: ngramkit model-unigram demo
+    """
+    with Output("model-unigram", json=json, debug=debug) as out:
+        from ngramkit.builders.model_options import require_unigram_options
+
+        require_unigram_options(k, rule)
+        loaded = _load(model, device, device_map, dtype, out)
+        from ngramkit.builders.model_unigram import build_model_unigram
+
+        table, work = build_model_unigram(
+            loaded.model,
+            loaded.tokenizer,
+            out_dir or _default_out(model, "unigram"),
+            k=k,
+            rule=rule,
+            reporter=out.reporter,
+            force=force,
+        )
+        vocabulary = table.tokenizer.vocabulary
+        out.say(
+            f"{table.path}: the {table.k:,} likeliest of {vocabulary:,} tokens by {rule}, "
+            f"{table.manifest.bytes:,} bytes{_speed(work)}"
+        )
+        out.result(table.path, **_facts(vocabulary, table.k, 1, work))
+
+
+def _load(
+    model: str, device: str, device_map: str | None, dtype: str, out: Output
+) -> LanguageModel:
+    """Says which model it is: a short name may be taken for more than one."""
+    from ngramkit.models import HUB_IDS
+
+    out.say(f"model: {model}{' = ' + HUB_IDS[model] if model in HUB_IDS else ''}")
+    from ngramkit.decode.load import load_model
+
+    return load_model(model, device=device, dtype=dtype, device_map=device_map)
+
+
+def _default_out(model: str, kind: str) -> Path:
+    """artifacts/MODEL-KIND."""
+    from ngramkit.formats.newest import ARTIFACTS
+
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", model).strip("-.")
+    return ARTIFACTS / f"{name}-{kind}"
+
+
+def _speed(work: Work | None) -> str:
+    """Nothing where no work was done."""
+    if work is None:
+        return ""
+    return (
+        f"; {work.seconds:.2f} s after loading, {work.flops_per_second / 1e9:,.0f} GFLOP/s, "
+        f"{work.flops_per_second / work.peak:.0%} of one large matrix product's"
+    )
+
+
+def _facts(vocabulary: int, k: int, width: int, work: Work | None) -> dict[str, Any]:
+    rate = None if work is None else round(work.flops_per_second)
+    return {"vocabulary": vocabulary, "k": k, "width": width, "flops_per_second": rate}
