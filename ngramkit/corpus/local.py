@@ -8,7 +8,6 @@ the Hub.
 from __future__ import annotations
 
 import glob
-import gzip
 import hashlib
 import os
 import shutil
@@ -20,14 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
-import zstandard
-
+from ngramkit.corpus import compressed
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.readers import READERS
 from ngramkit.errors import InputError
 from ngramkit.formats.container import sha256_of
 
-COMPRESSED = (".gz", ".zst")
 SUFFIXES = frozenset(READERS)
 
 
@@ -75,7 +72,7 @@ def kind_of(path: Path) -> str:
     '.jsonl'
     """
     suffixes = path.suffixes
-    if suffixes and suffixes[-1].lower() in COMPRESSED:
+    if suffixes and suffixes[-1].lower() in compressed.SUFFIXES:
         suffixes.pop()
     return suffixes[-1].lower() if suffixes else ""
 
@@ -104,7 +101,7 @@ def _matches(pattern: str) -> list[Path]:
         if kind_of(file) not in SUFFIXES:
             raise InputError(
                 f"{file} is of no kind that can be read",
-                f"kinds: {' '.join(sorted(SUFFIXES))}, also with {' or '.join(COMPRESSED)}",
+                f"kinds: {' '.join(sorted(SUFFIXES))}; or these with .gz or .zst behind",
             )
     return files
 
@@ -121,10 +118,14 @@ def _some(paths: list[Path], pattern: str) -> list[Path]:
 
 
 def _label(pattern: str) -> str:
-    """The pattern without the folders before it: where a corpus lies is nobody else's business."""
-    parts = Path(pattern).parts
-    wild = [i for i, part in enumerate(parts) if glob.has_magic(part)]
-    return "/".join(parts[wild[0] if wild else -1 :]) or pattern
+    """What it is called: where it lies, beyond a glob's own folder, is nobody else's business.
+
+    >>> _label("/home/me/chats/*.jsonl"), _label("/home/me/notes.txt")
+    ('chats/*.jsonl', 'notes.txt')
+    """
+    parts = Path(pattern).expanduser().absolute().parts
+    wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
+    return "/".join(parts[-1:] if wild is None else parts[max(wild - 1, 1) :])
 
 
 @contextmanager
@@ -135,7 +136,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         with path.open("rb") as raw:
-            plain = _decompressed(path, raw)
+            plain = compressed.decompressed(path.suffix.lower(), raw)
             if plain is not raw and kind_of(path) in (".parquet", ".arrow"):
                 with tempfile.TemporaryFile() as unpacked:
                     shutil.copyfileobj(plain, unpacked)
@@ -143,17 +144,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                     yield cast("IO[bytes]", unpacked)
             else:
                 yield plain
-    except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
+    except compressed.ERRORS as error:
         raise InputError(f"{path} is damaged: {error}", "fetch the file again") from error
     except FileNotFoundError as error:
         raise InputError(f"{path} is gone", "check the path") from error
-
-
-def _decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
-    if suffix == ".zst":
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return cast("IO[bytes]", reader)
-    return raw

@@ -1,0 +1,54 @@
+""".gz and .zst as streams that say when they were cut short. Knows bytes only."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from typing import IO, Any, cast
+
+import zstandard
+
+SUFFIXES = (".gz", ".zst")
+ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)  # damage, while reading
+CHUNK = 1 << 16  # compressed bytes
+
+
+def decompressed(suffix: str, raw: IO[bytes]) -> IO[bytes]:
+    """The plain bytes of `raw`; `raw` itself where the suffix is of no compression."""
+    if suffix == ".gz":
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+    if suffix == ".zst":
+        return cast("IO[bytes]", io.BufferedReader(_ZstdFrames(raw)))
+    return raw
+
+
+class _ZstdFrames(io.RawIOBase):
+    """One frame after another. zstandard's own reader takes a truncated file for a whole one."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._whole = False  # whether the frame has ended
+        self._plain = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises EOFError where the file ends inside a frame."""
+        room = memoryview(buffer)
+        while not self._plain:
+            chunk = self._frame.unused_data if self._whole else b""
+            chunk = chunk or self._raw.read(CHUNK)
+            if not chunk and self._whole:
+                return 0
+            if not chunk:
+                raise EOFError("the file was cut short")
+            if self._whole:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._plain = memoryview(self._frame.decompress(chunk))
+            self._whole = self._frame.eof
+        taken, self._plain = self._plain[: len(room)], self._plain[len(room) :]
+        room[: len(taken)] = taken
+        return len(taken)

@@ -1,0 +1,169 @@
+"""A token store holds every document's ids, whatever the batches, pieces, shards or kills."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ngramkit.builders import tokens as builder
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus import encoding
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.errors import InputError, UsageError
+from ngramkit.progress import Reporter
+
+TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (n % 5) for n in range(60)]  # some are empty
+LICENSES = ["MIT", "Apache-2.0", "GPL-3.0"]
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return load_tokenizer("demo")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for part in range(3):
+        rows = range(part * 20, part * 20 + 20)
+        records = [{"text": TEXTS[n], "license": LICENSES[n % 3], "repo": "a/b"} for n in rows]
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / f"part-{part}.jsonl").write_text(lines)
+    return open_corpus(str(tmp_path / "*.jsonl"))
+
+
+def digests(store):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in store.path.iterdir()
+    }
+
+
+def expected(demo, texts, eos=True):
+    tail = [demo.record.eos] if eos else []
+    return [[*demo.encode(text), *tail] for text in texts]
+
+
+def ids(store):
+    return [document.tolist() for document in store.documents()]
+
+
+@pytest.mark.parametrize("eos", [True, False])
+@pytest.mark.parametrize("shard_tokens", [1, 100, 1 << 24])
+def test_ids_in_whole_documents(corpus, demo, tmp_path, shard_tokens, eos):
+    store = build_tokens(corpus, "demo", tmp_path / "s", eos=eos, shard_tokens=shard_tokens)
+    assert ids(store) == expected(demo, TEXTS, eos)
+    assert list(store.check())
+    assert store.manifest.corpus["licenses"] == Counter(LICENSES[n % 3] for n in range(60))
+    for shard in store.shards[:-1]:
+        ends = shard.documents[1:]
+        assert ends[-1] >= shard_tokens  # full
+        assert len(ends) == 1 or ends[-2] < shard_tokens  # and not before its last document
+
+
+def test_bytes_do_not_depend_on_batches(corpus, tmp_path, monkeypatch):
+    first = build_tokens(corpus, "demo", tmp_path / "one", shard_tokens=200)
+    monkeypatch.setattr(encoding, "BATCH_CHARACTERS", 50)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 3)
+    assert digests(first) == digests(
+        build_tokens(corpus, "demo", tmp_path / "two", shard_tokens=200)
+    )
+
+
+class KilledError(Exception):
+    """Stands for SIGKILL: nothing of ours catches it."""
+
+
+@pytest.mark.parametrize("shards", [0, 1, 3])
+def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeypatch, shards):
+    options = {"shard_tokens": 200}
+    whole = build_tokens(corpus, "demo", tmp_path / "whole", **options)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
+
+    write = builder.ArtifactWriter.write
+    written = []
+
+    def dying(self, name, arrays, **facts):
+        if len(written) == shards:
+            raise KilledError
+        written.append(name)
+        write(self, name, arrays, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ArtifactWriter, "write", dying)
+        with pytest.raises(KilledError):
+            build_tokens(corpus, "demo", tmp_path / "killed", **options)
+    assert not (tmp_path / "killed").exists()
+
+    encoded = []
+    encode = encoding.encode_batch
+    monkeypatch.setattr(
+        encoding, "encode_batch", lambda t, d, e: encoded.extend(d) or encode(t, d, e)
+    )
+    assert digests(build_tokens(corpus, "demo", tmp_path / "killed", **options)) == digests(whole)
+    skipped = sum(len(shard.documents) - 1 for shard in whole.shards[:shards])
+    assert len(encoded) == len(TEXTS) - skipped
+
+
+def test_a_long_document_is_encoded_in_pieces(demo, tmp_path, monkeypatch):
+    text = "".join(f"line {n} of a long text\n" for n in range(300))
+    (tmp_path / "long.txt").write_text(text)
+    monkeypatch.setattr(encoding, "PIECE_CHARACTERS", 1000)
+    store = build_tokens(open_corpus(str(tmp_path / "long.txt")), "demo", tmp_path / "s")
+    assert ids(store) == expected(demo, [text])  # cut at lines' ends, where these ids break too
+
+    (tmp_path / "line.txt").write_text("word " * 1000)  # no line ends: cut anywhere
+    store = build_tokens(open_corpus(str(tmp_path / "line.txt")), "demo", tmp_path / "t")
+    assert demo.decode(next(store.documents())[:-1]) == "word " * 1000
+
+
+def test_lone_surrogates_become_replacement_characters(demo, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b \\ud83d\\ude00"}\n')
+    store = build_tokens(open_corpus(str(tmp_path / "a.jsonl")), "demo", tmp_path / "s")
+    assert demo.decode(next(store.documents())[:-1]) == "a\ufffdb \U0001f600"
+
+
+def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = build_tokens(corpus, "demo")
+    assert store.path.parent.name == "artifacts"
+    assert re.fullmatch(r".+-jsonl-demo-tokens-[0-9a-f]{8}", store.path.name)
+    notes = []
+
+    class Listening(Reporter):
+        def note(self, text):
+            notes.append(text)
+
+    again = build_tokens(corpus, "demo", reporter=Listening())
+    assert (again.path, notes) == (store.path, [f"up to date: {store.path}"])
+    assert build_tokens(corpus, "demo", eos=False).path != store.path
+    with pytest.raises(UsageError, match="was built otherwise"):
+        build_tokens(corpus, "demo", store.path, eos=False)
+
+
+def test_no_documents(tmp_path):
+    (tmp_path / "none.jsonl").write_text("\n")
+    corpus = open_corpus(str(tmp_path / "none.jsonl"))
+    with pytest.raises(InputError, match="gives no documents"):
+        build_tokens(corpus, "demo", tmp_path / "s")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["none.jsonl"]
+
+
+def test_a_vocabulary_above_16_bits_takes_32(tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{n}": n for n in range(70_000)}
+    backend = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "wide")
+    (tmp_path / "a.txt").write_text("w1 w65535 w65536 w69999")
+    store = build_tokens(
+        open_corpus(str(tmp_path / "a.txt")), str(tmp_path / "wide"), tmp_path / "s"
+    )
+    assert store.shards[0].tokens.dtype == np.uint32
+    assert ids(store) == [[1, 65535, 65536, 69999]]

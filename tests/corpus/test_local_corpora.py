@@ -1,0 +1,165 @@
+"""Files of every kind that is read, compressed or not, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.errors import InputError, UsageError
+
+TEXTS = ["one\ntwo", "", "drei ä €", "四"]
+PACK = {"": lambda raw: raw, ".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+def lines(records):
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def table(kind):
+    data = pa.table({"text": TEXTS, "n": [1, 2, 3, 4]})
+    sink = pa.BufferOutputStream()
+    if kind == "parquet":
+        pq.write_table(data, sink, row_group_size=2)
+    else:
+        opened = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+        with opened(sink, data.schema) as writer:
+            writer.write_table(data, max_chunksize=3)
+    return sink.getvalue().to_pybytes()
+
+
+KINDS = {
+    "a.jsonl": lines({"text": text, "id": "x"} for text in TEXTS) + b"\n  \n",
+    "a.json": json.dumps([{"content": text, "id": "x"} for text in TEXTS]).encode(),
+    "b.json": json.dumps(TEXTS).encode(),
+    "a.parquet": table("parquet"),
+    "file.arrow": table("file"),
+    "stream.arrow": table("stream"),
+}
+
+
+def texts(pattern, **options):
+    return [document.text for document in open_corpus(str(pattern), **options).documents()]
+
+
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize("name", KINDS)
+def test_tables(tmp_path, name, packed):
+    path = tmp_path / (name + packed)
+    path.write_bytes(PACK[packed](KINDS[name]))
+    assert texts(path) == TEXTS
+
+
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.py"])
+def test_a_text_file_is_one_document(tmp_path, name, packed):
+    path = tmp_path / (name + packed)
+    path.write_bytes(PACK[packed](b"\xef\xbb\xbffirst\r\nsecond \xc3\xa4\n"))
+    assert texts(path) == ["first\nsecond ä\n"]
+
+
+def test_a_zst_file_of_several_frames(tmp_path):
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(zstandard.compress(b"one " * 50_000) + zstandard.compress(b"two"))
+    assert texts(path) == ["one " * 50_000 + "two"]
+
+
+def test_a_source_is_read_in_the_encoding_it_declares(tmp_path):
+    (tmp_path / "a.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe4'\n")
+    assert texts(tmp_path / "a.py") == ["# -*- coding: latin-1 -*-\nx = 'ä'\n"]
+
+
+def test_folders_and_globs_are_sorted(tmp_path):
+    for name in ("b/z.txt", "b/a.txt", "a.txt", "a.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert texts(tmp_path) == ["a.txt", "b/a.txt", "b/z.txt"]
+    assert texts(tmp_path / "**" / "a.txt") == ["a.txt", "b/a.txt"]
+    assert texts(tmp_path / "b/*.txt") == ["b/a.txt", "b/z.txt"]
+
+
+def test_a_changed_file_is_noticed_a_moved_folder_is_not(tmp_path):
+    for folder in ("here/texts", "there/texts"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.txt").write_text("a")
+        (tmp_path / folder / "b.txt").write_text("b")
+    first = open_corpus(str(tmp_path / "here/texts/*.txt")).record()
+    assert first["id"] == "texts/*.txt"
+    assert open_corpus(str(tmp_path / "there/texts/*.txt")).record() == first
+    (tmp_path / "here/texts/a.txt").write_text("changed")
+    assert open_corpus(str(tmp_path / "here/texts/*.txt")).record() != first
+
+
+def test_turns_and_columns(tmp_path):
+    path = tmp_path / "chats.jsonl"
+    chat = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}]
+    path.write_bytes(lines([{"messages": chat, "data": ["a", "b"], "title": "t"}]))
+    assert texts(path) == ["t"]  # the only string column
+    assert texts(path, column="messages") == ["Hi.", "Hello!"]
+    assert texts(path, column="data", join_turns=True) == ["a\n\nb"]
+
+
+def test_licences_and_repositories_are_found(tmp_path):
+    path = tmp_path / "code.jsonl"
+    path.write_bytes(lines([{"content": "x", "license": "MIT", "repo_name": "a/b"}]))
+    (document,) = open_corpus(str(path)).documents()
+    assert (document.licenses, document.repository) == (("MIT",), "a/b")
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "said"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2 is not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"test": "b"}\n', r"a\.jsonl, line 2 has no 'text'"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"a\.jsonl, line 2: int"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"a\.jsonl, line 2 is not UTF-8"),
+        ("a.jsonl", b'{"x": "a", "y": "b"}\n', "which column"),
+        ("a.json", b"[1, 2]", "holds no objects"),
+        ("a.txt", b"ab\xff", r"a\.txt is not utf-8: byte 2"),
+        ("a.py", b"# coding: klingon\n", "klingon"),
+        ("a.parquet", b"PAR1 not really", r"a\.parquet is damaged"),
+        ("a.arrow", b"ARROW1 not really", r"a\.arrow is damaged"),
+        ("a.txt.gz", b"not gzip", r"a\.txt\.gz is damaged"),
+        ("a.txt.gz", gzip.compress(b"text" * 99)[:-9], r"a\.txt\.gz is damaged"),
+        ("a.txt.zst", zstandard.compress(b"text" * 99)[:-1], r"a\.txt\.zst is damaged"),
+        ("a.txt.zst", b"not zstandard", r"a\.txt\.zst is damaged"),
+        ("a.bin", b"", "no kind that can be read"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, name, raw, said):
+    (tmp_path / name).write_bytes(raw)
+    with pytest.raises(InputError, match=said):
+        texts(tmp_path / name)
+
+
+def test_a_column_that_is_not_there(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(KINDS["a.parquet"])
+    with pytest.raises(InputError, match="no column 'words'") as caught:
+        texts(tmp_path / "a.parquet", column="words")
+    assert caught.value.hint == "its columns: text, n"
+
+
+def test_no_such_corpus():
+    with pytest.raises(UsageError, match="did you mean openwebtext"):
+        open_corpus("openwebtex")
+    with pytest.raises(InputError, match="no file matches"):
+        open_corpus("nowhere/*.txt")
+    with pytest.raises(UsageError, match="--revision"):
+        open_corpus("python-stdlib", revision="main")
+    with pytest.raises(InputError, match="no split 'test'"):
+        open_corpus("python-stdlib", split="test")
+
+
+def test_the_standard_library_and_its_held_out_tenth():
+    train, held, everything = (
+        open_corpus("python-stdlib", split=split).source.names
+        for split in ("train", "held-out", "all")
+    )
+    assert sorted([*train, *held]) == list(everything)
+    assert 0.05 < len(held) / len(everything) < 0.15
+    assert open_corpus("python-stdlib").source.names == train

@@ -1,0 +1,95 @@
+"""What is kept depends on a document alone, never on the order of work."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngramkit.corpus.document import Corpus, Row
+from ngramkit.corpus.selection import Selection, read_exclusions
+from ngramkit.errors import InputError, UsageError
+
+
+@dataclass(frozen=True)
+class Made:
+    """A source of made-up rows; `sizes[part][row]` is how many texts a row holds."""
+
+    sizes: list[list[int]]
+    id: str = "made-up"
+
+    @property
+    def parts(self) -> int:
+        return len(self.sizes)
+
+    def record(self) -> dict[str, Any]:
+        return {}
+
+    def rows(self, part: int):
+        for row, texts in enumerate(self.sizes[part]):
+            yield Row([f"{part}.{row}.{text}" for text in range(texts)])
+
+
+SIZES = st.lists(st.lists(st.integers(0, 3), max_size=5), max_size=4)
+
+
+@given(SIZES, st.sampled_from([1.0, 0.5]), st.none() | st.integers(1, 8))
+def test_it_goes_on_anywhere(sizes, sample, limit):
+    corpus = Corpus(Made(sizes), Selection(sample=sample, seed=3, limit=limit))
+    whole = list(corpus.documents())
+    for n, document in enumerate(whole, 1):
+        assert document.kept == n - 1
+        assert list(corpus.documents(document.end)) == whole[n:]
+
+
+@given(SIZES, st.integers(0, 5))
+def test_a_sample_does_not_depend_on_parts(sizes, seed):
+    flat = [[n for part in sizes for n in part]]
+    select = Selection(sample=0.3, seed=seed)
+    parted = [d.number for d in Corpus(Made(sizes), select).documents()]
+    assert parted == [d.number for d in Corpus(Made(flat), select).documents()]
+    assert parted == [n for n in range(sum(map(sum, sizes))) if select.samples(n)]
+
+
+def test_a_sample_has_its_size_and_seeds_differ():
+    kept = [{n for n in range(20_000) if Selection(sample=0.01, seed=s).samples(n)} for s in (0, 1)]
+    assert all(150 < len(one) < 250 for one in kept)
+    assert len(kept[0] & kept[1]) < 20
+
+
+def test_every_licence_must_be_listed():
+    select = Selection(licenses=frozenset({"mit", "apache-2.0"}))
+    assert select.admits("", ["MIT"], "")
+    assert select.admits("", ["MIT", "Apache-2.0"], "")
+    assert not select.admits("", ["MIT", "GPL-3.0"], "")
+    assert not select.admits("", [], "")
+
+
+def test_opt_outs_by_repository_and_by_digest(tmp_path):
+    digest = hashlib.sha256("ä text".encode()).hexdigest()
+    path = tmp_path / "opt-outs.txt"
+    path.write_text(f"# asked for in May\nOwner/Project\n\n{digest.upper()}  # a file\n")
+    select = Selection(excluded=read_exclusions(path))
+    assert not select.admits("x", (), "owner/project")
+    assert not select.admits("ä text", (), "other/project")
+    assert select.admits("x", (), "other/project")
+    assert Selection(excluded=frozenset({"a/b"})).record() != select.record()
+
+
+def test_a_line_that_is_neither(tmp_path):
+    path = tmp_path / "opt-outs.txt"
+    path.write_text("owner/project\nnonsense\n")
+    with pytest.raises(InputError, match=r"line 2.*nonsense"):
+        read_exclusions(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_exclusions(tmp_path / "none")
+
+
+@pytest.mark.parametrize("wrong", [{"sample": 0.0}, {"sample": 1.5}, {"limit": 0}])
+def test_options_that_make_no_sense(wrong):
+    with pytest.raises(UsageError):
+        Selection(**wrong)
