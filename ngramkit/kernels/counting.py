@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+LATEST = np.uint64(0xFFFFFFFF)
+
 
 @njit(cache=True, nogil=True)
 def count_next(tokens, documents, begin, end, length, prefix, counts):  # type: ignore[no-untyped-def]
@@ -27,13 +29,41 @@ def count_next(tokens, documents, begin, end, length, prefix, counts):  # type: 
 
 @njit(cache=True, nogil=True)
 def scatter(tokens, documents, begin, end, length, prefix, partition, bits, bases, cursors, keys):  # type: ignore[no-untyped-def]
-    """Writes the windows after `prefix` as packed keys, each into its partition's place.
+    """Writes the windows after `prefix` as packed keys (u64[n, 1]), each into its partition.
 
-    The window's tokens after the prefix are packed `64 // bits` to a word, first token highest,
-    into keys (u64[n, words]); `partition` (i32[vocabulary]) is -1 where the token after the prefix
-    is not wanted, else the index into `cursors` (i64, the next free row, advanced) and `bases`
-    (u64, taken from the first word so that it fits).
+    A key holds the tokens after the prefix, `bits` wide, first token highest. `partition`
+    (i32[vocabulary]) is -1 where the token after the prefix is not wanted, else an index into
+    `cursors` (i64, the next free row, advanced) and `bases` (u64, taken from that token, so that
+    what is left fits into the key).
     """
+    depth = len(prefix)
+    rest = length - depth
+    mask = _low_bits(bits * rest)
+    place = _low_bits(bits * (rest - 1)) + np.uint64(1)  # of the first token; 0 beyond 64 bits
+    document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
+    while document < len(documents) - 1 and np.int64(documents[document]) < end:
+        first = max(np.int64(documents[document]), begin)
+        last = min(np.int64(documents[document + 1]) - length + 1, end)
+        key = np.uint64(0)
+        if first < last:
+            for i in range(first + depth, first + length - 1):
+                key = (key << np.uint64(bits)) | np.uint64(tokens[i])
+        for i in range(first, last):
+            # What overflows is the part of the first token that its base takes away again.
+            key = ((key << np.uint64(bits)) | np.uint64(tokens[i + length - 1])) & mask
+            to = partition[tokens[i + depth]]
+            if to >= 0 and _has_prefix(tokens, i, prefix):
+                keys[cursors[to], 0] = key - bases[to] * place
+                cursors[to] += 1
+        document += 1
+
+
+@njit(cache=True, nogil=True)
+def scatter_wide(  # type: ignore[no-untyped-def]
+    tokens, documents, begin, end, length, prefix, partition, bits, bases, cursors, keys
+):
+    """`scatter` for windows of several words: keys is u64[n, words]; all words but the first hold
+    `64 // bits` tokens."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
@@ -41,25 +71,29 @@ def scatter(tokens, documents, begin, end, length, prefix, partition, bits, base
         first = max(np.int64(documents[document]), begin)
         last = min(np.int64(documents[document + 1]) - length + 1, end)
         for i in range(first, last):
-            if not _has_prefix(tokens, i, prefix):
-                continue
             to = partition[tokens[i + depth]]
-            if to < 0:
+            if to < 0 or not _has_prefix(tokens, i, prefix):
                 continue
             row = cursors[to]
             cursors[to] = row + 1
-            stop = i + length
-            for word in range(words - 1, -1, -1):
-                start = max(i + depth, stop - per_word) if word else i + depth
-                key = np.uint64(0)
-                for j in range(start, stop):
-                    token = np.uint64(tokens[j])
-                    if j == i + depth:
-                        token -= bases[to]
-                    key = (key << np.uint64(bits)) | token
+            start = i + depth
+            stop = i + length - (words - 1) * per_word
+            base = bases[to]
+            for word in range(words):
+                key = np.uint64(tokens[start]) - base
+                for j in range(start + 1, stop):
+                    key = (key << np.uint64(bits)) | np.uint64(tokens[j])
                 keys[row, word] = key
-                stop = start
+                start, stop = stop, stop + per_word
+                base = np.uint64(0)
         document += 1
+
+
+@njit(cache=True, nogil=True)
+def _low_bits(count):  # type: ignore[no-untyped-def]
+    if count >= 64:
+        return ~np.uint64(0)
+    return (np.uint64(1) << np.uint64(count)) - np.uint64(1)
 
 
 @njit(cache=True, nogil=True)
@@ -76,7 +110,7 @@ def runs_of(keys, counts):  # type: ignore[no-untyped-def]
     into counts (i64[n]), and returns how many distinct rows there are."""
     distinct = 0
     for i in range(len(keys)):
-        if i and _equal(keys, i, distinct - 1):
+        if i and _same(keys, i, distinct - 1):
             counts[distinct - 1] += 1
         else:
             for word in range(keys.shape[1]):
@@ -87,7 +121,40 @@ def runs_of(keys, counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _equal(keys, i, j):  # type: ignore[no-untyped-def]
+def best_runs(keys, masks, most):  # type: ignore[no-untyped-def]
+    """Of sorted keys (u64[n, words], n < 2^32), each leader's `most` longest runs of equal keys.
+
+    `masks` (u64[words]) covers the leader's bits. Returns, for each leader in order, its number of
+    keys (i64[leaders]) and how many runs were chosen (i64[leaders]); and for every chosen run, the
+    longest first, ties in order, its first row (i64[runs]) and its length (i64[runs]).
+    """
+    size = len(keys)
+    totals, chosen = np.empty(size, np.int64), np.empty(size, np.int64)
+    rows, counts = np.empty(size, np.int64), np.empty(size, np.int64)
+    # The smallest entry of a heap is its worst run: short ones first, then late ones.
+    heap = np.empty(min(most, size), np.uint64)
+    leaders = runs = held = leader = run = 0
+    for i in range(1, size + 1):
+        if i < size and _same(keys, i, run):
+            continue
+        held = _offer(heap, held, i - run, run - leader)
+        run = i
+        if i == size or _changes(keys, i, leader, masks):
+            totals[leaders], chosen[leaders] = i - leader, held
+            _drain(heap, held, leader, rows[runs : runs + held], counts[runs : runs + held])
+            leaders += 1
+            runs += held
+            held, leader = 0, i
+    return (
+        totals[:leaders].copy(),
+        chosen[:leaders].copy(),
+        rows[:runs].copy(),
+        counts[:runs].copy(),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _same(keys, i, j):  # type: ignore[no-untyped-def]
     for word in range(keys.shape[1]):  # noqa: SIM110 -- numba compiles no all()
         if keys[i, word] != keys[j, word]:
             return False
@@ -95,57 +162,35 @@ def _equal(keys, i, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def leader_starts(keys, distinct, masks):  # type: ignore[no-untyped-def]
-    """i64[leaders + 1]: the rows where a leader begins among `distinct` sorted ones, and their end.
-
-    `masks` (u64[words]) covers the leader's bits of a row.
-    """
-    starts = np.empty(distinct + 1, np.int64)
-    leaders = 0
-    for i in range(distinct):
-        begins = i == 0
-        for word in range(keys.shape[1]):
-            begins |= (keys[i, word] ^ keys[i - 1, word]) & masks[word] != 0
-        if begins:
-            starts[leaders] = i
-            leaders += 1
-    starts[leaders] = distinct
-    return starts[: leaders + 1].copy()
+def _changes(keys, i, j, masks):  # type: ignore[no-untyped-def]
+    for word in range(keys.shape[1]):  # noqa: SIM110 -- numba compiles no any()
+        if (keys[i, word] ^ keys[j, word]) & masks[word]:
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)
-def best_followers(counts, starts, most):  # type: ignore[no-untyped-def]
-    """Of the rows starts[i] .. starts[i + 1], the `most` with the highest count, ties by row.
+def _offer(heap, held, count, order):  # type: ignore[no-untyped-def]
+    """Keeps a run if it is among the best; returns how many are held then."""
+    entry = (np.uint64(count) << np.uint64(32)) | (LATEST - np.uint64(order))
+    if held < len(heap):
+        heap[held] = entry
+        _rise(heap, held)
+        return held + 1
+    if entry > heap[0]:
+        heap[0] = entry
+        _sink(heap, held)
+    return held
 
-    counts i64[rows]; starts i64[leaders + 1], at most 2^32 rows. Returns (rows i64[kept], best
-    first for each leader; offsets i64[leaders + 1] into them).
-    """
-    leaders = len(starts) - 1
-    offsets = np.zeros(leaders + 1, np.int64)
-    for leader in range(leaders):
-        offsets[leader + 1] = offsets[leader] + min(starts[leader + 1] - starts[leader], most)
-    rows = np.empty(offsets[leaders], np.int64)
-    # A heap's worst entry is its smallest: low counts first, then high rows.
-    heap = np.empty(most, np.uint64)
-    low = np.uint64(0xFFFFFFFF)
-    for leader in range(leaders):
-        size = 0
-        begin = starts[leader]
-        for row in range(begin, starts[leader + 1]):
-            entry = (np.uint64(counts[row]) << np.uint64(32)) | (low - np.uint64(row - begin))
-            if size < most:
-                heap[size] = entry
-                size += 1
-                _rise(heap, size - 1)
-            elif entry > heap[0]:
-                heap[0] = entry
-                _sink(heap, size)
-        for at in range(offsets[leader] + size - 1, offsets[leader] - 1, -1):
-            rows[at] = begin + np.int64(low - (heap[0] & low))
-            size -= 1
-            heap[0] = heap[size]
-            _sink(heap, size)
-    return rows, offsets
+
+@njit(cache=True, nogil=True)
+def _drain(heap, held, leader, rows, counts):  # type: ignore[no-untyped-def]
+    """Empties the heap into rows and counts, its worst run last."""
+    for at in range(held - 1, -1, -1):
+        rows[at] = leader + np.int64(LATEST - (heap[0] & LATEST))
+        counts[at] = np.int64(heap[0] >> np.uint64(32))
+        heap[0] = heap[at]
+        _sink(heap, at)
 
 
 @njit(cache=True, nogil=True)
@@ -178,7 +223,7 @@ def unpack(keys, rows, bits, base, prefix, length):  # type: ignore[no-untyped-d
     """The windows of chosen rows: u32[len(rows), length], the prefix first. See `scatter`."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits
-    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    mask = _low_bits(bits)
     windows = np.empty((len(rows), length), np.uint32)
     for i in range(len(rows)):
         for j in range(depth):

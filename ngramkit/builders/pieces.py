@@ -1,0 +1,66 @@
+"""Parts of a frozen table while it is being built: some leaders in order, with their followers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngramkit.formats.container import Array
+
+
+class Piece:
+    """Some leaders in order, each with its best followers."""
+
+    def __init__(self, leaders: Array, counts: Array, sizes: Array, followers: Array, of: Array):
+        self.leaders = leaders  # uint32[l, LL]
+        self.counts = counts  # int64[l]
+        self.sizes = sizes  # int64[l], followers of each
+        self.followers = followers  # uint32[f, FL]
+        self.follower_counts = of  # int64[f]
+
+    def keep(self, wanted: Array) -> Piece:
+        """Only the leaders where `wanted` (bool[l]) holds."""
+        rows = np.repeat(wanted, self.sizes)
+        return Piece(
+            self.leaders[wanted],
+            self.counts[wanted],
+            self.sizes[wanted],
+            self.followers[rows],
+            self.follower_counts[rows],
+        )
+
+
+def join(pieces: list[Piece]) -> Piece:
+    names = ("leaders", "counts", "sizes", "followers", "follower_counts")
+    return Piece(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in names))
+
+
+def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
+    """A leader too frequent for one partition: its parts become one, taken out of `pieces`."""
+    last = pieces.pop()
+    if len(last.leaders) > 1:
+        pieces.append(last.keep(np.arange(len(last.leaders)) < len(last.leaders) - 1))
+    both = join([last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1), piece])
+    size = int(both.sizes[0] + both.sizes[1])
+    order = np.lexsort((*both.followers[:size].T[::-1], -both.follower_counts[:size]))[:followers]
+    rows = np.concatenate([order, np.arange(size, len(both.followers))])
+    return Piece(
+        both.leaders[1:],
+        np.concatenate([[both.counts[0] + both.counts[1]], both.counts[2:]]),
+        np.concatenate([[len(order)], both.sizes[2:]]),
+        both.followers[rows],
+        both.follower_counts[rows],
+    )
+
+
+def most_frequent(counts: Array, most: int) -> Array:
+    """bool[l]: the `most` highest counts, ties to the lower row."""
+    wanted = np.zeros(len(counts), bool)
+    wanted[np.argsort(-counts, kind="stable")[:most]] = True
+    return wanted
+
+
+def prune(piece: Piece, most: int) -> Piece:
+    """Leaders that can still be among the `most`; the last one may yet grow."""
+    wanted = most_frequent(piece.counts, most)
+    wanted[-1] = True
+    return piece.keep(wanted)
