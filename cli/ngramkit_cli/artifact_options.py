@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ngramkit_cli.history_options import HistoryUse
+
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
     from ngramkit.formats.manifest import TokenizerRecord
@@ -38,11 +40,16 @@ class DrafterChoice:
 
     name: str
     artifacts: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     def load(self, **parameters: Any) -> Drafter:
         from ngramkit.drafters import load_drafter
 
-        return load_drafter(self.name, **self.artifacts, **parameters)
+        return load_drafter(self.name, **self.artifacts, **{**self.parameters, **parameters})
+
+    def load_to_try(self) -> Drafter:
+        """One whose requests are not remembered: they are not the user's."""
+        return self.load(**({"remember": False} if "remember" in self.parameters else {}))
 
     @property
     def paths(self) -> list[Path]:
@@ -59,6 +66,7 @@ def choose_drafter(
     *,
     datastores: list[Path] | None,
     frozen_table: Path | None,
+    history: HistoryUse = HistoryUse(),  # noqa: B008 (frozen)
 ) -> DrafterChoice:
     """The drafter with artifacts for `tokenizer`: named, else the newest, else built now.
 
@@ -69,8 +77,12 @@ def choose_drafter(
 
     given: dict[str, Any] = {"datastores": datastores or [], "frozen_table": frozen_table}
     chosen = name or _best(tokenizer, given)
+    entry = drafter_entry(chosen)
     choice = DrafterChoice(chosen)
-    for artifact in drafter_entry(chosen).artifacts:
+    if entry.learns:
+        given["history"] = history.prepare(tokenizer)
+        choice.parameters = history.parameters(tokenizer)
+    for artifact in entry.artifacts:
         if given.get(artifact):
             choice.artifacts[artifact] = given[artifact]
         elif artifact in KINDS:

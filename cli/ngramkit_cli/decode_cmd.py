@@ -9,6 +9,7 @@ import typer
 
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.artifact_options import Datastores, FrozenTablePath, choose_drafter
+from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
 from ngramkit_cli.options import Debug, Json, said_model
 from ngramkit_cli.output import INTERRUPTED, Output
 from ngramkit_cli.prompt import Chat, Prompt, PromptFile, read_prompt
@@ -26,6 +27,9 @@ def decode(
     model: opt.Model = "demo",
     datastore: Datastores = None,
     frozen_table: FrozenTablePath = None,
+    history: HistoryPath = None,
+    history_tokens: HistoryTokens = TOKENS,
+    no_store: NoStore = False,
     prompt: Prompt = None,
     prompt_file: PromptFile = None,
     chat: Chat = False,
@@ -64,16 +68,21 @@ def decode(
         tokenizer = loaded.tokenizer
         ids = chat_ids(tokenizer, text) if chat else prompt_ids(tokenizer, text)
         choice = choose_drafter(
-            drafter, tokenizer.record, out, datastores=datastore, frozen_table=frozen_table
+            drafter,
+            tokenizer.record,
+            out,
+            datastores=datastore,
+            frozen_table=frozen_table,
+            history=HistoryUse(history, history_tokens, store=not no_store),
         )
         task = Task(ids, max_new_tokens, budget, sampling, tuple(stop or ()))
-        warm_up(loaded, choice.load(), task)
+        warm_up(loaded, choice.load_to_try(), task)
         screen = Screen(tokenizer.backend, ids, sys.stderr if json else sys.stdout, color=color)
         run = complete(loaded, choice.load(), task, screen.show)
         screen.end()
         comparison = None
         if compare and run.ended_by != "interrupt":
-            comparison = both(loaded, choice.load, task)
+            comparison = both(loaded, choice.load_to_try, task)
             run = comparison.drafted
         say_times(out, run, comparison, greedy=sampling.greedy)
         artifacts = " ".join(map(str, choice.paths)) or None

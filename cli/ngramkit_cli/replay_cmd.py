@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit_cli.artifact_options import Datastores, DrafterChoice, FrozenTablePath, choose_drafter
+from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
 from ngramkit_cli.options import Debug, Json, Model, said_model
 from ngramkit_cli.output import Output
 
@@ -58,6 +59,9 @@ def replay(
     budget: Budgets = "8,16,32,64,96",
     datastore: Datastores = None,
     frozen_table: FrozenTablePath = None,
+    history: HistoryPath = None,
+    history_tokens: HistoryTokens = TOKENS,
+    no_store: NoStore = False,
     keep_state: KeepState = False,
     seed: Seed = 0,
     drop_leaked: DropLeaked = False,
@@ -85,7 +89,12 @@ def replay(
         records = read_records(answers, questions, tokenizer, form)[:limit]
         choices = [
             choose_drafter(
-                name, tokenizer.record, out, datastores=datastore, frozen_table=frozen_table
+                name,
+                tokenizer.record,
+                out,
+                datastores=datastore,
+                frozen_table=frozen_table,
+                history=HistoryUse(history, history_tokens, store=not no_store, recorded=True),
             )
             for name in drafter or ["blend"]
         ]
@@ -169,7 +178,7 @@ def _factory(choice: DrafterChoice) -> Callable[[], Any]:
         kind: [open_artifact(p) for p in paths] if isinstance(paths, list) else open_artifact(paths)
         for kind, paths in choice.artifacts.items()
     }
-    return lambda: load_drafter(choice.name, **opened)
+    return lambda: load_drafter(choice.name, **opened, **choice.parameters)
 
 
 def _say(results: list[Replay], out: Output) -> None:

@@ -27,6 +27,7 @@ class Entry:
     class_name: str
     artifacts: tuple[str, ...] = ()
     required: bool = True  # False: it drafts without them too, from the context
+    learns: bool = False  # from finished requests; takes the parameters of Ssd
 
 
 DRAFTERS = {
@@ -35,9 +36,12 @@ DRAFTERS = {
     "cacheback": Entry(
         "ngramkit.drafters.cacheback", "Cacheback", ("frozen_table",), required=False
     ),
+    "bigram": Entry("ngramkit.drafters.bigram", "Bigram", ("bigram",)),
+    "unigram": Entry("ngramkit.drafters.unigram", "Unigram", ("unigram",)),
+    "ngrammys": Entry("ngramkit.drafters.ngrammys", "Ngrammys", ("bigram",)),
     "context": Entry("ngramkit.drafters.context", "Context"),
     "prompt-lookup": Entry("ngramkit.drafters.context", "PromptLookup"),
-    "ssd": Entry("ngramkit.drafters.ssd", "Ssd", ("history",), required=False),
+    "ssd": Entry("ngramkit.drafters.ssd", "Ssd", ("history",), required=False, learns=True),
 }
 
 
@@ -56,6 +60,7 @@ def load_drafter(
     datastores: Sequence[Artifact | str | Path] = (),
     frozen_table: Artifact | str | Path | None = None,
     bigram: Artifact | str | Path | None = None,
+    unigram: Artifact | str | Path | None = None,
     history: Artifact | str | Path | None = None,
     **parameters: Any,
 ) -> Drafter:
@@ -70,6 +75,7 @@ def load_drafter(
         "datastores": [_opened(datastore) for datastore in datastores],
         "frozen_table": _opened(frozen_table),
         "bigram": _opened(bigram),
+        "unigram": _opened(unigram),
         "history": _opened(history),
     }
     used = {artifact: given[artifact] for artifact in entry.artifacts}
