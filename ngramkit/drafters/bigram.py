@@ -1,0 +1,68 @@
+"""Drafts from what the model itself holds likely after the last token, whatever came before it.
+
+N-Grammys' model-derived bigram and its extension (Stewart et al., 2024, arXiv:2411.03786). A draft
+costs one row of the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
+from ngramkit.formats.container import Array
+from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.kernels.rows import bigram_rows, tree_of_rows
+
+NO_EOS = -1
+
+
+class BigramArrays(NamedTuple):
+    """A table as the kernels take it: numba has no 16-bit floats."""
+
+    next_tokens: Array  # uint16 | uint32 [V, k]
+    log_probs: Array  # uint16 [V, k], the bits
+    extended: Array  # uint16 | uint32 [V, k, w]
+    probabilities: Array  # float32[65536], by the bits of a log-probability
+
+
+def arrays_of(table: ModelBigram) -> BigramArrays:
+    bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        probabilities = np.exp(bits.astype(np.float32))
+    return BigramArrays(
+        table.next_tokens, table.log_probs.view(np.uint16), table.extended, probabilities
+    )
+
+
+class Bigram:
+    """At most `rows` drafts (default: all of the table's) of at most `width` tokens (likewise).
+
+    Of their tokens those of highest probability, as far as the budget goes: each is the product of
+    the table's along its row.
+    """
+
+    def __init__(
+        self, table: ModelBigram, *, rows: int | None = None, width: int | None = None
+    ) -> None:
+        self.rows, self.width = rows or table.k, width or table.width
+        self._table = arrays_of(table)
+        self._eos = NO_EOS if table.tokenizer.eos is None else table.tokenizer.eos
+        self._last = NO_EOS
+
+    def start(self, prompt: TokenArray) -> None:
+        self._last = int(prompt[-1])
+
+    def draft(self, budget: int) -> DraftTree:
+        # No row beyond the budget can hold one of the best: its first token would be one of them.
+        found = bigram_rows(*self._table, self._last, min(self.rows, budget), self.width, self._eos)
+        sources = np.full(len(found[0]), Source.MODEL, np.uint8)
+        tree: tuple[Any, ...] = tree_of_rows(*found, sources, budget)
+        return DraftTree(*tree)
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        self._last = int(tokens[-1])
+
+    def finish(self) -> None:
+        pass

@@ -1,0 +1,214 @@
+"""Rows of tokens side by side, from the context and from a bigram table, merged into one tree.
+
+Arrays in, arrays out. A row is a continuation of the context; `gains` say what it adds to the
+score of each node that it runs through, never more to a node than to the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Array = npt.NDArray[Any]
+
+# Half of the probability mass is the context's after one match, the rest goes to the bigrams; and
+# how much a copied row is trusted less with every further token. Fitted on recorded answers.
+ESCAPE = 1.0
+DECAY = 0.9
+
+
+@njit(cache=True, nogil=True)
+def frequent_rows(
+    tokens: Array, begins: Array, width: int, most: int
+) -> tuple[Array, Array, Array]:
+    """The `most` most frequent of the rows tokens[begin : begin + width], ties to the later one.
+
+    tokens int32[n], begins int64[m] ascending, below n -> rows int32[r, width], lengths int64[r]
+    (shorter at the context's end), counts int64[r].
+
+    [1 2 3 1 2 4 1], begins [1, 4], width 2 -> [[2, 4], [2, 3]], [2, 2], [1, 1]
+    """
+    size = 16
+    while size < 2 * len(begins):
+        size *= 2
+    slots = np.full(size, -1, np.int64)  # group of every hash
+    latest = np.empty(len(begins), np.int64)  # by group: the last begin
+    seen = np.zeros(len(begins), np.int64)
+    groups = 0
+    for begin in begins:
+        slot = _hash(tokens, begin, width) & (size - 1)
+        while slots[slot] >= 0 and not _same(tokens, latest[slots[slot]], begin, width):
+            slot = (slot + 1) & (size - 1)
+        if slots[slot] < 0:
+            slots[slot] = groups
+            groups += 1
+        latest[slots[slot]] = begin
+        seen[slots[slot]] += 1
+
+    found = min(groups, most)
+    rows = np.zeros((found, width), np.int32)
+    lengths = np.empty(found, np.int64)
+    counts = np.empty(found, np.int64)
+    for r in range(found):
+        best = 0
+        for group in range(1, groups):
+            if (seen[group], latest[group]) > (seen[best], latest[best]):
+                best = group
+        begin = latest[best]
+        lengths[r] = min(width, len(tokens) - begin)
+        rows[r, : lengths[r]] = tokens[begin : begin + lengths[r]]
+        counts[r] = seen[best]
+        seen[best] = 0
+    return rows, lengths, counts
+
+
+@njit(cache=True, nogil=True)
+def _hash(tokens: Array, begin: int, width: int) -> int:
+    value = np.uint64(14695981039346656037)
+    for i in range(begin, min(begin + width, len(tokens))):
+        value = (value ^ np.uint64(tokens[i])) * np.uint64(1099511628211)
+    return int(value >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _same(tokens: Array, left: int, right: int, width: int) -> bool:
+    for offset in range(width):
+        if left + offset >= len(tokens) or right + offset >= len(tokens):
+            return left == right
+        if tokens[left + offset] != tokens[right + offset]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def bigram_rows(
+    next_tokens: Array,
+    log_probs: Array,
+    extended: Array,
+    probabilities: Array,
+    last: int,
+    most: int,
+    width: int,
+    eos: int,
+) -> tuple[Array, Array, Array]:
+    """The first `most` drafts after `last`, none beyond `eos`, with their probabilities.
+
+    The table's arrays (see formats.model_bigram), log_probs as uint16 bits, probabilities
+    float32[65536] by those bits -> rows int32[r, w], lengths int64[r], gains float64[r, w]: of the
+    row up to there. A pair that the table does not hold counts as the least likely one it holds.
+    """
+    known = last < len(next_tokens)  # a model may write ids that its tokenizer lacks
+    found = min(most, next_tokens.shape[1]) if known else 0
+    width = min(width, extended.shape[2])
+    rows = np.zeros((found, width), np.int32)
+    lengths = np.zeros(found, np.int64)
+    gains = np.zeros((found, width), np.float64)
+    for r in range(found):
+        probability = 1.0
+        before = last
+        for depth in range(width):
+            token = int(extended[last, r, depth])
+            rank = r if depth == 0 else _rank(next_tokens, before, token)
+            probability *= probabilities[log_probs[before, rank]]
+            rows[r, depth], gains[r, depth] = token, probability
+            lengths[r] = depth + 1
+            if token == eos:
+                break
+            before = token
+    return rows, lengths, gains
+
+
+@njit(cache=True, nogil=True)
+def _rank(next_tokens: Array, before: int, token: int) -> int:
+    for rank in range(next_tokens.shape[1]):
+        if next_tokens[before, rank] == token:
+            return rank
+    return int(next_tokens.shape[1] - 1)
+
+
+@njit(cache=True, nogil=True)
+def tree_of_rows(
+    rows: Array, lengths: Array, gains: Array, sources: Array, budget: int
+) -> tuple[Array, Array, Array, Array]:
+    """The `budget` nodes of highest score, ties to the earlier row: ids, parents, scores, sources.
+
+    rows int32[r, w], lengths int64[r], gains float64[r, w], sources uint8[r]. A node's score is the
+    sum of its rows' gains, its source that of the first row through it.
+    """
+    most = int(lengths.sum())
+    tokens = np.empty(most, np.int32)
+    parents = np.empty(most, np.int32)
+    scores = np.zeros(most, np.float64)
+    owners = np.empty(most, np.uint8)
+    size = 0
+    for r in range(len(rows)):
+        at = -1
+        for depth in range(lengths[r]):
+            token = rows[r, depth]
+            node = at + 1
+            while node < size and (parents[node] != at or tokens[node] != token):
+                node += 1
+            if node == size:
+                tokens[node], parents[node], owners[node] = token, at, sources[r]
+                size += 1
+            scores[node] += gains[r, depth]
+            at = node
+    # A parent comes before its children and scores no less, so a stable order keeps it with them.
+    order = np.argsort(-scores[:size], kind="mergesort")
+    kept = np.sort(order[:budget])
+    place = np.full(size + 1, -1, np.int32)  # the last entry is the root's
+    for new, old in enumerate(kept):
+        place[old] = new
+    moved = np.empty(len(kept), np.int32)
+    for new, old in enumerate(kept):
+        moved[new] = place[parents[old]]
+    return tokens[kept], moved, scores[kept].astype(np.float32), owners[kept]
+
+
+@njit(cache=True, nogil=True)
+def mixed_tree(
+    tokens: Array,
+    begins: Array,
+    next_tokens: Array,
+    log_probs: Array,
+    extended: Array,
+    probabilities: Array,
+    most: int,
+    width: int,
+    eos: int,
+    sources: Array,
+    budget: int,
+) -> tuple[Array, Array, Array, Array]:
+    """N-Grammys' mix: rows of the context first, the remaining ones of `most` from the table.
+
+    `sources` uint8[2]: what nodes of the context and of the table are called. Arrays as above.
+    """
+    copied, ends, counts = frequent_rows(tokens, begins, width, most)
+    last = int(tokens[-1])
+    drafted, stops, chances = bigram_rows(
+        next_tokens, log_probs, extended, probabilities, last, most - len(copied), width, eos
+    )
+    total = len(copied) + len(drafted)
+    rows = np.zeros((total, width), np.int32)
+    lengths = np.empty(total, np.int64)
+    gains = np.zeros((total, width), np.float64)
+    owners = np.empty(total, np.uint8)
+    mass = len(begins) + ESCAPE
+    for r in range(len(copied)):
+        lengths[r], owners[r] = ends[r], sources[0]
+        for depth in range(ends[r]):
+            rows[r, depth] = copied[r, depth]
+            gains[r, depth] = counts[r] / mass * DECAY**depth
+            if copied[r, depth] == eos:
+                lengths[r] = depth + 1
+                break
+    for i in range(len(drafted)):
+        r = len(copied) + i
+        lengths[r], owners[r] = stops[i], sources[1]
+        for depth in range(stops[i]):
+            rows[r, depth] = drafted[i, depth]
+            gains[r, depth] = chances[i, depth] * ESCAPE / mass
+    return tree_of_rows(rows, lengths, gains, owners, budget)
