@@ -41,8 +41,8 @@ Rule = Annotated[
     str,
     typer.Option(
         metavar="distance|inner-product",
-        help="What makes a token likely: an output embedding near the mean of all, or its inner "
-        "product with that mean.",
+        help="What makes a token likely: an output embedding near the mean of all, or one that "
+        "points away from it.",
     ),
 ]
 DeviceMap = Annotated[

@@ -96,7 +96,7 @@ def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
         if rule == "distance":
             logits = -_lengths(outputs - mean, covariance)
         else:
-            logits = outputs @ (covariance @ mean)
+            logits = -(outputs @ (covariance @ mean))
         values = logits.double().log_softmax(dim=0).float().cpu().numpy()
     seconds = time.perf_counter() - began
     width = outputs.shape[1]

@@ -5,7 +5,11 @@ With u(x) the output embedding of token x, m the mean of all of them, and C the 
 input embeddings, <a, b> = a' C b, the rules are
 
     distance        p(x) proportional to exp(-d(x)),  d(x) = sqrt(<u(x) - m, u(x) - m>)
-    inner-product   p(x) proportional to exp(<u(x), m>)
+    inner-product   p(x) proportional to exp(-<u(x), m>)
+
+The first is the paper's formula. The second ranks by an inner product in the distance's place, as
+the paper's code does; training pushes the embeddings of rare tokens along the common mean, so those
+that point away from it are frequent. C is divided by the number of tokens less one.
 
 One file, `table.safetensors`:
 
