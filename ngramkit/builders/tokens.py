@@ -84,7 +84,7 @@ def tokens_plan(
 
 def default_path(corpus: Corpus, model: str, plan: Mapping[str, Any]) -> Path:
     """artifacts/CORPUS-MODEL-tokens-XXXXXXXX; the digits are the plan's, so plans never collide."""
-    name = re.sub(r"[^A-Za-z0-9._]+", "-", f"{corpus.id}-{model}").strip("-.")
+    name = re.sub(r"[^A-Za-z0-9._]+\.?", "-", f"{corpus.id}-{model}").strip("-.")
     return ARTIFACTS / f"{name}-tokens-{build_id(plan)[:8]}"
 
 
