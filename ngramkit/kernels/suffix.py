@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 
 Array = npt.NDArray[Any]
 
+STRIDE = 3  # tokens
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY = range(6)
 
 
@@ -171,7 +172,8 @@ def longest_match(table: Array, context: Array, longest: int, intervals: Array) 
     """The length of the longest suffix of `context` (int32[n]), up to `longest`, that some shard
     holds, 0 where none does; its intervals in every shard go into int64[shards, 2].
 
-    Where a suffix matches every shorter one does, so the length is found by bisection.
+    Where a suffix matches every shorter one does, so the length is found by bisection; in strides
+    of a few tokens, because few matches are longer.
     """
     size = len(context)
     low, high = 0, min(longest, size)
@@ -182,7 +184,7 @@ def longest_match(table: Array, context: Array, longest: int, intervals: Array) 
             high = back
             break
     while low < high:
-        middle = (low + high + 1) >> 1
+        middle = min((low + high + 1) >> 1, low + STRIDE)
         if find_all(table, context[size - middle :], trial):
             low = middle
             intervals[:] = trial

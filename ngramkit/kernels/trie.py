@@ -16,20 +16,26 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.suffix import VOCABULARY, lower_bound, position_at, token_at
+from ngramkit.kernels.grid import (
+    HIGH,
+    LOW,
+    NEXT,
+    POINT,
+    bisect,
+    next_token,
+    sample,
+    step_over,
+)
+from ngramkit.kernels.suffix import VOCABULARY, position_at, token_at
 
 Array = npt.NDArray[Any]
 
-NARROW = 128  # suffixes; so few are read one by one, which memory serves in parallel
+NARROW = 64  # suffixes; so few are read one by one, which memory serves in parallel
 PROBES = 4096  # grid points per node at most; above, rare children may be missed
-RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
 DEPTHS = 32  # one more than the deepest node
 ROOT = -1
 
 TOKEN, PARENT, DEPTH, COUNT = range(4)
-# Rows of the merge over shards: the grid's begin, the point reached, the point behind the run of
-# one token, the end; then the interval found for that token.
-BASE, POINT, NEXT, STOP, LOW, HIGH = range(6)
 
 
 @njit(cache=True, nogil=True)
@@ -47,7 +53,7 @@ def top_prefixes(
     spans = np.empty((budget + 1, shards, 2), np.int64)  # by slot
     waiting = np.empty((budget + 1, 3), np.int64)  # key, rank, bound: nodes with children to find
     tokens = np.empty(PROBES + shards, np.int32)
-    work = np.empty((6, shards), np.int64)
+    work = np.empty((6, shards), np.int64)  # see kernels.grid
 
     total = 0
     for s in range(shards):
@@ -65,14 +71,14 @@ def top_prefixes(
             size, bound = _children(
                 table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work
             )
-            if bound > 0:
-                key = nodes[slot, DEPTH] + 1 - bound * DEPTHS
+            key = nodes[slot, DEPTH] + 1 - bound * DEPTHS
+            if bound > 0 and _may_enter(ready, size, key):
                 waits = _wait(waiting, waits, key, rank, bound)
         elif emitted < size:
             slot = ready[emitted, 2]
             node = nodes[slot]
-            if node[DEPTH] < deepest and node[TOKEN] != eos:
-                key = node[DEPTH] + 1 - node[COUNT] * DEPTHS
+            key = node[DEPTH] + 1 - node[COUNT] * DEPTHS
+            if node[DEPTH] < deepest and node[TOKEN] != eos and _may_enter(ready, size, key):
                 waits = _wait(waiting, waits, key, emitted, node[COUNT])
             emitted += 1
         else:
@@ -84,13 +90,20 @@ def top_prefixes(
 
 
 @njit(cache=True, nogil=True)
+def _may_enter(ready: Array, size: int, key: int) -> bool:
+    """Whether a candidate of this key can still be among the best."""
+    return bool(size < len(ready) or key <= ready[size - 1, 0])
+
+
+@njit(cache=True, nogil=True)
 def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
     """Files a node whose children of at most `bound` suffixes are still to be found; best last."""
     i = waits
     while i > 0 and waiting[i - 1, 0] < key:
-        waiting[i] = waiting[i - 1]
+        waiting[i, 0], waiting[i, 1] = waiting[i - 1, 0], waiting[i - 1, 1]
+        waiting[i, 2] = waiting[i - 1, 2]
         i -= 1
-    waiting[i] = (key, rank, bound)
+    waiting[i, 0], waiting[i, 1], waiting[i, 2] = key, rank, bound
     return waits + 1
 
 
@@ -101,18 +114,22 @@ def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     A full list gives up its last entry, and that entry's slot.
     """
     key = depth - count * DEPTHS
-    last = min(size, len(ready) - 1)
-    slot = size
+    i, slot = size, size
     if size == len(ready):
-        if (key, order) >= (ready[last, 0], ready[last, 1]):
+        i = size - 1
+        if not _before(key, order, ready[i, 0], ready[i, 1]):
             return -1
-        slot = ready[last, 2]
-    i = last
-    while i > 0 and (key, order) < (ready[i - 1, 0], ready[i - 1, 1]):
-        ready[i] = ready[i - 1]
+        slot = ready[i, 2]
+    while i > 0 and _before(key, order, ready[i - 1, 0], ready[i - 1, 1]):
+        ready[i, 0], ready[i, 1], ready[i, 2] = ready[i - 1, 0], ready[i - 1, 1], ready[i - 1, 2]
         i -= 1
-    ready[i] = (key, order, slot)
+    ready[i, 0], ready[i, 1], ready[i, 2] = key, order, slot
     return i
+
+
+@njit(cache=True, nogil=True)
+def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
+    return key < other_key or (key == other_key and order < other_order)
 
 
 @njit(cache=True, nogil=True)
@@ -137,6 +154,8 @@ def _children(
     if bound < least:
         return size, 0
     width = nodes[slot, COUNT]
+    if width == 1:
+        return _only_child(table, depth, slot, rank, ready, size, nodes, spans, work), 0
     target = max(bound >> 2, least)
     spacing = max(target // (2 * shards), 1)
     if width <= NARROW:
@@ -145,116 +164,65 @@ def _children(
         spacing, target = (width + PROBES - 1) // PROBES, 1
     if spacing == 1:
         target = 1
-    _sample(table, spans[slot], depth, spacing, tokens, work)
+    sample(table, spans[slot], depth, spacing, tokens, work)
     while True:
-        token = _next_token(tokens, work)
+        token = next_token(tokens, work)
         if token < 0 or token == table[0, VOCABULARY]:
             break
-        fewest, most = _run(tokens, work, token, spacing)
+        fewest, most = step_over(tokens, work, token, spacing)
         if most >= max(target, least) and fewest <= bound:
-            count = _bisect(table, spans[slot], depth, token, spacing, work)
+            count = bisect(table, spans[slot], depth, token, spacing, work)
             if max(target, least) <= count <= bound:
-                i = _offer(ready, size, level, count, (rank + 1) << 32 | token)
-                if i >= 0:
-                    size = min(size + 1, budget)
-                    child = ready[i, 2]
-                    nodes[child] = (token, rank, level, count)
-                    spans[child, :, 0] = work[LOW]
-                    spans[child, :, 1] = work[HIGH]
-                    if size == budget:
-                        least = nodes[ready[budget - 1, 2], COUNT]
+                size = _file(ready, size, token, rank, level, count, nodes, spans, work)
+                if size == budget:
+                    least = nodes[ready[budget - 1, 2], COUNT]
         work[POINT] = work[NEXT]
     return size, target - 1
 
 
 @njit(cache=True, nogil=True)
-def _sample(
-    table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array
-) -> None:
-    """Reads every `spacing`-th token at `depth` of each shard's interval, one shard at a time.
-
-    Inside a long run of one token most points are not read: what lies between two equals is equal.
-    """
-    point = 0
-    for s in range(len(table)):
-        shard, low = table[s], span[s, 0]
-        first = point
-        work[BASE, s] = work[POINT, s] = first
-        last = first + (span[s, 1] - low + spacing - 1) // spacing
-        while point < last:
-            at = low + (point - first) * spacing
-            token = token_at(shard, position_at(shard, at) + depth)
-            tokens[point] = token
-            point += 1
-            if spacing > 1 and point - first >= RUN and tokens[point - RUN] == token:
-                end = _end_of_run(shard, low - first * spacing, depth, spacing, token, point, last)
-                tokens[point:end] = token
-                point = end
-        work[STOP, s] = last
-
-
-@njit(cache=True, nogil=True)
-def _end_of_run(
-    shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
+def _only_child(
+    table: Array,
+    depth: int,
+    slot: int,
+    rank: int,
+    ready: Array,
+    size: int,
+    nodes: Array,
+    spans: Array,
+    work: Array,
 ) -> int:
-    """The first grid point of [point, last) that holds another token than the one before it."""
-    step = 1
-    while point < last:
-        ahead = min(point + step, last) - 1
-        if token_at(shard, position_at(shard, zero + ahead * spacing) + depth) != token:
-            last = ahead
-            break
-        point = ahead + 1
-        step <<= 1
-    while point < last:
-        middle = (point + last) >> 1
-        if token_at(shard, position_at(shard, zero + middle * spacing) + depth) != token:
-            last = middle
-        else:
-            point = middle + 1
-    return point
-
-
-@njit(cache=True, nogil=True)
-def _next_token(tokens: Array, work: Array) -> int:
-    """The lowest token that a shard's grid holds next, -1 at the end."""
-    lowest = -1
-    for s in range(work.shape[1]):
-        point = work[POINT, s]
-        if point < work[STOP, s] and (lowest < 0 or tokens[point] < lowest):
-            lowest = tokens[point]
-    return lowest
-
-
-@njit(cache=True, nogil=True)
-def _run(tokens: Array, work: Array, token: int, spacing: int) -> tuple[int, int]:
-    """Steps over the points that hold `token`: between which bounds its count must lie."""
-    fewest = most = 0
-    for s in range(work.shape[1]):
-        point = begin = work[POINT, s]
-        while point < work[STOP, s] and tokens[point] == token:
-            point += 1
-        work[NEXT, s] = point
-        points = point - begin
-        most += (points + 1) * spacing - 1
-        if points:
-            fewest += (points - 1) * spacing + 1
-    return fewest, most
-
-
-@njit(cache=True, nogil=True)
-def _bisect(table: Array, span: Array, depth: int, token: int, spacing: int, work: Array) -> int:
-    """The exact intervals of `token` into work[LOW], work[HIGH]; returns its count."""
-    count = 0
+    """Offers what follows a prefix that occurs once; returns the list's size."""
+    token = table[0, VOCABULARY]
     for s in range(len(table)):
-        shard, begin, end = table[s], span[s, 0], span[s, 1]
-        first, after = work[POINT, s] - work[BASE, s], work[NEXT, s] - work[BASE, s]
-        low, high = begin + first, begin + after
-        if spacing > 1:
-            behind = min(begin + max((first - 1) * spacing + 1, 0), end)
-            low = lower_bound(shard, behind, min(begin + first * spacing, end), depth, token)
-            inside = low if after == first else begin + (after - 1) * spacing + 1
-            high = lower_bound(shard, inside, min(begin + after * spacing, end), depth, token + 1)
+        low, high = spans[slot, s]
         work[LOW, s], work[HIGH, s] = low, high
-        count += high - low
-    return count
+        if low < high:
+            token = token_at(table[s], position_at(table[s], low) + depth)
+    if token == table[0, VOCABULARY]:
+        return size
+    return _file(ready, size, token, rank, nodes[slot, DEPTH] + 1, 1, nodes, spans, work)
+
+
+@njit(cache=True, nogil=True)
+def _file(
+    ready: Array,
+    size: int,
+    token: int,
+    rank: int,
+    level: int,
+    count: int,
+    nodes: Array,
+    spans: Array,
+    work: Array,
+) -> int:
+    """Offers a node whose intervals are in work[LOW], work[HIGH]; returns the list's size."""
+    i = _offer(ready, size, level, count, (rank + 1) << 32 | token)
+    if i < 0:
+        return size
+    slot = ready[i, 2]
+    nodes[slot, TOKEN], nodes[slot, PARENT] = token, rank
+    nodes[slot, DEPTH], nodes[slot, COUNT] = level, count
+    for s in range(work.shape[1]):
+        spans[slot, s, 0], spans[slot, s, 1] = work[LOW, s], work[HIGH, s]
+    return min(size + 1, len(ready))

@@ -1,0 +1,113 @@
+"""A grid over intervals: which tokens come next in them, from a few evenly spaced suffixes.
+
+The tokens at one depth of an interval are sorted, so equal grid points bound a run of one token
+from both sides, and its exact ends are two bisections inside single cells. All shards' grids are
+merged in the order of their tokens. See `kernels.suffix` for shard tables and intervals.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+from numba import njit
+
+from ngramkit.kernels.suffix import lower_bound, position_at, token_at
+
+Array = npt.NDArray[Any]
+
+RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
+# Rows of the merge over shards: the grid's begin, the point reached, the point behind the run of
+# one token, the end; then the interval found for that token.
+BASE, POINT, NEXT, STOP, LOW, HIGH = range(6)
+
+
+@njit(cache=True, nogil=True)
+def sample(table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array) -> None:
+    """Reads every `spacing`-th token at `depth` of each shard's interval, one shard at a time.
+
+    Inside a long run of one token most points are not read: what lies between two equals is equal.
+    """
+    point = 0
+    for s in range(len(table)):
+        shard, low = table[s], span[s, 0]
+        first = point
+        work[BASE, s] = work[POINT, s] = first
+        last = first + (span[s, 1] - low + spacing - 1) // spacing
+        while point < last:
+            at = low + (point - first) * spacing
+            token = token_at(shard, position_at(shard, at) + depth)
+            tokens[point] = token
+            point += 1
+            if spacing > 1 and point - first >= RUN and tokens[point - RUN] == token:
+                end = _end_of_run(shard, low - first * spacing, depth, spacing, token, point, last)
+                tokens[point:end] = token
+                point = end
+        work[STOP, s] = last
+
+
+@njit(cache=True, nogil=True)
+def _end_of_run(
+    shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
+) -> int:
+    """The first grid point of [point, last) that holds another token than the one before it."""
+    step = 1
+    while point < last:
+        ahead = min(point + step, last) - 1
+        if token_at(shard, position_at(shard, zero + ahead * spacing) + depth) != token:
+            last = ahead
+            break
+        point = ahead + 1
+        step <<= 1
+    while point < last:
+        middle = (point + last) >> 1
+        if token_at(shard, position_at(shard, zero + middle * spacing) + depth) != token:
+            last = middle
+        else:
+            point = middle + 1
+    return point
+
+
+@njit(cache=True, nogil=True)
+def next_token(tokens: Array, work: Array) -> int:
+    """The lowest token that a shard's grid holds next, -1 at the end."""
+    lowest = -1
+    for s in range(work.shape[1]):
+        point = work[POINT, s]
+        if point < work[STOP, s] and (lowest < 0 or tokens[point] < lowest):
+            lowest = tokens[point]
+    return lowest
+
+
+@njit(cache=True, nogil=True)
+def step_over(tokens: Array, work: Array, token: int, spacing: int) -> tuple[int, int]:
+    """Steps over the points that hold `token`: between which bounds its count must lie."""
+    fewest = most = 0
+    for s in range(work.shape[1]):
+        point = begin = work[POINT, s]
+        while point < work[STOP, s] and tokens[point] == token:
+            point += 1
+        work[NEXT, s] = point
+        points = point - begin
+        most += (points + 1) * spacing - 1
+        if points:
+            fewest += (points - 1) * spacing + 1
+    return fewest, most
+
+
+@njit(cache=True, nogil=True)
+def bisect(table: Array, span: Array, depth: int, token: int, spacing: int, work: Array) -> int:
+    """The exact intervals of `token` into work[LOW], work[HIGH]; returns its count."""
+    count = 0
+    for s in range(len(table)):
+        shard, begin, end = table[s], span[s, 0], span[s, 1]
+        first, after = work[POINT, s] - work[BASE, s], work[NEXT, s] - work[BASE, s]
+        low, high = begin + first, begin + after
+        if spacing > 1:
+            behind = min(begin + max((first - 1) * spacing + 1, 0), end)
+            low = lower_bound(shard, behind, min(begin + first * spacing, end), depth, token)
+            inside = low if after == first else begin + (after - 1) * spacing + 1
+            high = lower_bound(shard, inside, min(begin + after * spacing, end), depth, token + 1)
+        work[LOW, s], work[HIGH, s] = low, high
+        count += high - low
+    return count
