@@ -31,7 +31,28 @@ FrozenTablePath = Annotated[
         help="A frozen table. Default: the newest that fits under artifacts/.",
     ),
 ]
-KINDS = {"datastores": "datastore", "frozen_table": "frozen-table"}
+BigramPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--bigram",
+        metavar="PATH",
+        help="A model's bigram table. Default: the newest that fits under artifacts/.",
+    ),
+]
+UnigramPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--unigram",
+        metavar="PATH",
+        help="A model's unigram table. Default: the newest that fits under artifacts/.",
+    ),
+]
+KINDS = {
+    "datastores": "datastore",
+    "frozen_table": "frozen-table",
+    "bigram": "model-bigram",
+    "unigram": "model-unigram",
+}
 
 
 @dataclass
@@ -66,6 +87,8 @@ def choose_drafter(
     *,
     datastores: list[Path] | None,
     frozen_table: Path | None,
+    bigram: Path | None = None,
+    unigram: Path | None = None,
     history: HistoryUse = HistoryUse(),  # noqa: B008 (frozen)
 ) -> DrafterChoice:
     """The drafter with artifacts for `tokenizer`: named, else the newest, else built now.
@@ -75,7 +98,12 @@ def choose_drafter(
     """
     from ngramkit.drafters import drafter_entry
 
-    given: dict[str, Any] = {"datastores": datastores or [], "frozen_table": frozen_table}
+    given: dict[str, Any] = {
+        "datastores": datastores or [],
+        "frozen_table": frozen_table,
+        "bigram": bigram,
+        "unigram": unigram,
+    }
     chosen = name or _best(tokenizer, given)
     entry = drafter_entry(chosen)
     choice = DrafterChoice(chosen)
@@ -117,8 +145,23 @@ def _found_or_built(kind: str, tokenizer: TokenizerRecord, out: Output) -> Path:
     path = newest(kind, tokenizer)
     if path is not None:
         return path
-    out.say(f"no {kind} for {tokenizer.id} under artifacts/: building one from python-stdlib")
+    missing = f"no {kind} for {tokenizer.id} under artifacts/"
+    if kind.startswith("model-"):
+        return _read_off(kind, tokenizer.id, missing, out)
+    out.say(f"{missing}: building one from python-stdlib")
     return _built(kind, tokenizer.id, out)
+
+
+def _read_off(kind: str, model: str, missing: str, out: Output) -> Path:
+    """A table of the model itself, where that takes no download."""
+    from ngramkit.errors import ArtifactError
+    from ngramkit.models import resolve_model
+    from ngramkit_cli import model_cmd
+
+    if not Path(resolve_model(model)).is_dir():
+        raise ArtifactError(missing, f"run: ngramkit {kind} {model}")
+    out.say(f"{missing}: reading one off the model")
+    return model_cmd.read_off(kind, model, out)
 
 
 def _built(kind: str, model: str, out: Output) -> Path:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.artifact_options import Datastores, FrozenTablePath, choose_drafter
+from ngramkit_cli.artifact_options import (
+    BigramPath,
+    Datastores,
+    FrozenTablePath,
+    UnigramPath,
+    choose_drafter,
+)
 from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
 from ngramkit_cli.options import Debug, Json, said_model
 from ngramkit_cli.output import INTERRUPTED, Output
@@ -27,6 +33,8 @@ def decode(
     model: opt.Model = "demo",
     datastore: Datastores = None,
     frozen_table: FrozenTablePath = None,
+    bigram: BigramPath = None,
+    unigram: UnigramPath = None,
     history: HistoryPath = None,
     history_tokens: HistoryTokens = TOKENS,
     no_store: NoStore = False,
@@ -73,6 +81,8 @@ def decode(
             out,
             datastores=datastore,
             frozen_table=frozen_table,
+            bigram=bigram,
+            unigram=unigram,
             history=HistoryUse(history, history_tokens, store=not no_store),
         )
         task = Task(ids, max_new_tokens, budget, sampling, tuple(stop or ()))

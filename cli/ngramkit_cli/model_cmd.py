@@ -154,6 +154,19 @@ def model_unigram(
         out.result(table.path, **_facts(vocabulary, table.k, 1, work))
 
 
+def read_off(kind: str, model: str, out: Output) -> Path:
+    """The table of `kind` with the default parameters, in its default place."""
+    from ngramkit.builders.model_bigram import build_model_bigram
+    from ngramkit.builders.model_unigram import build_model_unigram
+    from ngramkit.decode.load import load_model
+
+    loaded = load_model(model)
+    path = _default_out(model, kind.removeprefix("model-"))
+    build: Any = build_model_bigram if kind == "model-bigram" else build_model_unigram
+    table, _ = build(loaded.model, loaded.tokenizer, path, reporter=out.reporter)
+    return Path(table.path)
+
+
 def _load(
     model: str, device: str, device_map: str | None, dtype: str, out: Output
 ) -> LanguageModel:

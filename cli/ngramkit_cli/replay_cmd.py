@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ngramkit_cli.artifact_options import Datastores, DrafterChoice, FrozenTablePath, choose_drafter
+from ngramkit_cli.artifact_options import (
+    BigramPath,
+    Datastores,
+    DrafterChoice,
+    FrozenTablePath,
+    UnigramPath,
+    choose_drafter,
+)
 from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
 from ngramkit_cli.options import Debug, Json, Model, said_model
 from ngramkit_cli.output import Output
@@ -59,6 +66,8 @@ def replay(
     budget: Budgets = "8,16,32,64,96",
     datastore: Datastores = None,
     frozen_table: FrozenTablePath = None,
+    bigram: BigramPath = None,
+    unigram: UnigramPath = None,
     history: HistoryPath = None,
     history_tokens: HistoryTokens = TOKENS,
     no_store: NoStore = False,
@@ -94,6 +103,8 @@ def replay(
                 out,
                 datastores=datastore,
                 frozen_table=frozen_table,
+                bigram=bigram,
+                unigram=unigram,
                 history=HistoryUse(history, history_tokens, store=not no_store, recorded=True),
             )
             for name in drafter or ["blend"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import UsageError
+from ngramkit.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
@@ -39,9 +39,20 @@ DRAFTERS = {
     "bigram": Entry("ngramkit.drafters.bigram", "Bigram", ("bigram",)),
     "unigram": Entry("ngramkit.drafters.unigram", "Unigram", ("unigram",)),
     "ngrammys": Entry("ngramkit.drafters.ngrammys", "Ngrammys", ("bigram",)),
+    "blend": Entry("ngramkit.drafters.blend", "Blend", ("datastores",)),
     "context": Entry("ngramkit.drafters.context", "Context"),
     "prompt-lookup": Entry("ngramkit.drafters.context", "PromptLookup"),
     "ssd": Entry("ngramkit.drafters.ssd", "Ssd", ("history",), required=False, learns=True),
+}
+
+
+# What `load_drafter` calls an artifact -> its kind.
+KINDS = {
+    "datastores": "datastore",
+    "frozen_table": "frozen-table",
+    "bigram": "model-bigram",
+    "unigram": "model-unigram",
+    "history": "history",
 }
 
 
@@ -68,7 +79,7 @@ def load_drafter(
 
     `parameters` are those of the drafter's class. Artifacts that it has no use for are left
     alone. Raises UsageError for an unknown name or a missing artifact, ArtifactError where an
-    artifact cannot be opened or two are of different tokenizers.
+    artifact cannot be opened, is of another kind, or two are of different tokenizers.
     """
     entry = drafter_entry(name)
     given = {
@@ -81,8 +92,11 @@ def load_drafter(
     used = {artifact: given[artifact] for artifact in entry.artifacts}
     for artifact, value in used.items():
         if not value and entry.required:
-            kind = artifact.removesuffix("s").replace("_", "-")
-            raise UsageError(f"the drafter {name} needs a {kind}", f"build one, or give --{kind}")
+            option = artifact.removesuffix("s").replace("_", "-")
+            raise UsageError(
+                f"the drafter {name} needs a {KINDS[artifact]}", f"build one, or give --{option}"
+            )
+        _require_kind(value, KINDS[artifact])
     _require_one_tokenizer(used)
     factory = getattr(importlib.import_module(entry.home), entry.class_name)
     drafter: Drafter = factory(*used.values(), **parameters)
@@ -93,6 +107,15 @@ def _opened(artifact: Artifact | str | Path | None) -> Any:
     from ngramkit.formats.kinds import open_artifact
 
     return open_artifact(artifact) if isinstance(artifact, str | Path) else artifact
+
+
+def _require_kind(value: Any, kind: str) -> None:
+    artifacts: list[Artifact] = value if isinstance(value, list) else [value] if value else []
+    for artifact in artifacts:
+        if artifact.kind != kind:
+            raise ArtifactError(
+                f"{artifact.path} is a {artifact.kind}, not a {kind}", "check the path"
+            )
 
 
 def _require_one_tokenizer(used: dict[str, Any]) -> None:

@@ -15,10 +15,14 @@ Ids are u16 up to 65,535 tokens in the vocabulary. p is normalised over the toke
 that no token has (padding of the model's vocabulary, holes in the tokenizer's) never appear.
 f16 keeps 11 bits, so the relative error of p is at most 0.05 % of |log p|.
 
-`parameters`: model, revision, k, width (w), dtype (of the passes), prefix (`none`: the model read x
-alone, `bos`: BOS and x), extend (`bigram`: each further token is the likeliest in the row of the one
-before, so extended[x, j, i + 1] = next_tokens[extended[x, j, i], 0]; `model`: the model's own greedy
-continuation of prefix, x and the row so far). `counts`: rows (V), drafts (V * k).
+`parameters`: model, revision, k, width (w), dtype (of the passes), and
+
+    prefix  none: the model read x alone; bos: BOS and x
+    extend  bigram: each further token is the likeliest in the row of the one before it,
+            extended[x, j, i + 1] = next_tokens[extended[x, j, i], 0]; model: the model's own
+            greedy continuation of prefix, x and the row so far
+
+`counts`: rows (V), drafts (V * k).
 
     a b -> next_tokens [[b, a], [a, b]], w = 3: extended[a] = [[b, a, b], [a, b, a]]
 """
