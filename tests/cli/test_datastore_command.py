@@ -1,0 +1,46 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ngramkit_cli.main import app
+
+KEYS = {
+    "command", "artifact", "seconds", "documents", "tokens", "bytes", "tokens_per_second",
+    "peak_rss_bytes", "shards",
+}  # fmt: skip
+
+
+def run(*words):
+    done = CliRunner().invoke(app, ["build-datastore", *map(str, words)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_token_store_becomes_a_datastore(tmp_path, token_store):
+    store = token_store([[1, 2, 3]] * 50, 20)
+    words = ("--tokens", store.path, "--out", tmp_path / "d", "--shard-tokens", 100, "--json")
+    code, out, err = run(*words)
+    assert code == 0, err
+    result = json.loads(out.splitlines()[-1])
+    assert set(result) == KEYS
+    assert (result["documents"], result["tokens"], result["shards"]) == (50, 150, 2)
+    assert result["bytes"] == sum(p.stat().st_size for p in (tmp_path / "d").glob("shard-*"))
+    code, _, err = run(*words)
+    assert code == 0
+    assert "up to date" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--tokens", "nowhere"], 3, "no artifact at nowhere"),
+        (["--tokens", "nowhere", "--memory", "much"], 2, "is not a size"),
+        (["--tokens", "nowhere", "--shard-tokens", "1"], 2, ""),
+        ([], 2, "no corpus was chosen"),
+    ],
+)
+def test_bad_input_is_named_and_leaves_nothing(tmp_path, words, code, said):
+    found, _, err = run(*words, "--out", tmp_path / "d")
+    assert found == code
+    assert said in err
+    assert not list(tmp_path.iterdir())
