@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 
 
 def suffix_array(tokens):
@@ -56,3 +56,187 @@ def top_prefixes(counts, budget):
         rows.append((best[-1], rank[best[:-1]], len(best), counts[best]))
         rank[best] = len(rows) - 1
     return rows
+
+
+def tree_layout(parents):
+    """Depth of the root and every node, and for each of them the rows on its path to the root."""
+    depths, paths = [0], [{0}]
+    for i, parent in enumerate(parents):
+        depths.append(depths[parent + 1] + 1)
+        paths.append(paths[parent + 1] | {i + 1})
+    return depths, paths
+
+
+def ssd_draft(shards, context, query, deepest, separator, eos, budget):
+    """The match's length and top_prefixes rows; a match that nothing follows is shortened."""
+    match = longest_match(shards, context, query)
+    while match:
+        counts = continuations(shards, context[-match:], deepest, separator, eos)
+        if counts:
+            return match, top_prefixes(counts, budget)
+        match -= 1
+    return 0, []
+
+
+def ssd_trust(record, length, lengths, prior):
+    """`record` is {length: (hits, predicted)}."""
+    at = min(length, lengths - 1)
+    hits, predicted = record.get(at, (0.0, 0.0))
+    return min((hits + prior * at / (at + 1.5)) / (predicted + prior), 1.0)
+
+
+def ssd_learn(tree, match, written, record, lengths, forget):
+    """`tree` is [(token, parent, share)]; counts what was predicted and what came, by length."""
+    at, whole = -1, 1.0
+    for depth, token in enumerate(written):
+        children = [(i, t, s) for i, (t, p, s) in enumerate(tree) if p == at]
+        if not children:
+            return
+        key = min(match + depth, lengths - 1)
+        hits, predicted = record.get(key, (0.0, 0.0))
+        predicted = predicted * forget + sum(s for _, _, s in children) / whole
+        came = [(i, s) for i, t, s in children if t == token]
+        record[key] = (hits * forget + len(came), predicted)
+        if not came:
+            return
+        at, whole = came[0]
+
+
+def frozen_table(documents, leader_len, leaders, follower_len, followers):
+    """{leader: (count, [(follower, count), ...])}, leaders in order, followers best first.
+
+    What is counted: windows of leader and follower together, inside one document.
+    """
+    length = leader_len + follower_len
+    windows = Counter(
+        tuple(document[i : i + length])
+        for document in documents
+        for i in range(len(document) - length + 1)
+    )
+    totals, found = Counter(), {}
+    for window, count in windows.items():
+        totals[window[:leader_len]] += count
+        found.setdefault(window[:leader_len], []).append((window[leader_len:], count))
+    kept = sorted(sorted(totals, key=lambda leader: (-totals[leader], leader))[:leaders])
+    best = {leader: sorted(found[leader], key=lambda f: (-f[1], f[0])) for leader in kept}
+    return {leader: (totals[leader], best[leader][:followers]) for leader in kept}
+
+
+class Cacheback:
+    """The dual tables with OrderedDicts, the most recent entry last."""
+
+    def __init__(self, frozen, leader_len, follower_len, leaders, followers, deeper):
+        self.frozen = frozen  # as `frozen_table` gives it
+        self.leader_len, self.follower_len = leader_len, follower_len
+        self.leaders, self.followers, self.deeper = leaders, followers, deeper
+        self.start([])
+
+    def start(self, prompt):
+        self.table, self.context, self.learnt = OrderedDict(), [], 0
+        self.accept(prompt)
+
+    def accept(self, tokens):
+        self.context += tokens
+        while self.learnt + self.leader_len + self.follower_len <= len(self.context):
+            middle = self.learnt + self.leader_len
+            leader = tuple(self.context[self.learnt : middle])
+            self._insert(leader, tuple(self.context[middle : middle + self.follower_len]))
+            self.learnt += 1
+
+    def _insert(self, leader, follower):
+        if leader not in self.table and len(self.table) == self.leaders:
+            self.table.popitem(last=False)
+        row = self.table.setdefault(leader, OrderedDict())
+        self.table.move_to_end(leader)
+        if follower not in row and len(row) == self.followers:
+            row.popitem(last=False)
+        row[follower] = True
+        row.move_to_end(follower)
+
+    def draft(self, budget):
+        """[(token, parent, "dynamic" or "frozen"), ...]"""
+        nodes, queue = [], deque([-1])
+        done = {-1}
+        if len(self.context) < self.leader_len or budget < 1:
+            return nodes
+        first_level = budget - min(self.deeper, (budget + 1) // 6)
+        while queue and len(nodes) < budget:
+            end = queue.popleft()
+            limit = first_level if end == -1 else budget
+            for follower, source in self._query(self._path(nodes, end)):
+                if len(nodes) >= limit:
+                    break
+                last = self._add(nodes, limit, end, follower, source)
+                if last not in done:
+                    done.add(last)
+                    queue.append(last)
+        return nodes
+
+    def _path(self, nodes, end):
+        path = []
+        while end >= 0:
+            path.insert(0, nodes[end][0])
+            end = nodes[end][1]
+        return tuple((self.context + path)[-self.leader_len :])
+
+    def _query(self, leader):
+        found = []
+        if leader in self.table:
+            self.table.move_to_end(leader)
+            found += [(follower, "dynamic") for follower in reversed(self.table[leader])]
+        frozen = self.frozen.get(leader, (0, []))[1]
+        return found + [(follower, "frozen") for follower, _ in frozen]
+
+    def _add(self, nodes, limit, parent, follower, source):
+        for token in follower:
+            known = [i for i, node in enumerate(nodes) if node[:2] == (token, parent)]
+            if not known:
+                if len(nodes) == limit:
+                    return parent
+                nodes.append((token, parent, source))
+                known = [len(nodes) - 1]
+            parent = known[0]
+        return parent
+
+
+def frequent_rows(tokens, begins, width, most):
+    """[(row, count)], the most frequent first, ties to the later one."""
+    seen, latest = Counter(), {}
+    for begin in begins:
+        row = tuple(tokens[begin : begin + width])
+        seen[row] += 1
+        latest[row] = begin
+    ranked = sorted(seen, key=lambda row: (-seen[row], -latest[row]))
+    return [(row, seen[row]) for row in ranked[:most]]
+
+
+def bigram_rows(next_tokens, log_probs, extended, last, most, width, eos):
+    """[(row, probabilities up to each of its tokens)], rows of the table cut behind `eos`."""
+    rows = []
+    for j in range(min(most, len(next_tokens[last]))):
+        row, chances, chance, before = [], [], 1.0, last
+        for depth in range(min(width, len(extended[last][j]))):
+            token = extended[last][j][depth]
+            held = list(next_tokens[before])
+            rank = held.index(token) if token in held else len(held) - 1
+            chance *= math.exp(log_probs[before][j if depth == 0 else rank])
+            row.append(token)
+            chances.append(chance)
+            if token == eos:
+                break
+            before = token
+        rows.append((row, chances))
+    return rows
+
+
+def tree_of_rows(rows, budget):
+    """{path: (score, source)} of the best nodes; rows are [(tokens, gains, source)]."""
+    scores, sources, order = {}, {}, {}
+    for tokens, gains, source in rows:
+        for depth, gain in enumerate(gains):
+            path = tuple(tokens[: depth + 1])
+            scores[path] = scores.get(path, 0.0) + gain
+            sources.setdefault(path, source)
+            order.setdefault(path, len(order))
+    best = sorted(scores, key=lambda path: (-scores[path], order[path]))[:budget]
+    return {path: (scores[path], sources[path]) for path in best}

@@ -1,0 +1,138 @@
+"""Damaged, foreign and dangerous artifacts are refused in one clear line; golden ones never change.
+
+`python tests/formats/test_damaged.py` writes tests/golden anew: only for a new format version.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.errors import ArtifactError
+from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.verify import verify_artifact
+from ngramkit.formats.writer import ArtifactWriter
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+KINDS = ["tokens", "datastore", "frozen-table"]
+
+
+def build_golden(out: Path) -> None:
+    """One few-byte artifact per kind, of the documents [1 2 3 1 2 3 1 2 4] and []."""
+    import numpy as np
+
+    with ArtifactWriter(out / "tokens", "tokens", {"golden": 1}) as writer:
+        tokens = np.array([1, 2, 3, 1, 2, 3, 1, 2, 4], np.uint16)
+        documents = np.array([0, 9, 9], np.uint64)
+        writer.write("shard-00000.safetensors", {"tokens": tokens, "documents": documents})
+        record = TokenizerRecord("golden", 5, "0" * 64, 4)
+        counts = {"documents": 2, "tokens": 9}
+        writer.commit(record, parameters={}, corpus={"id": "golden"}, counts=counts)
+    store = TokenStore.open(out / "tokens")
+    build_datastore(store, out / "datastore", shard_tokens=16)
+    build_frozen(store, out / "frozen-table", follower_len=2)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_golden_bytes_never_change(tmp_path, kind):
+    build_golden(tmp_path)
+    assert bytes_of(tmp_path / kind) == bytes_of(GOLDEN / kind)
+
+
+@pytest.fixture(params=KINDS)
+def artifact(request, tmp_path):
+    """A copy to damage."""
+    return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "artifact"))
+
+
+def data(artifact: Path) -> Path:
+    return next(artifact.glob("*.safetensors"))
+
+
+def breach(artifact: Path) -> str:
+    with pytest.raises(ArtifactError) as caught:
+        list(verify_artifact(artifact))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3
+    return str(caught.value)
+
+
+def test_a_whole_one_passes(artifact):
+    assert len(list(verify_artifact(artifact))) > 3
+
+
+def test_truncated(artifact):
+    file = data(artifact)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "bytes where" in breach(artifact)
+
+
+def test_every_flipped_bit_is_found(artifact):
+    file = data(artifact)
+    whole = file.read_bytes()
+    for at in range(0, len(whole), 7):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        assert "checksum" in breach(artifact)
+
+
+def test_a_missing_file(artifact):
+    data(artifact).unlink()
+    assert "missing" in breach(artifact)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 99}, "format version 99"),
+        ({"format": "other"}, "not an ngramkit manifest"),
+        ({"kind": "novel"}, "does not know"),
+        ({"files": {"../x": {"bytes": 1, "sha256": ""}}}, "not inside its folder"),
+        ({"files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}}, "not inside its folder"),
+        ({"files": {"a": {"size": 1}}}, "damaged"),
+        ({"tokenizer": {}}, "damaged"),
+    ],
+)
+def test_a_bad_manifest(artifact, change, said):
+    manifest = artifact / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    assert said in breach(artifact)
+
+
+def test_counts_that_are_not_true(artifact):
+    manifest = artifact / "manifest.json"
+    body = json.loads(manifest.read_text())
+    name = "leaders" if body["kind"] == "frozen-table" else "tokens"
+    body["counts"][name] += 1
+    manifest.write_text(json.dumps(body))
+    assert "it holds" in breach(artifact)
+
+
+def test_another_tokenizer_is_named(artifact):
+    opened = open_artifact(artifact)
+    other = TokenizerRecord("other", 5, "1" * 64)
+    with pytest.raises(ArtifactError, match=r"of golden .* not for that of other"):
+        opened.tokenizer.require(other, str(artifact))
+
+
+def test_a_folder_that_is_none(tmp_path):
+    for path in (tmp_path / "absent", tmp_path):
+        with pytest.raises(ArtifactError):
+            open_artifact(path)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        build_golden(Path(scratch))
+        shutil.copytree(scratch, GOLDEN, dirs_exist_ok=True)
