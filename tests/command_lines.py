@@ -47,7 +47,8 @@ def run_all(
     return [Result(**result) for result in json.loads(done.stdout)]
 
 
-def _run(line: Sequence[str]) -> Result:
+def run_here(line: Sequence[str]) -> Result:
+    """One command line in this process."""
     from ngramkit_cli.main import app
 
     out, err = io.StringIO(), io.StringIO()
@@ -61,4 +62,4 @@ def _run(line: Sequence[str]) -> Result:
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(_run(line)) for line in json.load(sys.stdin)]))
+    print(json.dumps([asdict(run_here(line)) for line in json.load(sys.stdin)]))

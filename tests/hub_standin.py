@@ -41,18 +41,22 @@ def route(methods: str, pattern: str) -> Callable[[Callable[..., None]], Callabl
 
 @dataclass
 class Repository:
-    """`commits` holds every commit's files; `refs` the branches and tags."""
+    """`commits` holds every commit's files; `refs` the branches, `tags` the tags."""
 
     kind: str
     id: str
     gated: bool = False
+    private: bool = False
     card: dict[str, Any] = field(default_factory=dict)
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
 
-    def commit(self, files: Mapping[str, bytes], ref: str = "main") -> str:
+    def commit(
+        self, files: Mapping[str, bytes], ref: str = "main", parent: str | None = None
+    ) -> str:
         """Adds a commit that holds exactly `files`; returns its sha."""
-        digest = hashlib.sha1(self.refs.get(ref, "").encode())
+        digest = hashlib.sha1((parent or self.refs.get(ref, "")).encode())
         for path, content in sorted(files.items()):
             digest.update(path.encode() + b"\0" + hashlib.sha256(content).digest())
         sha = digest.hexdigest()
@@ -61,7 +65,9 @@ class Repository:
         return sha
 
     def resolve(self, revision: str) -> str | None:
-        return revision if revision in self.commits else self.refs.get(revision)
+        if revision in self.commits:
+            return revision
+        return self.refs.get(revision) or self.tags.get(revision)
 
 
 @dataclass
@@ -83,6 +89,7 @@ class HubStandIn:
     def __init__(self) -> None:
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.faults: list[Fault] = []
+        self.blobs: dict[str, bytes] = {}  # what uploads have sent, by sha256
         self.requests: list[str] = []  # "METHOD path" of each, in order
         self.bytes_sent = 0
         self.lock = threading.Lock()
@@ -147,7 +154,8 @@ class Request(BaseHTTPRequestHandler):
             self._fail(self.fault)
             return
         split = urlsplit(self.path)
-        self.query = {name: values[0] for name, values in parse_qs(split.query).items()}
+        self.queries = parse_qs(split.query)
+        self.query = {name: values[0] for name, values in self.queries.items()}
         for method, pattern, answer in ROUTES:
             match = pattern.match(split.path)
             if method == self.command and match:
@@ -197,7 +205,7 @@ class Request(BaseHTTPRequestHandler):
     def find(self, kind: str, id: str, revision: str) -> tuple[Repository, str] | None:
         """The repository and commit, or None once the Hub's error for it has been sent."""
         repository = self.standin.repositories.get((KINDS.get(kind, kind), id))
-        if repository is None:
+        if repository is None or (repository.private and self.token != TOKEN):
             # The real Hub does not tell strangers what exists. It leaves out the code with a 401,
             # which the client fills in itself, but over https only.
             status = 404 if self.token else 401
@@ -231,7 +239,7 @@ def repository_info(request: Request, kind: str, id: str, revision: str) -> None
         {
             "id": id,
             "sha": sha,
-            "private": False,
+            "private": repository.private,
             "gated": "auto" if repository.gated else False,
             "tags": [],
             "cardData": repository.card,
@@ -332,5 +340,12 @@ def entries_below(files: Mapping[str, bytes], folder: str, recursive: bool) -> l
 
 
 def file_entry(path: str, content: bytes) -> dict[str, Any]:
-    oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    return {"type": "file", "oid": oid, "size": len(content), "path": path}
+    entry = {"type": "file", "oid": git_id(content), "size": len(content), "path": path}
+    if path.endswith(".safetensors"):
+        sha256 = hashlib.sha256(content).hexdigest()
+        entry["lfs"] = {"oid": sha256, "size": len(content), "pointerSize": 128}
+    return entry
+
+
+def git_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

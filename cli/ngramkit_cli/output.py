@@ -58,7 +58,7 @@ class Output:
             return
         path = None if artifact is None else str(artifact)
         head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
-        print(json.dumps({**head, **values}), flush=True)
+        print(json.dumps({**head, **values, **_fetched()}), flush=True)
 
     def __exit__(
         self,
@@ -86,6 +86,12 @@ class Output:
             said = {"command": self.command, "error": str(error), "hint": error.hint}
             print(json.dumps(said), flush=True)
         raise typer.Exit(error.exit_code) from None
+
+
+def _fetched() -> dict[str, Any]:
+    """The commit of every hf:// source that this run has used, if any."""
+    hub = sys.modules.get("ngramkit.hub")
+    return {"revisions": hub.revisions} if hub is not None and hub.revisions else {}
 
 
 def _as_known(error: BaseException) -> NgramkitError:

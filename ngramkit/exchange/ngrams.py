@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,8 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.formats.tokens import TokenShard
+from ngramkit.formats.tokens import TokenShard, TokenStore
 from ngramkit.kernels.counting import unpack
 from ngramkit.machine import cores, free_memory
 
@@ -55,19 +55,23 @@ def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) ->
 
 def _unpacked(windows: Windows) -> Iterator[Ngrams]:
     for runs in windows.runs():
-        prefix = np.array(runs.partition.prefix, np.uint32)
+        prefix = np.array(runs.partition.prefix, np.int64)
         base = np.uint64(runs.partition.low)
         every = np.arange(len(runs.keys))
         rows = unpack(runs.keys, every, windows.bits, base, prefix, windows.length)
         yield Ngrams(rows.astype(np.int32), runs.counts)
 
 
-class _Documents:
+class _Documents(TokenStore):
     """A datastore as the token store it was built from."""
 
     def __init__(self, store: Datastore) -> None:
-        self.tokenizer: TokenizerRecord = store.tokenizer
-        self.shards = [_as_documents(shard, store.separator) for shard in store.shards]
+        super().__init__(store.path, store.manifest)
+        self._store = store
+
+    @cached_property
+    def shards(self) -> list[TokenShard]:
+        return [_as_documents(shard, self._store.separator) for shard in self._store.shards]
 
 
 def _as_documents(shard: DatastoreShard, separator: int) -> TokenShard:

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord, read_manifest
@@ -120,7 +121,8 @@ def test_two_builders_of_one_path_do_not_mix(tmp_path):
 
 def test_the_card_is_a_hub_card(tmp_path):
     text = (build(tmp_path / "x") / "README.md").read_text()
-    assert text.startswith("---\ntags:\n- ngramkit\n- tokens\n---\n")
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert header["tags"] == ["ngramkit", "tokens"]
     assert "| tokens | 27 |" in text
 
 

@@ -1,0 +1,109 @@
+"""`ngramkit push`, `ngramkit pull` and `ngramkit search`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ngramkit_cli.options import Debug, Force, Json
+from ngramkit_cli.output import Output
+
+Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository.")]
+
+
+def push(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The artifact's folder.")],
+    repository: Repository,
+    private: Annotated[
+        bool, typer.Option("--private", help="Where the repository is new: not for everybody.")
+    ] = False,
+    revision: Annotated[
+        str | None, typer.Option(metavar="BRANCH", help="Made where it is new. Default: main.")
+    ] = None,
+    tag: Annotated[
+        str | None, typer.Option(help="Name the commit, so that it can be pinned.")
+    ] = None,
+    create_pr: Annotated[
+        bool, typer.Option("--create-pr", help="Open a pull request in place of a commit.")
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Upload an artifact to the Hub, with a card; only what is not there yet.
+
+    Example: ngramkit push artifacts/python-stdlib-demo-frozen me/python-frozen --tag v1
+    """
+    with Output("push", json=json, debug=debug) as out:
+        from ngramkit.hub_push import push as upload
+
+        done = upload(
+            path,
+            repository,
+            private=private,
+            revision=revision,
+            tag=tag,
+            create_pr=create_pr,
+            reporter=out.reporter,
+        )
+        said = f"{done.files} files, {done.bytes:,} bytes sent, {done.skipped} there already"
+        out.say(f"{done.pull_request or done.url}: {said}")
+        out.result(path, **vars(done))
+
+
+def pull(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="USER/NAME[@REV]", help="The repository; a branch, tag or commit."),
+    ],
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Default: artifacts/NAME."),
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Download an artifact from the Hub, every checksum compared before it has its name.
+
+    Example: ngramkit pull me/python-frozen@v1
+    """
+    with Output("pull", json=json, debug=debug) as out:
+        from ngramkit import hub
+        from ngramkit.formats.manifest import read_manifest
+
+        name = hub.Source.parse(source).repository
+        target = out_dir or Path("artifacts") / name.partition("/")[2]
+        path, revision = hub.pull(source, target, reporter=out.reporter, force=force)
+        manifest = read_manifest(path)
+        out.say(f"{path}: a {manifest.kind} of {name}@{revision}, {manifest.bytes:,} bytes")
+        facts = {"kind": manifest.kind, "bytes": manifest.bytes, **manifest.counts}
+        out.result(path, repository=name, revision=revision, **facts)
+
+
+def search(
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only for this model's tokenizer: a short name or Hub id."),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only datastore, frozen-table, model-bigram, ...")
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the artifacts on the Hub.
+
+    Example: ngramkit search --tokenizer vicuna-7b
+    """
+    with Output("search", json=json, debug=debug) as out:
+        from ngramkit import hub
+
+        found = list(hub.search(tokenizer, kind))
+        show = out.say if json else print
+        for entry in found:
+            show(f"hf://{entry.id}  {entry.kind} for {entry.tokenizer}, {entry.bytes:,} bytes")
+        if not found:
+            out.say("nothing found")
+        out.result(found=[vars(entry) for entry in found])

@@ -1,0 +1,232 @@
+"""Artifacts on the Hugging Face Hub: found, fetched and proven whole before they are opened.
+
+An artifact is a dataset repository with an artifact folder's files at its root. `fetch` leaves it
+in the Hub's own cache, `pull` copies it out. Every file's sha256 is compared with the manifest of
+the same commit; a commit that was proven once is not read again while its files keep size and time.
+What uploads is ngramkit.hub_push.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.container import sha256_of
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.hub_errors import hub_errors
+from ngramkit.models import HUB_IDS
+from ngramkit.progress import SILENT, Reporter
+
+SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
+CARD = "README.md"
+TAG = "ngramkit"
+
+# Every source that was fetched by this process, and the commit that it stood for.
+revisions: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Source:
+    """`USER/NAME[@REVISION]`; the revision is a branch, tag or commit."""
+
+    repository: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """With or without hf://. Raises UsageError where it names no repository."""
+        name, _, revision = SCHEME.sub("", text, count=1).partition("@")
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise UsageError(
+                f"{text!r} names no repository of the Hub", "write USER/NAME or USER/NAME@REVISION"
+            )
+        return cls(name, revision or None)
+
+    def __str__(self) -> str:
+        return self.repository + (f"@{self.revision}" if self.revision else "")
+
+
+def quiet() -> None:
+    """Silences the client's bars and its report of every try; a Reporter and errors tell enough."""
+    from huggingface_hub.utils.logging import set_verbosity_error
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    set_verbosity_error()  # type: ignore[no-untyped-call]
+
+
+def is_remote(source: str | Path) -> bool:
+    return SCHEME.match(str(source)) is not None
+
+
+def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Path:
+    """The folder of an artifact: `source` itself, or for hf://USER/NAME[@REV] the Hub's cache.
+
+    Raises NetworkError where the Hub refuses or is out of reach and nothing is in the cache,
+    ArtifactError where the repository holds no artifact, a newer one or a damaged one.
+    """
+    if not is_remote(source):
+        return Path(source)
+    wanted = Source.parse(str(source))
+    quiet()
+    with hub_errors(wanted.repository):
+        folder, manifest = _manifest(wanted)
+        _download(wanted.repository, folder.name, manifest, reporter)
+        _prove(wanted.repository, folder, manifest, reporter)
+    revisions[f"hf://{wanted}"] = folder.name
+    return folder
+
+
+def pull(
+    source: str, out: Path, *, reporter: Reporter = SILENT, force: bool = False
+) -> tuple[Path, str]:
+    """Copies a fetched artifact to `out`. Returns (out, commit).
+
+    Raises UsageError where `out` exists and `force` is off, else as `fetch`.
+    """
+    wanted = Source.parse(source)
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists", "choose another --out, or replace it with --force")
+    folder = fetch(f"hf://{wanted}", reporter=reporter)
+    manifest = read_manifest(folder)
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for name in (*manifest.files, NAME, CARD):
+        if (folder / name).exists():
+            shutil.copyfile((folder / name).resolve(), partial / name)
+    if out.exists():
+        shutil.rmtree(out)
+    partial.rename(out)
+    return out, revisions[f"hf://{wanted}"]
+
+
+def _manifest(source: Source) -> tuple[Path, Manifest]:
+    """The folder of the commit that the revision names, in the cache, with only its manifest.
+
+    Without an answer of the Hub: of the commit that it named last time.
+    """
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        path = _file(source.repository, source.revision, NAME)
+    except RemoteEntryNotFoundError as error:
+        raise ArtifactError(
+            f"{source.repository} holds no {NAME}, so it is not an ngramkit artifact",
+            "check the name; `ngramkit search` lists artifacts",
+        ) from error
+    return path.parent, read_manifest(path.parent)
+
+
+def _file(repository: str, revision: str | None, name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision))
+
+
+def _download(repository: str, commit: str, manifest: Manifest, reporter: Reporter) -> None:
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    reporter.stage(f"fetching {repository}", manifest.bytes, "bytes")
+    for name, record in manifest.files.items():
+        try:
+            _file(repository, commit, name)
+        except RemoteEntryNotFoundError as error:
+            raise ArtifactError(
+                f"{repository} lists {name} but does not hold it",
+                "tell its owner, or give an earlier @REVISION",
+            ) from error
+        reporter.advance(record.bytes)
+    try:
+        _file(repository, commit, CARD)
+    except RemoteEntryNotFoundError:
+        reporter.note(f"{repository} has no card")
+
+
+def _prove(repository: str, folder: Path, manifest: Manifest, reporter: Reporter) -> None:
+    """Compares every sha256 with the manifest's; a file that differs leaves the cache."""
+    proof = _proof_path(folder)
+    state = {name: _state(folder / name) for name in manifest.files}
+    if proof.is_file() and json.loads(proof.read_text()) == state:
+        return
+    reporter.stage(f"verifying {repository}", manifest.bytes, "bytes")
+    for name, record in manifest.files.items():
+        path = (folder / name).resolve()
+        if path.stat().st_size != record.bytes or sha256_of(path) != record.sha256:
+            path.unlink()
+            (folder / name).unlink(missing_ok=True)
+            raise ArtifactError(
+                f"{name} of {repository} is not what its manifest says (sha256 differs)",
+                "run the same command again; if it stays so, the repository is damaged",
+            )
+        reporter.advance(record.bytes)
+    proof.parent.mkdir(parents=True, exist_ok=True)
+    proof.write_text(json.dumps(state))
+
+
+def _proof_path(folder: Path) -> Path:
+    """Beside the cache of repositories, keyed by repository and commit."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HOME) / "ngramkit" / f"{folder.parents[1].name}-{folder.name}.json"
+
+
+def _state(path: Path) -> list[int]:
+    stat = path.resolve().stat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An artifact on the Hub, as its card describes it."""
+
+    id: str
+    kind: str
+    tokenizer: str
+    vocabulary: int
+    bytes: int
+    revision: str
+    downloads: int
+
+
+def search(tokenizer: str | None = None, kind: str | None = None) -> Iterator[Found]:
+    """Every artifact that is tagged so. `tokenizer`: a short name or id, or a fingerprint."""
+    from huggingface_hub import HfApi
+
+    wanted = {tokenizer, HUB_IDS.get(tokenizer or "")} - {None}
+    with hub_errors("the list of datasets"):
+        listed = HfApi().list_datasets(
+            filter=[TAG, kind] if kind else TAG,
+            expand=["cardData", "downloads", "sha"],
+        )
+        for info in listed:
+            facts = _facts(info)
+            if facts is None:
+                continue
+            names = {facts.get("tokenizer"), facts.get("fingerprint")}
+            if not wanted or wanted & names:
+                yield _found(info, facts)
+
+
+def _facts(info: Any) -> dict[str, Any] | None:
+    card = info.card_data.to_dict() if info.card_data is not None else {}
+    facts = card.get(TAG)
+    return facts if isinstance(facts, dict) else None
+
+
+def _found(info: Any, facts: dict[str, Any]) -> Found:
+    return Found(
+        id=info.id,
+        kind=str(facts.get("kind", "unknown")),
+        tokenizer=str(facts.get("tokenizer", "unknown")),
+        vocabulary=int(facts.get("vocabulary") or 0),
+        bytes=int(facts.get("bytes") or 0),
+        revision=str(info.sha or ""),
+        downloads=int(info.downloads or 0),
+    )
