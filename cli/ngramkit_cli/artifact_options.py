@@ -19,7 +19,7 @@ Datastores = Annotated[
     list[Path] | None,
     typer.Option(
         "--datastore",
-        metavar="PATH",
+        metavar="PATH|hf://USER/NAME@REV",
         help="A datastore; may be repeated. Default: the newest that fits under artifacts/.",
     ),
 ]
@@ -27,7 +27,7 @@ FrozenTablePath = Annotated[
     Path | None,
     typer.Option(
         "--frozen-table",
-        metavar="PATH",
+        metavar="PATH|hf://USER/NAME@REV",
         help="A frozen table. Default: the newest that fits under artifacts/.",
     ),
 ]
@@ -35,7 +35,7 @@ BigramPath = Annotated[
     Path | None,
     typer.Option(
         "--bigram",
-        metavar="PATH",
+        metavar="PATH|hf://USER/NAME@REV",
         help="A model's bigram table. Default: the newest that fits under artifacts/.",
     ),
 ]
@@ -43,7 +43,7 @@ UnigramPath = Annotated[
     Path | None,
     typer.Option(
         "--unigram",
-        metavar="PATH",
+        metavar="PATH|hf://USER/NAME@REV",
         help="A model's unigram table. Default: the newest that fits under artifacts/.",
     ),
 ]
@@ -112,7 +112,7 @@ def choose_drafter(
         choice.parameters = history.parameters(tokenizer)
     for artifact in entry.artifacts:
         if given.get(artifact):
-            choice.artifacts[artifact] = given[artifact]
+            choice.artifacts[artifact] = _fetched(given[artifact], out)
         elif artifact in KINDS:
             path = _found_or_built(KINDS[artifact], tokenizer, out)
             choice.artifacts[artifact] = [path] if artifact == "datastores" else path
@@ -121,6 +121,15 @@ def choose_drafter(
     using = ", ".join(map(str, choice.paths))
     out.say(f"drafter: {chosen}{' (default)' if name is None else ''}{using and ' over '}{using}")
     return choice
+
+
+def _fetched(given: Any, out: Output) -> Any:
+    """Paths as they are; hf://USER/NAME@REVISION as the folder in the Hub's cache."""
+    from ngramkit.hub import fetch
+
+    if isinstance(given, list):
+        return [fetch(source, reporter=out.reporter) for source in given]
+    return fetch(given, reporter=out.reporter) if isinstance(given, Path) else given
 
 
 def _best(tokenizer: TokenizerRecord, given: dict[str, Any]) -> str:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from ngramkit_cli import corpus_cmd, datastore_cmd, decode_cmd, frozen_cmd, inspect_cmd, replay_cmd
+from ngramkit_cli import (
+    corpus_cmd,
+    datastore_cmd,
+    decode_cmd,
+    exchange_cmd,
+    frozen_cmd,
+    history_cmd,
+    hub_cmd,
+    inspect_cmd,
+    model_cmd,
+    replay_cmd,
+)
 
 app = typer.Typer(
     name="ngramkit",
@@ -23,10 +34,20 @@ app.command()(corpus_cmd.corpora)
 app.command()(corpus_cmd.tokenize)
 app.command()(datastore_cmd.build_datastore)
 app.command()(frozen_cmd.build_frozen)
+app.command()(model_cmd.models)
+app.command()(model_cmd.model_bigram)
+app.command()(model_cmd.model_unigram)
 app.command()(inspect_cmd.inspect)
 app.command()(inspect_cmd.verify)
 app.command()(replay_cmd.replay)
 app.command()(decode_cmd.decode)
+app.add_typer(history_cmd.app)
+app.command()(hub_cmd.push)
+app.command()(hub_cmd.pull)
+app.command()(hub_cmd.search)
+app.command()(exchange_cmd.export)
+app.command("import")(exchange_cmd.import_)
+app.command()(exchange_cmd.merge)
 
 
 def run() -> None:
