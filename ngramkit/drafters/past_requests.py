@@ -89,6 +89,7 @@ class PastRequests:
         self._read_only = read_only
         self._swap = threading.Lock()  # held to change the stream or the shards
         self._builder: threading.Thread | None = None
+        self._building = False  # whether that thread will look again for what was added
         self._clear()
         if history is not None:
             self._load(history)
@@ -143,13 +144,18 @@ class PastRequests:
                 self._stream.add(np.append(request, self.separator))
             self._mark = mark
             self._publish()
-            due = self._stream.end - self._whole_end >= self._rebuild_tokens
-        if due and not (self._builder and self._builder.is_alive()):
+            start = self._due and not self._building
+            self._building = self._building or start
+        if start:
             # No daemon: a process that ends waits for it, so that its index is not lost.
             self._builder = threading.Thread(target=self._rebuild, name="suffix array of requests")
             self._builder.start()
             if not self._background:
                 self._builder.join()
+
+    @property
+    def _due(self) -> bool:
+        return self._stream.end - self._whole_end >= self._rebuild_tokens
 
     def _publish(self) -> None:
         """New shards: the whole one as it is, the tail's made now; a bounded tail, as a first
@@ -162,16 +168,27 @@ class PastRequests:
         self.shards = shards
 
     def _rebuild(self) -> None:
+        """Again and again, until only a short tail was added meanwhile; then saves the index."""
+        try:
+            while self._building:
+                shard, end, mark = self._rebuilt()
+        except BaseException:
+            self._building = False
+            raise
+        if self._history is not None and mark is not None and not self._read_only:
+            # Without its index a history is only slower to load: a full disk may go unsaid here.
+            with contextlib.suppress(OSError):
+                self._history.save_index(shard, mark, complete=end < self._capacity)
+
+    def _rebuilt(self) -> tuple[DatastoreShard, int, Mark | None]:
+        """One index over the whole buffer; where in the stream and in the history it ends."""
         with self._swap:
             stream, end, mark = self._stream, self._stream.end, self._mark
             tokens = stream.since(0)
         shard = DatastoreShard(**sort_shard(tokens, self.separator))
         with self._swap:
-            if stream is not self._stream:  # the history was rewritten meanwhile
-                return
-            self._whole, self._whole_end = shard, end
-            self._publish()
-        if self._history is not None and mark is not None and not self._read_only:
-            # Without its index a history is only slower to load, so a full disk may go unsaid here.
-            with contextlib.suppress(OSError):
-                self._history.save_index(shard, mark, complete=end < self._capacity)
+            if stream is self._stream:  # else the history was rewritten meanwhile
+                self._whole, self._whole_end = shard, end
+                self._publish()
+            self._building = self._due
+        return shard, end, mark

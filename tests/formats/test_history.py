@@ -1,0 +1,264 @@
+import multiprocessing
+import os
+import signal
+import struct
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.datastore import DatastoreShard
+from ngramkit.formats.history import INDEX, LOG, History, merge
+from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.request_log import HEADER, Mark, PastRequest, RequestLog
+from ngramkit.kernels.suffix_sort import sort_shard
+
+RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
+FORKED = multiprocessing.get_context("fork")
+
+
+def ids(*tokens):
+    return np.array(tokens, np.int32)
+
+
+def held(path):
+    return [request.tokens.tolist() for request in History.open(path).news()[0]]
+
+
+@pytest.fixture
+def history(tmp_path):
+    return History.at(tmp_path / "past", RECORD)
+
+
+def test_what_one_adds_all_read_once(history):
+    other = open_artifact(history.path)
+    history.append(ids(5, 6, 7), 2)
+    other.append(ids(8), 1)
+    for one in (history, other):
+        requests, restarted = one.news()
+        assert [(r.tokens.tolist(), r.prompt) for r in requests] == [([5, 6, 7], 2), ([8], 1)]
+        assert not restarted
+        assert one.news() == ([], False)
+
+
+def test_the_log_is_these_bytes(history):
+    history.append(ids(1, 2, 3), 1)
+    raw = history.log.path.read_bytes()
+    assert raw[:16] == b"NGKLOG\x02\x00" + (1).to_bytes(8, "little")
+    assert raw[16:28] == b"NGRQ" + struct.pack("<II", 3, 1)
+    assert raw[28:32] == bytes.fromhex("cf7f6008")
+    assert raw[32:] == b"\x01\x00\x02\x00\x03\x00" + b"\x00\x00"
+
+
+def test_wide_ids_and_empty_requests(tmp_path):
+    wide = History.at(tmp_path / "wide", TokenizerRecord("wide", 200_000, "a" * 64))
+    wide.append(ids(199_999, 70_000), 2)
+    wide.append(ids(), 0)
+    assert held(wide.path) == [[199_999, 70_000], []]
+
+
+def test_ids_that_no_tokenizer_has_end_a_request(history):
+    history.append(ids(1, 2, 100, 3), 3)
+    history.append(ids(1, -1), 2)
+    assert held(history.path) == [[1, 2], [1]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 99), max_size=9), max_size=6),
+    st.sampled_from([100, 100_000]),
+    st.data(),
+)
+def test_a_log_torn_anywhere_keeps_what_was_whole(tmp_path_factory, requests, vocabulary, data):
+    path = tmp_path_factory.mktemp("log") / "requests.log"
+    log = RequestLog(path, token_dtype(vocabulary))
+    log.create(PastRequest(np.array(r, np.uint16), 0) for r in requests)
+    raw = path.read_bytes()
+    ends = [HEADER.size]
+    for r in requests:
+        size = len(r) * log.width.itemsize
+        ends.append(ends[-1] + 16 + size + -size % 4)
+    assert ends[-1] == len(raw)
+    cut = data.draw(st.integers(HEADER.size, len(raw)))
+    path.write_bytes(raw[:cut])
+    whole = sum(end <= cut for end in ends) - 1
+    reading = log.read()
+    assert [r.tokens.tolist() for r in reading.requests] == requests[:whole]
+    assert reading.torn == cut - ends[whole]
+    log.append(PastRequest(np.array([7], np.uint16), 1), reading.mark)
+    assert [r.tokens.tolist() for r in log.read().requests] == [*requests[:whole], [7]]
+    assert log.read().torn == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_flipped_bit_costs_one_request(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("log") / "requests.log"
+    log = RequestLog(path, token_dtype(100))
+    requests = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
+    log.create(PastRequest(np.array(r, np.uint16), 1) for r in requests)
+    raw = bytearray(path.read_bytes())
+    padding = {HEADER.size + 22, HEADER.size + 23}  # of the first record
+    at = data.draw(st.integers(HEADER.size, len(raw) - 1).filter(lambda i: i not in padding))
+    raw[at] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(raw)
+    lost = 0 if at < 40 else 1 if at < 60 else 2
+    left = [r.tokens.tolist() for r in log.read().requests]
+    assert left == requests[:lost] + requests[lost + 1 :]
+
+
+def _write_for_ever(path, started):
+    history = History.open(path)
+    for i in range(1_000_000):
+        history.append(np.full(2_000, i % 100, np.int32), 5)
+        started.set()
+
+
+def test_killed_writers_lose_at_most_the_request_in_flight(history):
+    for _ in range(5):
+        started = FORKED.Event()
+        writer = FORKED.Process(target=_write_for_ever, args=(history.path, started))
+        writer.start()
+        assert started.wait(20)
+        time.sleep(0.01)
+        before = len(held(history.path))
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        assert len(held(history.path)) >= before
+        history.append(ids(42), 1)
+        assert held(history.path)[-1] == [42]
+        for request in held(history.path):
+            assert len(request) in (1, 2_000)
+            assert len(set(request)) == 1
+    assert list(history.check())
+
+
+def _write(path, writer, count):
+    history = History.at(path, RECORD)
+    for i in range(count):
+        history.append(np.array([writer, i], np.int32), 1)
+
+
+def test_two_writers_share_a_folder_that_neither_has_made(tmp_path):
+    path, count = tmp_path / "new", 60
+    writers = [FORKED.Process(target=_write, args=(path, w, count)) for w in (1, 2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    found = held(path)
+    for w in (1, 2):
+        assert [r for r in found if r[0] == w] == [[w, i] for i in range(count)]
+
+
+def test_trim_keeps_the_newest_and_readers_notice(history):
+    reader = History.open(history.path)
+    for request in ([1] * 5, [2] * 4, [3] * 3):
+        history.append(ids(*request), 1)
+    assert len(reader.news()[0]) == 3
+    assert history.trim(8) == 1
+    requests, restarted = reader.news()
+    assert restarted
+    assert [r.tokens.tolist() for r in requests] == [[2] * 4, [3] * 3]
+    history.append(ids(9), 1)
+    assert held(history.path) == [[2] * 4, [3] * 3, [9]]
+    assert history.trim(0) == 3
+    with pytest.raises(UsageError):
+        history.trim(-1)
+
+
+def test_merge_puts_the_newest_of_each_last(tmp_path):
+    sources = [History.at(tmp_path / name, RECORD) for name in "ab"]
+    for i in range(3):
+        sources[0].append(ids(10 + i), 1)
+    sources[1].append(ids(20), 1)
+    out = merge(sources, tmp_path / "both")
+    assert held(out.path) == [[10], [11], [12], [20]]
+    with pytest.raises(UsageError, match="exists"):
+        merge(sources, tmp_path / "both")
+    foreign = History.at(tmp_path / "c", TokenizerRecord("other", 100, "e" * 64))
+    with pytest.raises(ArtifactError, match="other"):
+        merge([*sources, foreign], tmp_path / "all")
+    assert not list(tmp_path.glob("all*"))
+
+
+def test_the_index_ends_where_its_mark_says(history):
+    history.append(ids(1, 2), 1)
+    history.news()
+    arrays = sort_shard(np.array([1, 2, 100], np.uint16), 100)
+    history.save_index(DatastoreShard(**arrays), history.mark, complete=True)
+    history.append(ids(3), 1)
+    fresh = History.open(history.path)
+    assert fresh.load_index(1_000).tokens.tolist() == [1, 2, 100]
+    assert [r.tokens.tolist() for r in fresh.news()[0]] == [[3]]
+    assert len(list(fresh.check())) == 7
+    history.trim(100)
+    assert History.open(history.path).load_index(0) is None
+
+
+def test_an_index_that_is_damaged_old_or_too_short_does_not_count(history):
+    history.append(ids(1, 2), 1)
+    history.news()
+    shard = DatastoreShard(**sort_shard(np.array([1, 2, 100], np.uint16), 100))
+    history.save_index(shard, history.mark, complete=False)
+    assert History.open(history.path).load_index(3) is not None
+    assert History.open(history.path).load_index(4) is None
+    path = history.path / INDEX
+    raw = bytearray(path.read_bytes())
+    for at in (3, len(raw) // 2, len(raw) - 3):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+        assert History.open(history.path).load_index(0) is None
+        with pytest.raises(ArtifactError, match="damaged"):
+            list(history.check())
+    history.save_index(shard, Mark(7), complete=True)
+    assert History.open(history.path).load_index(0) is None
+
+
+def test_bad_folders_are_refused(tmp_path, history):
+    (tmp_path / "file").write_text("no history")
+    with pytest.raises(ArtifactError, match="no history"):
+        History.at(tmp_path / "file", RECORD)
+    with pytest.raises(ArtifactError, match="no history"):
+        History.at(tmp_path, RECORD)
+    with pytest.raises(ArtifactError, match="small"):
+        History.at(history.path, TokenizerRecord("other", 100, "e" * 64))
+    (history.path / LOG).write_bytes(b"something else altogether")
+    with pytest.raises(ArtifactError, match="does not begin as a log"):
+        history.news()
+    (history.path / LOG).unlink()
+    with pytest.raises(ArtifactError, match="missing"):
+        history.news()
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(history, monkeypatch):
+    history.append(ids(1), 1)
+    before = history.log.path.read_bytes()
+    mark = History.open(history.path).log.read().mark
+
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.file.close()
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, data):
+            return self.file.write(data[:10])
+
+    real = RequestLog._open
+    monkeypatch.setattr(RequestLog, "_open", lambda *a, **k: Full(real(*a, **k)))
+    with pytest.raises(OSError, match="No space left"):
+        history.log.append(PastRequest(np.array([7, 8], np.uint16), 1), mark)
+    assert history.log.path.read_bytes() == before

@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.kernels import ssd
+from ngramkit.kernels.suffix import shard_table
+from ngramkit.kernels.suffix_sort import sort_shard
+
+SEPARATOR, EOS = 6, 5
+requests = st.lists(st.lists(st.integers(0, 5), max_size=12), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(requests, min_size=1, max_size=3),
+    st.lists(st.integers(0, 5), max_size=12),
+    st.integers(1, 10),
+    st.integers(1, 8),
+    st.integers(1, 20),
+    st.dictionaries(
+        st.integers(0, ssd.LENGTHS - 1), st.tuples(st.floats(0, 5), st.floats(5, 9)), max_size=6
+    ),
+    st.sampled_from([0.0, 0.05, 0.3]),
+    st.sampled_from([np.uint16, np.uint32]),
+)
+def test_draft_is_its_twins(shards, context, query, deepest, budget, known, least, width):
+    streams = [[t for r in shard for t in (*r, SEPARATOR)] for shard in shards]
+    arrays = [sort_shard(np.array(s, width), SEPARATOR) for s in streams]
+    table = shard_table([tuple(a.values()) for a in arrays])
+    record = np.zeros((ssd.LENGTHS, 2))
+    for length, row in known.items():
+        record[length] = row
+    token_ids, parents, scores, shares, match = ssd.draft(
+        table,
+        np.array(context, np.int32),
+        budget,
+        np.array([query, deepest, EOS], np.int64),
+        record,
+        least,
+    )
+    expected, rows = reference.ssd_draft(streams, context, query, deepest, SEPARATOR, EOS, budget)
+    assert match == expected
+    total = len(reference.matches(streams, context[-match:])) if match else 1
+    place, kept = {-1: -1}, []
+    for i, (token, parent, depth, count) in enumerate(rows):
+        score = count / total
+        for d in range(depth):
+            score *= reference.ssd_trust(known, match + d, ssd.LENGTHS, ssd.PRIOR)
+        if score >= least:
+            place[i] = len(kept)
+            kept.append((token, place[parent], pytest.approx(count / total), pytest.approx(score)))
+    found = zip(token_ids.tolist(), parents.tolist(), shares.tolist(), scores.tolist(), strict=True)
+    assert list(found) == kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 5), st.floats(0.1, 1)), max_size=8),
+    st.integers(0, 30),
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=4),
+)
+def test_learn_is_its_twin(nodes, match, answers):
+    tree, seen = [], set()
+    for token, parent, share in nodes:
+        parent = min(parent, len(tree) - 1)
+        if (token, parent) not in seen:
+            seen.add((token, parent))
+            tree.append((token, parent, share * (tree[parent][2] if parent >= 0 else 1)))
+    columns = list(zip(*tree, strict=True)) or [(), (), ()]
+    record, twin = np.zeros((ssd.LENGTHS, 2)), {}
+    for written in answers:
+        ssd.learn(
+            np.array(columns[0], np.int32),
+            np.array(columns[1], np.int32),
+            np.array(columns[2], np.float32),
+            match,
+            np.array(written, np.int32),
+            record,
+        )
+        reference.ssd_learn(tree, match, written, twin, ssd.LENGTHS, ssd.FORGET)
+    for length in range(ssd.LENGTHS):
+        assert record[length].tolist() == pytest.approx(twin.get(length, (0, 0)), rel=1e-4)
+
+
+def test_no_trust_is_not_for_ever():
+    arrays = sort_shard(np.array([1, 2, 3, SEPARATOR], np.uint16), SEPARATOR)
+    table = shard_table([tuple(arrays.values())])
+    record = np.zeros((ssd.LENGTHS, 2))
+    record[1:, 1] = 100.0  # a hundred drafts, no hit
+    sizes = []
+    for _ in range(1_000):
+        rules = np.array([10, 4, EOS], np.int64)
+        sizes.append(len(ssd.draft(table, np.array([1], np.int32), 8, rules, record, 0.05)[0]))
+    assert sizes[0] == 0
+    assert sizes[-1] > 0
