@@ -15,7 +15,7 @@ from ngramkit.models import resolve_model
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
-BUDGETS = {"cpu": 12, "cuda": 64}
+BUDGETS = {"cpu": 6, "cuda": 64}
 
 
 @dataclass(frozen=True)

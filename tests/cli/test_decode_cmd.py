@@ -1,0 +1,177 @@
+"""`ngramkit decode` over the demo model, in this process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus.opening import open_corpus
+from ngramkit_cli.main import app
+
+KEYS = {
+    "command",
+    "artifact",
+    "seconds",
+    "text",
+    "token_ids",
+    "prompt_tokens",
+    "new_tokens",
+    "passes",
+    "tokens_per_step",
+    "tokens_per_second",
+    "draft_seconds",
+    "verify_seconds",
+    "accept_lengths",
+}
+SHORT = ["decode", "--prompt", "def main(", "--max-new-tokens", "12"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder whose artifacts/ hold a datastore and a frozen table of a little text."""
+    path = tmp_path_factory.mktemp("work")
+    text = path / "text.py"
+    text.write_text("def main(self):\n    return self.name\n" * 20)
+    store = build_tokens(open_corpus(str(text)), "demo", path / "artifacts" / "tokens")
+    build_datastore(store, path / "artifacts" / "datastore")
+    build_frozen(store, path / "artifacts" / "frozen")
+    return path
+
+
+@pytest.fixture
+def decode(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("NGRAMKIT_MODEL", raising=False)
+    return lambda *options, stdin="": CliRunner().invoke(app, [*map(str, options)], input=stdin)
+
+
+def last_line(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_json_has_exactly_the_promised_keys(decode):
+    facts = last_line(decode(*SHORT, "--drafter", "rest", "--json"))
+    assert set(facts) == KEYS
+    assert facts["artifact"] == "artifacts/datastore"
+    assert facts["new_tokens"] == len(facts["token_ids"]) == 12
+    assert facts["passes"] == len(facts["accept_lengths"])
+    assert sum(facts["accept_lengths"]) + facts["passes"] == 11
+
+
+@pytest.mark.parametrize("drafter", ["rest", "cacheback", "none"])
+def test_compare_says_that_the_output_is_identical(decode, drafter):
+    result = decode(*SHORT, "--drafter", drafter, "--compare", "--json")
+    facts = last_line(result)
+    assert set(facts) == KEYS | {"baseline_seconds", "speedup", "identical"}
+    assert facts["identical"] is True
+    assert facts["speedup"] > 0
+    assert "output identical" in result.stderr
+
+
+def test_text_goes_to_stdout_and_everything_else_to_stderr(decode):
+    result = decode(*SHORT, "--drafter", "rest")
+    text = last_line(decode(*SHORT, "--drafter", "none", "--json"))["text"]
+    assert result.stdout.rstrip("\n") == text.rstrip("\n")
+    assert "\x1b" not in result.stdout
+    assert "model: demo (default)" in result.stderr
+    assert "drafter: rest over artifacts/datastore" in result.stderr
+    assert "tokens/step" in result.stderr
+
+
+def test_the_default_drafter_is_said(decode):
+    assert "drafter: rest (default)" in decode(*SHORT).stderr
+    by_table = decode(*SHORT, "--frozen-table", "artifacts/frozen")
+    assert "drafter: cacheback (default) over artifacts/frozen" in by_table.stderr
+
+
+def test_prompts_from_everywhere_are_the_same_prompt(decode, folder):
+    (folder / "prompt.txt").write_text("def main(")
+    options = ["decode", "--drafter", "none", "--max-new-tokens", 12, "--json"]
+    given = [
+        last_line(decode(*options, "--prompt", "def main(")),
+        last_line(decode(*options, "--prompt-file", "prompt.txt")),
+        last_line(decode(*options, "--prompt-file", "-", stdin="def main(")),
+        last_line(decode(*options, stdin="def main(")),
+    ]
+    assert len({facts["text"] for facts in given}) == 1
+
+
+def test_without_a_prompt_the_demo_model_takes_a_held_out_one(decode):
+    result = decode("decode", "--drafter", "rest", "--max-new-tokens", 4)
+    assert result.exit_code == 0
+    assert "held-out file asyncio/queues.py" in result.stderr
+
+
+def test_sampling_is_repeatable_and_differs_by_seed(decode):
+    sampled = [*SHORT, "--drafter", "cacheback", "--temperature", 1.0, "--top-p", 0.9, "--json"]
+    first = last_line(decode(*sampled, "--seed", 1))["text"]
+    assert last_line(decode(*sampled, "--seed", 1))["text"] == first
+    assert last_line(decode(*sampled, "--seed", 2))["text"] != first
+
+
+def test_a_stop_string_ends_the_output(decode):
+    facts = last_line(decode(*SHORT, "--drafter", "rest", "--stop", ":", "--json"))
+    assert facts["text"].count(":") == 1
+    assert ":" in facts["text"][-4:]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--drafter", "resst"], 2, "did you mean rest?"),
+        (["--prompt-file", "x"], 2, "exclude each other"),
+        (["--top-k", "3"], 2, "add --temperature"),
+        (["--chat"], 2, "no chat template"),
+        (["--device", "abacus"], 2, "no device"),
+        (["--dtype", "int3"], 2, "no dtype"),
+        (["--datastore", "nowhere", "--drafter", "rest"], 3, "no artifact at nowhere"),
+        (["--datastore", "artifacts/frozen", "--drafter", "rest"], 3, "not a datastore"),
+        (["--model", "./nowhere"], 3, "no model folder"),
+    ],
+)
+def test_errors_are_short_and_say_what_to_do(decode, options, code, said):
+    result = decode(*SHORT, *options)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_another_models_artifact_is_refused(decode, folder, token_store):
+    other = build_datastore(token_store([[1, 2, 3]], 10), folder / "other")
+    result = decode(*SHORT, "--drafter", "rest", "--datastore", other.path)
+    assert result.exit_code == 3
+    assert "none-10" in result.stderr
+    assert "demo" in result.stderr
+
+
+def test_a_prompt_beyond_the_context_is_an_error(decode):
+    result = decode("decode", "--drafter", "none", "--prompt", "a b " * 1200)
+    assert result.exit_code == 3
+    assert "context of demo 1,024" in result.stderr
+
+
+def test_ctrl_c_ends_cleanly(decode, monkeypatch):
+    from ngramkit.decode.verify import TreeVerifier
+
+    passes = []
+    verify = TreeVerifier.verify
+
+    def interrupted(self, root, tree):
+        passes.append(len(tree))
+        if len(passes) > 10:
+            raise KeyboardInterrupt
+        return verify(self, root, tree)
+
+    monkeypatch.setattr(TreeVerifier, "verify", interrupted)
+    result = decode(*SHORT, "--max-new-tokens", 60, "--drafter", "none", "--json")
+    assert result.exit_code == 130
+    facts = json.loads(result.stdout.splitlines()[-1])
+    assert facts["text"]
+    assert 0 < facts["new_tokens"] < 60
+    assert "interrupted" in result.stderr

@@ -1,0 +1,185 @@
+"""The loop's own rules, over a model that is a table: after token t comes table[t]."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scripted import NoisyOracle, tree_of
+
+from ngramkit.decode.loop import Request, decode
+from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.none import NoDraft
+
+COUNTING = {token: token + 1 for token in range(99)}
+
+
+class TableVerifier:
+    def __init__(self, table=COUNTING, interrupt_after=None):
+        self.table, self.length, self.passes = table, 0, 0
+        self.interrupt_after = interrupt_after
+
+    def prefill(self, prompt):
+        self.length = len(prompt)
+        return self._logits([prompt[-1]])
+
+    def verify(self, root, tree):
+        self.passes += 1
+        if self.passes == self.interrupt_after:
+            raise KeyboardInterrupt
+        return self._logits([root, *tree.token_ids])
+
+    def keep(self, nodes):
+        self.length += 1 + len(nodes)
+
+    def _logits(self, tokens):
+        logits = torch.zeros(len(tokens), 100)
+        for row, token in enumerate(tokens):
+            logits[row, self.table.get(int(token), 0)] = 1
+        return logits
+
+
+class Chain:
+    """Drafts what comes when one counts, as far as the budget goes."""
+
+    def __init__(self):
+        self.budgets, self.heard, self.finished = [], [], 0
+
+    def start(self, prompt):
+        self.prompt = prompt.tolist()
+
+    def draft(self, budget):
+        self.budgets.append(budget)
+        last = self.heard[-1]
+        return tree_of([(last + 1 + i, i - 1) for i in range(budget)])
+
+    def accept(self, tokens, evidence=None):
+        assert tokens.dtype == np.int32
+        assert len(tokens)
+        self.heard += tokens.tolist()
+
+    def finish(self):
+        self.finished += 1
+
+
+def run(drafter, *, verifier=None, max_new_tokens=20, budget=4, sink=None, **request):
+    prompt = np.array([7, 8, 9], np.int32)
+    return decode(
+        verifier or TableVerifier(),
+        drafter,
+        Request(prompt, max_new_tokens, budget, **request),
+        sink,
+    )
+
+
+def test_a_pass_writes_its_accepted_tokens_and_one_more():
+    drafter = Chain()
+    done = run(drafter, max_new_tokens=12)
+    assert done.token_ids.tolist() == list(range(10, 22))
+    # The prefill writes 10, each pass 4 + 1; the last one has room for one.
+    assert done.accept_lengths == [4, 4, 0]
+    assert done.tokens_per_step == 11 / 3
+    assert done.ended_by == "length"
+    assert drafter.prompt == [7, 8, 9]
+    assert drafter.heard == done.token_ids.tolist()
+    assert drafter.finished == 1
+
+
+def test_without_drafts_every_pass_writes_one_token():
+    done = run(NoDraft(), max_new_tokens=5)
+    assert done.passes == 4
+    assert done.accept_lengths == [0] * 4
+    assert done.tokens_per_step == 1.0
+
+
+def test_one_token_needs_no_pass():
+    done = run(Chain(), max_new_tokens=1)
+    assert (done.token_ids.tolist(), done.passes, done.ended_by) == ([10], 0, "length")
+
+
+def test_the_budget_shrinks_towards_the_end():
+    drafter = Chain()
+    run(drafter, max_new_tokens=9, budget=5)
+    # 1 written, then 6 more, then room for 2: one draft token and the model's own.
+    assert drafter.budgets == [5, 1]
+
+
+def test_the_context_bounds_prompt_and_output_together():
+    verifier = TableVerifier()
+    done = run(Chain(), verifier=verifier, max_new_tokens=50, context=10)
+    assert done.token_ids.tolist() == list(range(10, 17))
+    assert done.ended_by == "context"
+    assert verifier.length <= 10
+
+
+@pytest.mark.parametrize("end", [10, 11, 13, 15])
+def test_eos_ends_the_output_wherever_it_falls(end):
+    drafter = Chain()
+    done = run(drafter, eos=frozenset({end}))
+    assert done.token_ids.tolist() == list(range(10, end + 1))
+    assert done.ended_by == "eos"
+    assert drafter.heard == done.token_ids.tolist()
+
+
+def test_a_stop_inside_an_accepted_path_ends_the_output_there():
+    seen = []
+
+    def stop(token):
+        seen.append(token)
+        return token == 12
+
+    done = run(Chain(), stop=stop)
+    assert done.token_ids.tolist() == [10, 11, 12]
+    assert done.accept_lengths == [2]
+    assert done.ended_by == "stop"
+    assert seen == [10, 11, 12]
+
+
+def test_the_sink_hears_every_token_and_whether_it_was_drafted():
+    heard = []
+    run(Chain(), max_new_tokens=7, sink=lambda token, drafted: heard.append((token, drafted)))
+    drafted = [False, True, True, True, True, False, False]
+    assert heard == list(zip(range(10, 17), drafted, strict=True))
+
+
+def test_ctrl_c_keeps_what_was_written():
+    drafter = Chain()
+    done = run(drafter, verifier=TableVerifier(interrupt_after=2))
+    assert done.token_ids.tolist() == [10, 11, 12, 13, 14, 15]
+    assert done.ended_by == "interrupt"
+    assert drafter.finished == 1
+
+
+def test_an_error_still_finishes_the_drafter():
+    class Broken(Chain):
+        def draft(self, budget):
+            raise RuntimeError("broken")
+
+    drafter = Broken()
+    with pytest.raises(RuntimeError):
+        run(drafter)
+    assert drafter.finished == 1
+
+
+def test_rejected_drafts_cost_passes_only():
+    answer = list(range(10, 40))
+    for seed in range(30):
+        drafter = NoisyOracle(answer, 100, seed)
+        done = run(drafter, max_new_tokens=30, budget=9)
+        assert done.token_ids.tolist() == answer
+        assert sum(done.accept_lengths) + done.passes == 29
+
+
+def test_empty_trees_are_drafts_too():
+    class Silent(Chain):
+        def draft(self, budget):
+            return DraftTree.empty()
+
+    assert run(Silent(), max_new_tokens=4).token_ids.tolist() == [10, 11, 12, 13]
+
+
+def test_times_add_up():
+    done = run(Chain())
+    parts = done.prefill_seconds + done.draft_seconds + done.verify_seconds + done.other_seconds
+    assert done.seconds == pytest.approx(parts)
+    assert min(done.prefill_seconds, done.draft_seconds, done.verify_seconds) > 0

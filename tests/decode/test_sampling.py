@@ -1,0 +1,104 @@
+"""Sampled text has the model's own distribution, with drafts as without."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from scripted import NoisyOracle
+from tiny_models import tiny_model
+from transformers import LogitsProcessorList
+
+from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.sampling import Sampling
+from ngramkit.decode.verify import TreeVerifier
+from ngramkit.drafters.none import NoDraft
+from ngramkit.errors import UsageError
+
+VOCABULARY = 5
+PROMPT = np.array([1, 4, 2, 2, 3], np.int32)
+RUNS = 800
+SETTINGS = {"temperature": 1.3, "top_k": 4, "top_p": 0.95}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama", vocab_size=VOCABULARY, initializer_range=0.25, eos_token_id=None)
+
+
+@pytest.fixture(scope="module")
+def exact(model):
+    """The probability of every three tokens after PROMPT, by enumeration."""
+    prefixes = [[*PROMPT.tolist(), *two] for two in itertools.product(range(VOCABULARY), repeat=2)]
+    warpers = LogitsProcessorList(Sampling(**SETTINGS).warpers())
+    with torch.inference_mode():
+        logits = model(torch.tensor(prefixes)).logits[:, -3:]
+        flat = warpers(None, logits.flatten(0, 1).float()).double().softmax(-1)
+    steps = flat.view(VOCABULARY, VOCABULARY, 3, VOCABULARY).numpy()
+    first = steps[0, 0, 0]
+    second = steps[:, 0, 1]
+    return first[:, None, None] * second[:, :, None] * steps[:, :, 2]
+
+
+def sampled(model, drafter, seed, new_tokens=5):
+    request = Request(PROMPT, new_tokens, 12, Sampling(**SETTINGS, seed=seed))
+    return decode(TreeVerifier(model, room=32), drafter, request)
+
+
+def p_value(counts, exact):
+    """Of the chi-squared test; triples too rare for it are judged together."""
+    counts, expected = counts.ravel(), exact.ravel() * RUNS
+    often = expected >= 5
+    observed = np.append(counts[often], counts[~often].sum())
+    wanted = np.append(expected[often], expected[~often].sum())
+    assert often.sum() >= 20
+    return chisquare(observed, wanted).pvalue
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_first_three_tokens_follow_the_exact_distribution(model, exact, drafts):
+    counts = np.zeros(exact.shape)
+    accepted = 0
+    for seed in range(RUNS):
+        guess = np.random.default_rng(seed).integers(0, VOCABULARY, 5)
+        drafter = NoisyOracle(guess, VOCABULARY, seed) if drafts else NoDraft()
+        run = sampled(model, drafter, seed + 10_000 * drafts)
+        counts[tuple(run.token_ids[:3])] += 1
+        accepted += sum(run.accept_lengths)
+    assert accepted > RUNS / 2 if drafts else accepted == 0
+    assert np.all(counts[exact == 0] == 0)
+    assert p_value(counts, exact) > 0.001
+
+
+def test_a_wrong_distribution_would_be_noticed(exact):
+    random = np.random.default_rng(0)
+    tilted = exact.ravel() ** 1.5
+    counts = random.multinomial(RUNS, tilted / tilted.sum())
+    assert p_value(counts, exact) < 0.001
+
+
+def test_a_seed_gives_the_same_text_with_and_without_drafts(model):
+    for seed in range(20):
+        plain = sampled(model, NoDraft(), seed, 12)
+        drafted = sampled(model, NoisyOracle(plain.token_ids, VOCABULARY, seed), seed, 12)
+        assert drafted.token_ids.tolist() == plain.token_ids.tolist()
+        assert drafted.passes < plain.passes
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"temperature": -1.0},
+        {"temperature": 1.0, "top_p": 0.0},
+        {"temperature": 1.0, "top_p": 1.5},
+        {"temperature": 1.0, "top_k": -1},
+        {"top_k": 4},
+        {"top_p": 0.5},
+    ],
+)
+def test_nonsense_is_a_usage_error(nonsense):
+    with pytest.raises(UsageError):
+        Sampling(**nonsense)
