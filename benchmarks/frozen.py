@@ -1,7 +1,7 @@
 """build-frozen against collections.Counter on the same tokens.
 
-The standard library's sources, or 8 million tokens of the parquet files of
-NGRAMKIT_BENCH_DATA/chat-corpus with the tokenizer in NGRAMKIT_BENCH_DATA/llama-tokenizer.
+NGRAMKIT_BENCH_DATA names a folder that holds a token store `tokens`, of which the Counter is given
+the first 8 million; without it, the standard library's sources.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def _store(scratch: Path) -> TokenStore:
     folder = os.environ.get("NGRAMKIT_BENCH_DATA")
     if folder is None:
         return build_tokens(open_corpus("python-stdlib"), "demo", scratch / "tokens")
-    corpus = open_corpus(f"{folder}/chat-corpus/*.parquet", column="output")
-    return build_tokens(corpus, f"{folder}/llama-tokenizer", scratch / "tokens")
+    return TokenStore.open(Path(folder) / "tokens")
 
 
 def _first(store: TokenStore, most: int, path: Path) -> TokenStore:
