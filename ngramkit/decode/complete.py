@@ -90,7 +90,7 @@ class Comparison:
 
 def warm_up(model: LanguageModel, drafter: Drafter, task: Task) -> None:
     """A few tokens nobody sees: lazy imports, compiled kernels and memory are paid for once."""
-    complete(model, drafter, replace(task, max_new_tokens=WARM_UP, stop=()))
+    _whole(complete(model, drafter, replace(task, max_new_tokens=WARM_UP, stop=())))
 
 
 def compare(
