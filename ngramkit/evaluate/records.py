@@ -13,8 +13,7 @@ Drafters do not appear here.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,8 @@ import numpy as np
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
+from ngramkit.evaluate.jsonl import Line, read_lines
 from ngramkit.evaluate.templates import Message, Template
-
-Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def read_records(
 
     Raises InputError, with file and line, where a line is not what the format says.
     """
-    lines = list(_lines(answers))
+    lines = list(read_lines(answers))
     if not lines:
         raise InputError(f"{answers} holds no answers", "check the path")
     if questions is not None:
@@ -71,26 +69,9 @@ def read_records(
     return [_tokenised(c, tokenizer, template) for c in conversations]
 
 
-def _lines(path: Path) -> Iterator[Line]:
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", "check the path")
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, text in enumerate(file, 1):
-            if not text.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                body = json.loads(text)
-            except ValueError as error:
-                raise InputError(f"{where}: not JSON: {error}", "one object per line") from error
-            if not isinstance(body, dict):
-                raise InputError(f"{where}: not a JSON object", "one object per line")
-            yield where, body
-
-
 def _with_questions(answers: Sequence[Line], questions: Path) -> list[Conversation]:
     asked: dict[str, tuple[str, list[str]]] = {}
-    for where, body in _lines(questions):
+    for where, body in read_lines(questions):
         turns = _get(where, body, "turns", _texts, "a list of strings")
         asked[_identity(where, body)] = (str(body.get("category", "all")), turns)
     found = []

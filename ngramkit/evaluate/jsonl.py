@@ -1,0 +1,42 @@
+"""Lines of JSON objects, plain or gzipped, each with where it stands for error messages."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ngramkit.errors import InputError
+
+Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Every object of a .jsonl or .jsonl.gz file; blank lines are skipped.
+
+    Raises InputError, with file and line, where a line is not a JSON object.
+    """
+    for where, text in text_lines(path):
+        try:
+            body = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{where}: not JSON: {error}", "one object per line") from error
+        if not isinstance(body, dict):
+            raise InputError(f"{where}: not a JSON object", "one object per line")
+        yield where, body
+
+
+def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """(where, text) of every line that is not blank; bytes that are no UTF-8 become U+FFFD."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}", "check the path")
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    yield f"{path}, line {number}", text.rstrip("\r\n")
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise InputError(f"{path} is damaged: {error}", "download it again") from error
