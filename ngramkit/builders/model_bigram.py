@@ -115,7 +115,7 @@ def _write(
         extended = follow_likeliest(rows.arrays["next_tokens"], width)
     else:
         drafts, more = _continue(writer, passes, rows.arrays["next_tokens"], width, reporter)
-        extended, ran = drafts.arrays["extended"], ran + more
+        extended, ran = drafts.arrays["extended"].reshape(-1, k, width), ran + more
         stages.append(drafts)
     seconds = time.perf_counter() - began
     writer.write(TABLE, {**rows.arrays, "extended": extended})
@@ -155,17 +155,19 @@ def _next_tokens(
 def _continue(
     writer: ArtifactWriter, passes: Passes, next_tokens: Array, width: int, reporter: Reporter
 ) -> tuple[SavedRows, int]:
-    """Drafts by the model's own greedy decoding, and how many passes this took now."""
+    """Drafts by the model's own greedy decoding, row after row, and how many passes it took now."""
     vocabulary, k = next_tokens.shape
-    extended = np.empty((vocabulary * k, width), next_tokens.dtype)
-    extended[:, 0] = next_tokens.reshape(-1)
-    rows = SavedRows(writer, "extended", {"rest": extended[:, 1:]})
+    first = next_tokens.reshape(-1, 1)
+    empty = np.empty((vocabulary * k, width), next_tokens.dtype)
+    rows = SavedRows(writer, "extended", {"extended": empty})
     begin = rows.end
     reporter.stage("drafts", vocabulary * k, "drafts")
     reporter.advance(begin)
-    if width > 1:
+    if width == 1:
+        rows.add(extended=first[begin:])
+    else:
         for found in passes.continued(next_tokens, begin, width - 1):
-            rows.add(rest=found)
+            rows.add(extended=np.hstack([first[rows.end : rows.end + len(found)], found]))
             reporter.advance(len(found), drafts=rows.end)
     return rows, (width - 1) * (vocabulary * k - begin)
 
