@@ -1,0 +1,94 @@
+"""Unigram tables against the formulas, token by token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny_lms import HOLE, MODELS, VOCABULARY, tiny_lm, tiny_tokenizer
+
+from ngramkit.builders.model_unigram import build_model_unigram
+from ngramkit.errors import InputError, UsageError
+
+REAL = [i for i in range(VOCABULARY) if i != HOLE]
+
+
+def naive_scores(model, rule):
+    """{token: log p}, straight from the formulas."""
+    inputs = model.get_input_embeddings().weight.detach().double().numpy()[REAL]
+    outputs = model.get_output_embeddings().weight.detach().double().numpy()[REAL]
+    covariance, mean = np.cov(inputs.T), outputs.mean(axis=0)
+    scores = {}
+    for token, u in zip(REAL, outputs, strict=True):
+        if rule == "distance":
+            scores[token] = -np.sqrt((u - mean) @ covariance @ (u - mean))
+        else:
+            scores[token] = -(u @ covariance @ mean)
+    whole = np.log(sum(np.exp(score) for score in scores.values()))
+    return {token: score - whole for token, score in scores.items()}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("rule", ["distance", "inner-product"])
+def test_scores_are_the_formulas(name, rule, tmp_path):
+    model = tiny_lm(name)
+    table, work = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=52, rule=rule)
+    assert list(table.check())
+    expected = naive_scores(model, rule)
+    assert set(table.tokens.tolist()) == set(REAL)
+    for token, score in zip(table.tokens.tolist(), table.scores.tolist(), strict=True):
+        assert score == pytest.approx(expected[token], abs=1e-4)
+    assert table.manifest.parameters["rule"] == rule
+    assert work.flops > 0
+
+
+def test_the_best_k(tmp_path):
+    model = tiny_lm("llama")
+    expected = naive_scores(model, "distance")
+    table, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=5)
+    assert table.tokens.tolist() == sorted(expected, key=lambda t: -expected[t])[:5]
+
+
+def test_ties_go_to_the_lower_id(tmp_path):
+    model = tiny_lm("llama")
+    torch.nn.init.ones_(model.lm_head.weight)
+    table, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=5)
+    assert table.tokens.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_padding_changes_nothing(tmp_path):
+    """Embeddings behind the tokenizer's ids are whatever training left there."""
+    model = tiny_lm("llama")
+    before, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "a", k=9)
+    with torch.no_grad():
+        model.lm_head.weight[VOCABULARY:] = 1e6
+        model.lm_head.weight[HOLE] = 1e6
+        model.get_input_embeddings().weight[VOCABULARY:] = 1e6
+    after, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "b", k=9)
+    assert before.tokens.tolist() == after.tokens.tolist()
+    assert before.scores.tolist() == after.scores.tolist()
+
+
+def test_built_again_it_is_up_to_date_with_the_same_bytes(tmp_path):
+    model = tiny_lm("llama")
+    for name in ("a", "b"):
+        build_model_unigram(model, tiny_tokenizer(), tmp_path / name, k=9)
+    for name in ("manifest.json", "README.md", "table.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert build_model_unigram(model, tiny_tokenizer(), tmp_path / "a", k=9).work is None
+    with pytest.raises(UsageError, match="built otherwise"):
+        build_model_unigram(model, tiny_tokenizer(), tmp_path / "a", k=8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"), [({"k": 0}, "--k is 0"), ({"k": 53}, "52 tokens"), ({"rule": "x"}, "--rule")]
+)
+def test_nonsense_is_refused(wrong, says, tmp_path):
+    with pytest.raises(UsageError, match=says):
+        build_model_unigram(tiny_lm("llama"), tiny_tokenizer(), tmp_path / "t", **wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bare_decoder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no output embedding"):
+        build_model_unigram(tiny_lm("llama").model, tiny_tokenizer(), tmp_path / "t")
