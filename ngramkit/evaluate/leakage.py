@@ -12,8 +12,9 @@ import numpy as np
 
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import Record
+from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
-from ngramkit.kernels.blend_intervals import occurs
+from ngramkit.kernels.suffix import find, shard_table
 
 WINDOW = 32  # tokens
 STRIDE = 8
@@ -25,7 +26,11 @@ def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
     begins = range(0, len(answer) - WINDOW + 1, STRIDE)
     if not len(begins):
         return 0.0
-    found = sum(_held(answer[begin : begin + WINDOW], datastores) for begin in begins)
+    tables = [
+        shard_table([(s.tokens, s.suffix_array, s.first_token) for s in datastore.shards])
+        for datastore in datastores
+    ]
+    found = sum(_held(answer[begin : begin + WINDOW], tables) for begin in begins)
     return found / len(begins)
 
 
@@ -37,9 +42,11 @@ def leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[b
     ]
 
 
-def _held(window: TokenArray, datastores: Sequence[Datastore]) -> bool:
-    return any(
-        occurs(shard.tokens, shard.suffix_array, shard.first_token, window.astype(np.int32))
-        for datastore in datastores
-        for shard in datastore.shards
-    )
+def _held(window: TokenArray, tables: Sequence[Array]) -> bool:
+    pattern = window.astype(np.int32)
+    for table in tables:
+        for shard in table:
+            low, high = find(shard, pattern)
+            if low < high:
+                return True
+    return False

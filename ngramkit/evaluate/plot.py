@@ -6,7 +6,7 @@ Knows results only; matplotlib is imported when a picture is asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,22 @@ def plot(results: Sequence[Replay], path: Path) -> None:
     radar = len(spokes) > 2
     figure = pyplot.figure(figsize=(13 if radar else 7, 5.5), layout="constrained")
     colors = {name: f"C{i}" for i, name in enumerate(names)}
-    _lines(figure.add_subplot(1, 2 if radar else 1, 1), results, colors)
+    draw_lines(figure.add_subplot(1, 2 if radar else 1, 1), results, colors)
     if radar:
         widest = max(result.budget for result in results)
-        shown = [result for result in results if result.budget == widest]
+        values = {
+            result.drafter: [result.by_category[spoke].tokens_per_step for spoke in spokes]
+            for result in results
+            if result.budget == widest
+        }
         axes = figure.add_subplot(1, 2, 2, projection="polar")
-        _radar(axes, shown, spokes, colors, f"by category, {widest} nodes")
+        draw_radar(axes, values, spokes, colors, f"by category, {widest} nodes")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
 
-def _lines(axes: Any, results: Sequence[Replay], colors: dict[str, str]) -> None:
+def draw_lines(axes: Any, results: Sequence[Replay], colors: Mapping[str, str]) -> None:
+    """tokens/step against budget, a line per drafter."""
     for name, color in colors.items():
         points = sorted((r.budget, r.total.tokens_per_step) for r in results if r.drafter == name)
         budgets, heights = zip(*points, strict=True)
@@ -55,15 +60,18 @@ def _lines(axes: Any, results: Sequence[Replay], colors: dict[str, str]) -> None
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _radar(
-    axes: Any, results: Sequence[Replay], spokes: list[str], colors: dict[str, str], title: str
+def draw_radar(
+    axes: Any,
+    values: Mapping[str, Sequence[float]],
+    spokes: Sequence[str],
+    colors: Mapping[str, str],
+    title: str,
 ) -> None:
+    """`values` has one figure per spoke for every name; `axes` are polar."""
     angles = [2 * math.pi * i / len(spokes) for i in range(len(spokes))]
-    for result in results:
-        values = [result.by_category[spoke].tokens_per_step for spoke in spokes]
-        color = colors[result.drafter]
-        axes.plot([*angles, angles[0]], [*values, values[0]], color=color)
-        axes.fill(angles, values, color=color, alpha=0.08)
+    for name, heights in values.items():
+        axes.plot([*angles, angles[0]], [*heights, heights[0]], color=colors[name], label=name)
+        axes.fill(angles, heights, color=colors[name], alpha=0.08)
     axes.set_xticks(angles, spokes)
     axes.tick_params(axis="x", pad=12)
     axes.set_ylim(bottom=0)

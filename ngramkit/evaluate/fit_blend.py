@@ -1,0 +1,180 @@
+"""Fits the blend drafter's weights on recorded text: `python -m ngramkit.evaluate.fit_blend`.
+
+Each --on names a model (its tokenizer), a datastore and a record file whose answers are not in it;
+the weights are fitted on all of them together. They minimise the log loss of what was written
+next, at places of the answers drawn at random. The evaluation's own records have no part in it.
+
+The weights in this repository were fitted on chat answers of models and to questions that were
+both left out of the datastore (see `ngramkit.evaluate.split_chat`), and on held-out files of the
+Python standard library with the demo tokenizer, never on MT-Bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.drafters.blend import Blend
+from ngramkit.drafters.blend_state import FITTED, save_weights
+from ngramkit.evaluate.records import Record, read_records
+from ngramkit.evaluate.templates import find_template
+from ngramkit.formats.datastore import Datastore
+from ngramkit.kernels.blend_counts import COLUMNS
+from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
+
+KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
+HIDDEN, UNITS = 24, 8
+EPOCHS, BATCH, RATE = 6, 512, 6e-3
+MISS = -30.0  # log p of what is not there
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Contexts of recorded text and what followed. Label KEPT: none of the candidates."""
+
+    evidence: Floats  # [n, EVIDENCE]
+    shares: Floats  # [n, KEPT, COLUMNS], counts / totals
+    present: npt.NDArray[np.bool_]  # [n, COLUMNS], the column has counts
+    traits: Floats  # [n, KEPT, TRAITS - 1], without log p
+    valid: npt.NDArray[np.bool_]  # [n, KEPT]
+    labels: npt.NDArray[np.int64]  # [n]
+
+
+def observe(drafter: Blend, records: Sequence[Record], places: int, seed: int) -> Places:
+    """About `places` places of the records' answers."""
+    total = sum(len(turn.answer) for record in records for turn in record.turns)
+    random = np.random.default_rng(seed)
+    rows = list(_rows(drafter, records, places / total, random))
+    return Places(*(np.stack(column) for column in zip(*rows, strict=True)))
+
+
+def _rows(
+    drafter: Blend, records: Sequence[Record], share: float, random: np.random.Generator
+) -> Iterator[tuple[Any, ...]]:
+    for record in records:
+        for turn in record.turns:
+            drafter.start(turn.prompt)
+            chosen = np.flatnonzero(random.random(len(turn.answer)) < share)
+            done = 0
+            for place in chosen.tolist():
+                drafter.accept(turn.answer[done:place])
+                done = place
+                yield _row(drafter, int(turn.answer[place]))
+
+
+def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
+    tokens, counts, totals, evidence, traits = drafter.look()
+    shares = np.where(totals > 0, counts / np.maximum(totals, 1), 0)
+    best = np.argsort(-shares.sum(1), kind="stable")[:KEPT]
+    hit = np.flatnonzero(tokens[best] == token)
+    n = len(best)
+    row_shares = np.zeros((KEPT, COLUMNS), np.float32)
+    row_traits = np.zeros((KEPT, TRAITS - 1), np.float32)
+    row_shares[:n], row_traits[:n] = shares[best], traits[best, 1:]
+    label = int(hit[0]) if len(hit) else KEPT
+    return evidence, row_shares, totals > 0, row_traits, np.arange(KEPT) < n, np.int64(label)
+
+
+def fit(places: Places, seed: int = 0) -> Weights:
+    """Minimises the log loss with Adam, on one core, reproducibly."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    shapes = [(EVIDENCE, HIDDEN), (HIDDEN,), (HIDDEN, GATES), (GATES,)]
+    shapes += [(TRAITS, UNITS), (UNITS,), (UNITS + 1,)]
+    parameters = [torch.zeros(shape) for shape in shapes]
+    for i in (0, 2, 4, 6):
+        torch.nn.init.normal_(parameters[i], std=0.5 / shapes[i][0] ** 0.5)
+    parameters[6][-1] = 1.0
+    for parameter in parameters:
+        parameter.requires_grad_()
+    data = [torch.from_numpy(value) for value in vars(places).values()]
+    optimizer = torch.optim.Adam(parameters, lr=RATE)
+    count = len(places.labels)
+    steps = EPOCHS * (count // BATCH)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps + 1))
+    for _ in range(EPOCHS):
+        order = torch.randperm(count)
+        for begin in range(0, count - BATCH + 1, BATCH):
+            chosen = order[begin : begin + BATCH]
+            loss = _loss(parameters, [column[chosen] for column in data])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return Weights(*(parameter.detach().numpy() for parameter in parameters))
+
+
+def log_loss(weights: Weights, places: Places) -> float:
+    """Mean of -log p(what followed), in nats; a miss counts with the probability of none."""
+    import torch
+
+    with torch.no_grad():
+        data = [torch.from_numpy(value) for value in vars(places).values()]
+        return float(_loss([torch.from_numpy(w) for w in weights], data))
+
+
+def _loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
+    """What kernels.blend_mix computes, for many places at once."""
+    import torch
+
+    gate_in, gate_bias, gate_out, gate_out_bias, trait_in, trait_bias, trait_out = parameters
+    evidence, shares, present, traits, valid, labels = data
+    logits = torch.relu(evidence @ gate_in + gate_bias) @ gate_out + gate_out_bias
+    columns = logits[:, :COLUMNS].masked_fill(~present, -1e9)
+    gates = torch.cat([columns, logits[:, COLUMNS : COLUMNS + 1]], 1).softmax(1)
+    p = (shares * gates[:, None, :COLUMNS]).sum(2)
+    log_p = torch.log(p.clamp(min=1e-7))
+    x = torch.cat([log_p[..., None] * 0.25, traits], 2)
+    y = log_p * trait_out[-1] + torch.relu(x @ trait_in + trait_bias) @ trait_out[:-1]
+    y = y.masked_fill(~valid | (p <= 0), MISS)
+    none = torch.log((1 - p.sum(1)).clamp(min=1e-6)) + logits[:, COLUMNS + 1]
+    return torch.nn.functional.cross_entropy(torch.cat([y, none[:, None]], 1), labels)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for flag in ("--on", "--check-on"):
+        names = ("MODEL", "DATASTORE", "RECORDS")
+        parser.add_argument(flag, nargs=3, action="append", metavar=names, default=[])
+    parser.add_argument("--template", default="vicuna")
+    parser.add_argument("--places", type=int, default=60_000, help="per --on")
+    parser.add_argument("--out", type=Path, default=FITTED)
+    options = parser.parse_args()
+    seen = [_places(each, options, seed=1) for each in options.on]
+    columns = zip(*(vars(places).values() for places in seen), strict=True)
+    together = Places(*(np.concatenate(column) for column in columns))
+    weights = fit(together)
+    print(f"log loss where fitted: {log_loss(weights, together):.4f}")
+    for each in options.check_on:
+        print(f"log loss on {each[2]}: {log_loss(weights, _places(each, options, seed=2)):.4f}")
+    save_weights(weights, options.out)
+    print(f"wrote {options.out}")
+
+
+def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places:
+    model, datastore, answers = on
+    tokenizer = load_tokenizer(model)
+    template = find_template(options.template, tokenizer.full)
+    records = read_records(Path(answers), None, tokenizer, template)
+    drafter = Blend([Datastore.open(datastore)], weights=_unfitted())
+    return observe(drafter, records, options.places, seed)
+
+
+def _unfitted() -> Weights:
+    shapes = [(EVIDENCE, 1), (1,), (1, GATES), (GATES,), (TRAITS, 1), (1,), (2,)]
+    return Weights(*(np.zeros(shape, np.float32) for shape in shapes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Runs to results: one row of figures per drafter, with the spread of its speed-up.
+
+Speed-up is the ratio of two token rates over the same questions. Its interval is a bootstrap over
+questions (95%): it says how far the figure depends on which questions were asked.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngramkit.evaluate.bench import BASELINE
+from ngramkit.evaluate.runs import Run, Runs
+from ngramkit.formats.writer import write_text
+from ngramkit.machine import cores
+
+RESAMPLES = 2000
+INTERVAL = (2.5, 97.5)  # percentiles
+PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
+
+
+@dataclass
+class Result:
+    """One drafter. `tokens` are those after the prefills' own, `tokens_per_second` counts all."""
+
+    drafter: str
+    tokens: int
+    passes: int
+    tokens_per_step: float
+    tokens_per_second: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    identical: bool  # every answer is the baseline's, token for token
+    draft_seconds: float
+    verify_seconds: float
+    seconds: float
+    by_category: dict[str, dict[str, float]] = field(default_factory=dict)
+    accepted_lengths: dict[str, int] = field(default_factory=dict)  # tokens of a pass -> passes
+    differing: list[str] = field(default_factory=list)  # questions answered otherwise
+
+
+def summarize(runs: Runs, drafters: Sequence[str]) -> list[Result]:
+    """The baseline first, then `drafters`; only questions that all of them answered count."""
+    names = [BASELINE, *drafters]
+    every = {key[1] for key in runs.found if all((name, key[1]) in runs.found for name in names)}
+    order = list(dict.fromkeys(key[1] for key in runs.found if key[1] in every))
+    base = [runs.found[BASELINE, question] for question in order]
+    return [_result(n, [runs.found[n, question] for question in order], base) for n in names]
+
+
+def _result(name: str, runs: list[Run], base: list[Run]) -> Result:
+    low, high = spread(runs, base)
+    turns = [turn for run in runs for turn in run.turns]
+    lengths = Counter(length for run in runs for length in run.accept_lengths)
+    return Result(
+        drafter=name,
+        **_figures(runs, base),
+        speedup_low=low,
+        speedup_high=high,
+        identical=all(a.same_text(b) for a, b in zip(runs, base, strict=True)),
+        draft_seconds=sum(turn.draft_seconds for turn in turns),
+        verify_seconds=sum(turn.verify_seconds for turn in turns),
+        seconds=sum(turn.seconds for turn in turns),
+        by_category=_by_category(runs, base),
+        accepted_lengths={str(length): lengths[length] for length in sorted(lengths)},
+        differing=[r.key[1] for r, b in zip(runs, base, strict=True) if not r.same_text(b)],
+    )
+
+
+def _figures(runs: Sequence[Run], base: Sequence[Run]) -> dict[str, Any]:
+    tokens, passes = sum(run.tokens for run in runs), sum(run.passes for run in runs)
+    return {
+        "tokens": tokens,
+        "passes": passes,
+        "tokens_per_step": tokens / passes if passes else 1.0,
+        "tokens_per_second": _rate(runs),
+        "speedup": _rate(runs) / _rate(base),
+    }
+
+
+def _rate(runs: Sequence[Run]) -> float:
+    return sum(run.new_tokens for run in runs) / sum(run.seconds for run in runs)
+
+
+def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]]:
+    pairs = list(zip(runs, base, strict=True))
+    found = {}
+    for category in dict.fromkeys(run.category for run in runs):
+        both = [pair for pair in pairs if pair[0].category == category]
+        found[category] = _figures([run for run, _ in both], [other for _, other in both])
+    return found
+
+
+def spread(runs: Sequence[Run], base: Sequence[Run]) -> tuple[float, float]:
+    """The speed-up's interval: questions are drawn again and again, with repetition."""
+    columns = [
+        [run.new_tokens for run in runs],
+        [run.seconds for run in runs],
+        [run.new_tokens for run in base],
+        [run.seconds for run in base],
+    ]
+    drawn = np.random.default_rng(0).integers(len(runs), size=(RESAMPLES, len(runs)))
+    sums = [np.array(column)[drawn].sum(1) for column in columns]
+    low, high = np.percentile(sums[0] / sums[1] / (sums[2] / sums[3]), INTERVAL)
+    return float(low), float(high)
+
+
+def machine(device: dict[str, str]) -> dict[str, str]:
+    """What the figures depend on beside the code: hardware, Python, packages."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return {
+        **device,
+        "processor": _processor(),
+        "cores": str(cores()),
+        "memory": f"{memory:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        **versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
+    """One drafter's answers as Spec-Bench writes them, so that its evaluation/speed.py reads them.
+
+    The baseline's file is that script's --base-path, another drafter's its --file-path.
+    """
+    lines = []
+    for run in runs.found.values():
+        if run.drafter == drafter:
+            choice = {
+                "index": 0,
+                "turns": [turn.text for turn in run.turns],
+                "decoding_steps": [len(turn.accept_lengths) for turn in run.turns],
+                "new_tokens": [len(turn.token_ids) for turn in run.turns],
+                "wall_time": [turn.seconds for turn in run.turns],
+                "accept_lengths": run.accept_lengths,
+            }
+            line = {
+                "question_id": run.question,
+                "category": run.category,
+                "answer_id": f"{drafter}-{run.question}",
+                "model_id": f"{model}-{drafter}",
+                "choices": [choice],
+                "tstamp": time.time(),
+            }
+            lines.append(json.dumps(line, ensure_ascii=False))
+    path = folder / f"answers-{drafter}.jsonl"
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def write_results(folder: Path, results: Sequence[Result], **facts: Any) -> Path:
+    """results.json: `facts` (the plan, the machine), and a row per drafter."""
+    path = folder / "results.json"
+    body = {**facts, "results": [asdict(result) for result in results]}
+    write_text(path, json.dumps(body, indent=2, ensure_ascii=False) + "\n")
+    return path

@@ -1,0 +1,116 @@
+"""What a benchmark has measured so far: one line per answered question and drafter.
+
+The first line of runs.jsonl is the plan, everything that decides what is measured; a file with
+another plan is not continued. Each further line is a Run. A line that a killed process left
+unfinished is dropped, so an interrupted benchmark goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramkit.errors import InputError, UsageError
+
+NAME = "runs.jsonl"
+Key = tuple[str, str]  # drafter, question
+
+
+@dataclass(frozen=True)
+class TurnRun:
+    """One request. Seconds are wall-clock, the prefill included."""
+
+    text: str
+    token_ids: list[int]  # what was written
+    accept_lengths: list[int]  # tokens written per pass, the model's own included
+    seconds: float
+    prefill_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One question, answered with one drafter."""
+
+    drafter: str
+    question: int | str
+    category: str
+    turns: list[TurnRun]
+
+    @property
+    def key(self) -> Key:
+        return self.drafter, str(self.question)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens after the prefills' own."""
+        return sum(len(turn.token_ids) - 1 for turn in self.turns)
+
+    @property
+    def new_tokens(self) -> int:
+        return sum(len(turn.token_ids) for turn in self.turns)
+
+    @property
+    def accept_lengths(self) -> list[int]:
+        return [length for turn in self.turns for length in turn.accept_lengths]
+
+    @property
+    def passes(self) -> int:
+        return sum(len(turn.accept_lengths) for turn in self.turns)
+
+    @property
+    def seconds(self) -> float:
+        return sum(turn.seconds for turn in self.turns)
+
+    def same_text(self, other: Run) -> bool:
+        return [t.token_ids for t in self.turns] == [t.token_ids for t in other.turns]
+
+
+class Runs:
+    """The runs of a folder, by drafter and question. Raises UsageError where another plan's are."""
+
+    def __init__(self, folder: Path, plan: Mapping[str, Any], *, force: bool = False) -> None:
+        self.path = folder / NAME
+        self.found: dict[Key, Run] = {}
+        # As it reads back: tuples and the like are lists in the file.
+        self._plan = json.loads(json.dumps({"plan": plan}))
+        if force or not self.path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(self._plan) + "\n", encoding="utf-8")
+        else:
+            self._recall(folder)
+
+    def add(self, run: Run) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(run)) + "\n")
+        self.found[run.key] = run
+
+    def _recall(self, folder: Path) -> None:
+        raw = self.path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        lines = whole.decode("utf-8").splitlines()
+        if not lines or _parsed(self.path, 1, lines[0]) != self._plan:
+            raise UsageError(
+                f"{folder} holds another benchmark, or one with other options",
+                "choose another --out, or replace it with --force",
+            )
+        if len(whole) < len(raw):
+            os.truncate(self.path, len(whole))
+        for number, line in enumerate(lines[1:], 2):
+            body = _parsed(self.path, number, line)
+            run = Run(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
+            self.found[run.key] = run
+
+
+def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{path}, line {number}: {error}", "start over with --force or another --out"
+        ) from error

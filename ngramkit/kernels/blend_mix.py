@@ -1,0 +1,156 @@
+"""Counts into probabilities: p(next | context) as a mixture of all orders of all sources.
+
+    p(t) = sum over columns c of gate[c] * counts[t, c] / totals[c]
+
+The gates are a softmax that depends on how much evidence each column has: its total, its number of
+distinct successors, and the ratio of the two, as in prediction by partial matching, but fitted (see
+ngramkit.evaluate.fit_blend) instead of assumed. One more gate stands for "none of these". Then
+each candidate's odds are corrected for what counts alone do not say: how frequent the token is
+anywhere, whether and how lately it occurred in the live context.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ngramkit.kernels.blend_counts import COLUMNS
+
+Array = npt.NDArray[Any]
+
+EVIDENCE = 3 * COLUMNS + 1  # inputs of the gates
+GATES = COLUMNS + 2  # the columns, none, and none's correction
+TRAITS = 7  # inputs of a candidate's correction
+FLOOR = np.float32(2e-3)  # candidates below are not corrected: they are too rare to matter
+LONG_AGO = 4096  # tokens; the age of what never occurred
+LOGS = np.log1p(np.arange(LONG_AGO + 1)).astype(np.float32)
+
+
+class Weights(NamedTuple):
+    """All float32. Two layers for the gates, two for the correction."""
+
+    gate_in: Array  # [EVIDENCE, H]
+    gate_bias: Array  # [H]
+    gate_out: Array  # [H, GATES]
+    gate_out_bias: Array  # [GATES]
+    trait_in: Array  # [TRAITS, R]
+    trait_bias: Array  # [R]
+    trait_out: Array  # [R + 1], the last scales log p
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def log1p(count):  # type: ignore[no-untyped-def]
+    """log(1 + count) of a whole number, small ones from a table."""
+    whole = np.int64(count)
+    return LOGS[whole] if whole <= LONG_AGO else np.log1p(np.float32(count))
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def evidence_of(into, size, x):  # type: ignore[no-untyped-def]
+    """The gates' inputs, float32[EVIDENCE], of a filled table; `size` is the live context's."""
+    for c in range(COLUMNS):
+        total, distinct = into.totals[c], into.distinct[c]
+        x[c] = log1p(total) * np.float32(0.25)
+        x[COLUMNS + c] = log1p(distinct) * np.float32(0.33)
+        x[2 * COLUMNS + c] = min(distinct / (total + np.float32(1)), np.float32(1))
+    x[3 * COLUMNS] = log1p(size) * np.float32(0.14)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def traits_of(into, row, live, size, share, log_p, x):  # type: ignore[no-untyped-def]
+    """A candidate's inputs, float32[TRAITS]; `share` is the
+    log of its share of all tokens, see `probabilities`."""
+    token = into.tokens[row]
+    seen, newest = live.counts[token], into.newest[row]
+    age = size - live.latest[token] if seen > 0 else LONG_AGO
+    since = size - newest if newest >= 0 else LONG_AGO
+    x[0] = log_p * np.float32(0.25)
+    x[1] = share * np.float32(0.2)
+    x[2] = log1p(seen) * np.float32(0.5)
+    x[3] = log1p(age) * np.float32(0.12)
+    x[4] = log1p(since) * np.float32(0.12)
+    x[5] = into.counts[row, COLUMNS // 2] > 0
+    x[6] = into.counts[row, 1] > 0
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def gates_of(weights, x, into, hidden, out):  # type: ignore[no-untyped-def]
+    """out float32[GATES]: a gate per column (0 where it is empty), none's, none's correction."""
+    for h in range(len(hidden)):
+        hidden[h] = weights.gate_bias[h]
+    for i in range(EVIDENCE):
+        if x[i] != 0:
+            for h in range(len(hidden)):
+                hidden[h] += x[i] * weights.gate_in[i, h]
+    for g in range(GATES):
+        out[g] = weights.gate_out_bias[g]
+    for h in range(len(hidden)):
+        if hidden[h] > 0:
+            for g in range(GATES):
+                out[g] += hidden[h] * weights.gate_out[h, g]
+    top = out[COLUMNS]
+    for c in range(COLUMNS):
+        if into.totals[c] > 0:
+            top = max(top, out[c])
+    total = np.float32(0)
+    for c in range(COLUMNS + 1):
+        if c == COLUMNS or into.totals[c] > 0:
+            out[c] = np.exp(out[c] - top)
+            total += out[c]
+        else:
+            out[c] = 0
+    for c in range(COLUMNS + 1):
+        out[c] /= total
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def corrected(weights, x, log_p, units):  # type: ignore[no-untyped-def]
+    """The candidate's corrected log p, before it is normalised. `units` float32[R] is scratch."""
+    size = len(units)
+    for h in range(size):
+        units[h] = weights.trait_bias[h]
+    for i in range(TRAITS):
+        for h in range(size):
+            units[h] += x[i] * weights.trait_in[i, h]
+    y = log_p * weights.trait_out[size]
+    for h in range(size):
+        y += max(units[h], np.float32(0)) * weights.trait_out[h]
+    return y
+
+
+@njit(cache=True, nogil=True)
+def probabilities(weights, into, live, size, shares, p):  # type: ignore[no-untyped-def]
+    """p float32[CANDIDATES], filled for the table's rows. With what is left they add up to one.
+
+    `shares` float32[V + 1] is log(1 + each token's share of the datastores, in millionths).
+    """
+    rows = into.state[0]
+    x = np.empty(EVIDENCE, np.float32)
+    gates = np.empty(GATES, np.float32)
+    evidence_of(into, size, x)
+    gates_of(weights, x, into, np.empty(len(weights.gate_bias), np.float32), gates)
+    for c in range(COLUMNS):
+        if into.totals[c] > 0:
+            gates[c] /= into.totals[c]
+    known = np.float32(0)
+    for row in range(rows):
+        mixed = np.float32(0)
+        for c in range(COLUMNS):
+            mixed += gates[c] * into.counts[row, c]
+        p[row] = mixed
+        known += mixed
+    rest = max(np.float32(1) - known, np.float32(1e-6)) * np.exp(gates[COLUMNS + 1])
+    total = rest
+    traits = np.empty(TRAITS, np.float32)
+    units = np.empty(len(weights.trait_bias), np.float32)
+    for row in range(rows):
+        if p[row] >= FLOOR:
+            log_p = np.log(p[row])
+            traits_of(into, row, live, size, shares[into.tokens[row]], log_p, traits)
+            p[row] = np.exp(corrected(weights, traits, log_p, units))
+        total += p[row]
+    for row in range(rows):
+        p[row] /= total
