@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ngramkit.progress import SILENT, Reporter
 
 SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
 CARD = "README.md"
+RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
 TAG = "ngramkit"
 
 # Every source that was fetched by this process, and the commit that it stood for.
@@ -98,7 +100,7 @@ def pull(
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for name in (*manifest.files, NAME, CARD):
+    for name in (*manifest.files, NAME, CARD, RECIPE):
         if (folder / name).exists():
             shutil.copyfile((folder / name).resolve(), partial / name)
     if out.exists():
@@ -143,10 +145,9 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
                 "tell its owner, or give an earlier @REVISION",
             ) from error
         reporter.advance(record.bytes)
-    try:
-        _file(repository, commit, CARD)
-    except RemoteEntryNotFoundError:
-        reporter.note(f"{repository} has no card")
+    for name in (CARD, RECIPE):
+        with suppress(RemoteEntryNotFoundError):
+            _file(repository, commit, name)
 
 
 def _prove(repository: str, folder: Path, manifest: Manifest, reporter: Reporter) -> None:

@@ -21,7 +21,7 @@ from ngramkit.formats.container import sha256_of
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.queries import most_frequent
-from ngramkit.hub import CARD, Source, quiet
+from ngramkit.hub import CARD, RECIPE, Source, quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.progress import SILENT, Reporter
 
@@ -142,7 +142,8 @@ def _artifact(artifact: Artifact, reporter: Reporter) -> list[_Upload]:
         uploads.append(_Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
     readme = card(manifest, frequent_entries(artifact)).encode()
-    return [*uploads, _file(path / NAME, NAME), _made(CARD, readme)]
+    recipe = [_file(path / RECIPE, RECIPE)] if (path / RECIPE).is_file() else []
+    return [*uploads, _file(path / NAME, NAME), *recipe, _made(CARD, readme)]
 
 
 def frequent_entries(artifact: Artifact) -> list[Entry]:

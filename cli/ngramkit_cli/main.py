@@ -14,6 +14,7 @@ from ngramkit_cli import (
     hub_cmd,
     inspect_cmd,
     model_cmd,
+    recipe_cmd,
     replay_cmd,
 )
 
@@ -42,6 +43,7 @@ app.command()(inspect_cmd.verify)
 app.command()(replay_cmd.replay)
 app.command()(decode_cmd.decode)
 app.add_typer(history_cmd.app)
+app.command()(recipe_cmd.build)
 app.command()(hub_cmd.push)
 app.command()(hub_cmd.pull)
 app.command()(hub_cmd.search)

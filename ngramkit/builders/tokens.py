@@ -37,6 +37,7 @@ def build_tokens(
     model: str,
     out: Path | None = None,
     *,
+    revision: str | None = None,
     eos: bool = True,
     workers: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
@@ -45,12 +46,14 @@ def build_tokens(
 ) -> TokenStore:
     """Tokenises `corpus` with the tokenizer of `model` into `out` (default: `default_path`).
 
+    `revision` is that of a model on the Hub.
+
     A store of the same plan is opened as it is. `eos` ends every document with the tokenizer's
     EOS, if it has one; `workers` bounds the encoding threads (default: every core). A shard ends
     with the document that fills `shard_tokens`. Raises InputError where the corpus gives no
     document.
     """
-    tokenizer = load_tokenizer(model)
+    tokenizer = load_tokenizer(model, revision)
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
     path = out or default_path(corpus, model, plan)
     if already_built(path, plan):

@@ -38,8 +38,8 @@ class TextTokenizer:
         return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
 
 
-def load_tokenizer(model: str) -> TextTokenizer:
-    """The tokenizer of a short name, a Hub id or a folder.
+def load_tokenizer(model: str, revision: str | None = None) -> TextTokenizer:
+    """The tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`.
 
     Raises InputError where there is none (or only a slow one), NetworkError without a network.
     """
@@ -48,7 +48,9 @@ def load_tokenizer(model: str) -> TextTokenizer:
     source = resolve_model(model)
     cached_only = not Path(source).is_dir() and not _reachable(source)
     try:
-        full = AutoTokenizer.from_pretrained(source, local_files_only=cached_only)
+        full = AutoTokenizer.from_pretrained(
+            source, revision=revision, local_files_only=cached_only
+        )
     except (OSError, ValueError, ImportError) as error:
         raise _not_loaded(model, source, error) from error
     backend = getattr(full, "backend_tokenizer", None)

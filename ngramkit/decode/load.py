@@ -49,10 +49,15 @@ class LanguageModel:
 
 
 def load_model(
-    name: str, *, device: str = "auto", dtype: str = "auto", device_map: str | None = None
+    name: str,
+    *,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
 ) -> LanguageModel:
-    """A short name, a Hub id or a folder. `auto`: CUDA where there is one, else the CPU; bfloat16
-    on CUDA, float32 on the CPU. `device_map` (auto, balanced, sequential) spreads the layers over
+    """A short name, a Hub id (at `revision`) or a folder. `auto`: CUDA where there is one, else
+    the CPU; bfloat16 on CUDA, float32 on the CPU. `device_map` (auto, balanced, sequential) spreads the layers over
     several devices, as transformers does it, in place of `device`.
 
     Raises UsageError for an unknown device, dtype or map, InputError where there is no such model
@@ -63,14 +68,14 @@ def load_model(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where = _device(device)
-    tokenizer = load_tokenizer(name)
+    tokenizer = load_tokenizer(name, revision)
     source = resolve_model(name)
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, revision=revision)
         if config.is_encoder_decoder:
             raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
         model: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=_dtype(dtype, where), **_spread(device_map)
+            source, revision=revision, dtype=_dtype(dtype, where), **_spread(device_map)
         )
     except (OSError, ValueError) as error:
         raise _not_loaded(name, source, error) from error

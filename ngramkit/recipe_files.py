@@ -1,0 +1,140 @@
+"""Recipes as files: artifacts/NAME.toml says everything that decides an artifact.
+
+    kind = "frozen-table"               datastore, frozen-table or model-bigram
+    summary = "..."                     for people
+    destination = "USER/NAME"           where `--push` puts it
+
+    [model]                             its tokenizer, or for a model-bigram its weights
+    id = "vicuna-7b"
+    revision = "main"                   a branch, tag or commit
+    fingerprint = "..."                 the tokenizer's, if it is to be compared
+
+    [corpus]                            the options of `ngramkit tokenize`, see CORPUS
+    name = "openwebtext"
+
+    [parameters]                        those of the kind, see PARAMETERS; defaults are pinned there
+
+Unknown keys are errors. This module reads files; it builds nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramkit.errors import InputError
+
+FOLDER = Path("artifacts")
+TOP = {"kind": str, "summary": str, "destination": str, "model": dict, "corpus": dict,
+       "parameters": dict}  # fmt: skip
+MODEL = {"id": str, "revision": str, "fingerprint": str}
+CORPUS = {
+    "name": str, "revision": str, "split": str, "column": str, "language": str,
+    "join_turns": bool, "sample": float, "seed": int, "limit": int, "licenses": list,
+    "exclude": str,
+}  # fmt: skip
+# Defaults that do not depend on the machine, as those of the commands may.
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "datastore": {"eos": True, "shard_tokens": 1 << 26},
+    "frozen-table": {
+        "eos": True, "leader_len": 1, "leaders": 1 << 20, "follower_len": 3, "followers": 128,
+    },
+    "model-bigram": {
+        "k": 100, "width": 4, "prefix": "none", "extend": "bigram", "dtype": "bfloat16",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str  # the file's, and the artifact folder's
+    folder: Path  # of the file, for relative paths
+    kind: str
+    model: str
+    revision: str | None
+    fingerprint: str | None
+    corpus: dict[str, Any]
+    parameters: dict[str, Any]
+    summary: str = ""
+    destination: str | None = None
+
+
+def read_recipe(source: str) -> Recipe:
+    """`source` is a path, or the name of a file in artifacts/.
+
+    Raises InputError where there is none, or a key is unknown, missing or of another type.
+    """
+    path = _path(source)
+    try:
+        body = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}", "mend that line") from error
+    _check(path, "", body, TOP, required=("kind", "model"))
+    kind = body["kind"]
+    if kind not in PARAMETERS:
+        raise InputError(f"{path}: kind {kind!r} has no recipes", f"one of {', '.join(PARAMETERS)}")
+    defaults = PARAMETERS[kind]
+    types = {name: type(value) for name, value in defaults.items()}
+    model, parameters = body["model"], body.get("parameters", {})
+    corpus = body.get("corpus", {})
+    _check(path, "model.", model, MODEL, required=("id",))
+    _check(path, "parameters.", parameters, types)
+    if kind == "model-bigram":
+        _check(path, "corpus.", corpus, {})
+    else:
+        _check(path, "corpus.", corpus, CORPUS, required=("name",))
+    return Recipe(
+        name=path.stem,
+        folder=path.parent,
+        kind=kind,
+        model=model["id"],
+        revision=model.get("revision"),
+        fingerprint=model.get("fingerprint"),
+        corpus=corpus,
+        parameters={**defaults, **parameters},
+        summary=body.get("summary", ""),
+        destination=body.get("destination"),
+    )
+
+
+def _path(source: str) -> Path:
+    given, named = Path(source), FOLDER / f"{source}.toml"
+    if given.suffix == ".toml" and given.is_file():
+        return given
+    if named.is_file():
+        return named
+    names = sorted(path.stem for path in FOLDER.glob("*.toml"))
+    near = difflib.get_close_matches(given.stem, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"in artifacts/: {', '.join(names) or 'none'}"
+    raise InputError(f"there is no recipe {source}", hint)
+
+
+def _check(
+    path: Path,
+    where: str,
+    table: Mapping[str, Any],
+    allowed: Mapping[str, type],
+    required: tuple[str, ...] = (),
+) -> None:
+    for key, value in table.items():
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.4)
+            known = ", ".join(allowed) or "none here"
+            hint = f"did you mean {where}{near[0]}?" if near else f"known: {known}"
+            raise InputError(f"{path}: unknown key {where}{key}", hint)
+        wanted = allowed[key]
+        number = wanted is float and type(value) is int
+        if type(value) is not wanted and not number:
+            raise InputError(f"{path}: {where}{key} is {value!r}", f"write a {_said(wanted)} there")
+    for key in required:
+        if key not in table:
+            raise InputError(f"{path} has no {where}{key}", "add it")
+
+
+def _said(kind: type) -> str:
+    names = {str: "string", int: "whole number", float: "number", bool: "true or false"}
+    return names.get(kind, "table" if kind is dict else "list")

@@ -1,0 +1,219 @@
+"""Recipes to artifacts: builds what is missing or stale, and says why.
+
+What an artifact was built from stands in its recipe.json: the resolved commits, fingerprints and
+parameters. It goes to the Hub with the artifact, so a machine that has nothing yet can tell whether
+the Hub's copy is still that of the recipe. Two builds give the same bytes in any folder, with any
+number of workers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ngramkit.errors import ArtifactError, InputError
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.container import sha256_of
+from ngramkit.formats.manifest import VERSION, build_id, read_manifest
+from ngramkit.hub import RECIPE, quiet
+from ngramkit.hub_errors import hub_errors
+from ngramkit.models import resolve_model
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.recipe_files import Recipe
+
+Inputs = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a recipe must be built, and what differs or where the finished one is."""
+
+    stale: bool
+    why: str
+
+
+def resolve_inputs(recipe: Recipe, reporter: Reporter = SILENT) -> Inputs:
+    """Everything that decides the bytes, with branches resolved to commits.
+
+    Raises ArtifactError where the tokenizer is not the one whose fingerprint the recipe gives, else
+    what opening the corpus and the tokenizer raises.
+    """
+    from ngramkit.corpus.tokenizer import load_tokenizer
+
+    record = load_tokenizer(recipe.model, recipe.revision).record
+    if recipe.fingerprint not in (None, record.fingerprint):
+        raise ArtifactError(
+            f"the tokenizer of {recipe.model} is {record.fingerprint[:12]}, not "
+            f"{recipe.fingerprint} as the recipe {recipe.name} says",
+            "pin model.revision, or correct model.fingerprint",
+        )
+    inputs: Inputs = {
+        "version": VERSION,
+        "kind": recipe.kind,
+        "tokenizer": {"id": record.id, "fingerprint": record.fingerprint},
+        "parameters": recipe.parameters,
+    }
+    if recipe.kind == "model-bigram":
+        return {**inputs, "weights": _weights(recipe)}
+    return {**inputs, "corpus": _corpus(recipe, reporter).record()}
+
+
+def _corpus(recipe: Recipe, reporter: Reporter) -> Any:
+    from ngramkit.corpus.opening import open_corpus
+
+    options = dict(recipe.corpus)
+    name = options.pop("name")
+    if "exclude" in options:
+        options["exclude"] = recipe.folder / options["exclude"]
+    return open_corpus(name, **options, reporter=reporter)
+
+
+def _weights(recipe: Recipe) -> str:
+    """The Hub's commit, or a digest of a folder's files."""
+    source = resolve_model(recipe.model)
+    if Path(source).is_dir():
+        files = sorted(Path(source).glob("*.safetensors"))
+        return build_id({file.name: sha256_of(file) for file in files})
+    from huggingface_hub import HfApi
+
+    with hub_errors(source, "model"):
+        return str(HfApi().model_info(source, revision=recipe.revision).sha)
+
+
+def judge(recipe: Recipe, inputs: Inputs, root: Path, *, hub: bool = False) -> Verdict:
+    """Looks at `root`/NAME and, if `hub`, at the recipe's destination."""
+    path = root / recipe.name
+    local = _judge_folder(path, inputs)
+    if not local.stale or not hub or recipe.destination is None:
+        return local
+    there = _hub_recipe(recipe.destination)
+    if there is not None and not any(_differences(there["inputs"], inputs)):
+        return Verdict(False, f"up to date at hf://{recipe.destination}")
+    return local
+
+
+def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
+    if not path.exists():
+        return Verdict(True, "missing")
+    try:
+        manifest = read_manifest(path)
+        made_of = json.loads((path / RECIPE).read_text(encoding="utf-8"))
+    except (ArtifactError, OSError, ValueError):
+        return Verdict(True, f"{path} was not built by this recipe")
+    if made_of.get("build") != manifest.build:
+        return Verdict(True, f"{path} was built again otherwise")
+    changed = next(_differences(made_of.get("inputs"), inputs), None)
+    return Verdict(True, changed) if changed else Verdict(False, f"up to date: {path}")
+
+
+def _differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """One line for every value that is not what it was."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() | now.keys()):
+            inner = f"{name}.{key}" if name else key
+            yield from _differences(before.get(key), now.get(key), inner)
+    elif before != now:
+        yield f"{name} is {_short(now)}, was {_short(before)}"
+
+
+def _short(value: Any) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 20 else text[:12] + "..."
+
+
+def _hub_recipe(destination: str) -> Any:
+    """The recipe.json at the destination; None where there is none yet."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+
+    quiet()
+    try:
+        with hub_errors(destination):
+            return _downloaded(hf_hub_download, destination)
+    except InputError as error:
+        cause = error.__cause__
+        if isinstance(cause, (RepositoryNotFoundError, RemoteEntryNotFoundError)):
+            return None
+        raise
+
+
+def _downloaded(download: Any, destination: str) -> Any:
+    path = download(destination, RECIPE, repo_type="dataset")
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def build(
+    recipe: Recipe,
+    inputs: Inputs,
+    root: Path,
+    *,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+) -> Artifact:
+    """Builds the recipe at `root`/NAME, in place of what is there.
+
+    `workers` bounds the threads, not the bytes. A killed build goes on where it was.
+    """
+    path, recipe = root / recipe.name, _pinned(recipe, inputs)
+    if recipe.kind == "model-bigram":
+        artifact = _build_bigram(recipe, path, reporter)
+    else:
+        artifact = _build_from_corpus(recipe, root, path, workers, reporter)
+    made_of = {"build": artifact.manifest.build, "inputs": inputs}
+    text = json.dumps(made_of, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    (path / RECIPE).write_text(text, encoding="utf-8")
+    return artifact
+
+
+def _pinned(recipe: Recipe, inputs: Inputs) -> Recipe:
+    """The commits of `inputs` in place of branches, which may have moved since."""
+    commit = re.compile(r"[0-9a-f]{40}")
+    corpus, revision = dict(recipe.corpus), recipe.revision
+    found = str(inputs.get("corpus", {}).get("revision", ""))
+    if "revision" in corpus and commit.fullmatch(found):
+        corpus["revision"] = found
+    if commit.fullmatch(inputs.get("weights", "")):
+        revision = inputs["weights"]
+    return replace(recipe, corpus=corpus, revision=revision)
+
+
+def _build_from_corpus(
+    recipe: Recipe, root: Path, path: Path, workers: int | None, reporter: Reporter
+) -> Artifact:
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.frozen import build_frozen
+    from ngramkit.builders.tokens import build_tokens, default_path, tokens_plan
+    from ngramkit.corpus.tokenizer import load_tokenizer
+
+    parameters = dict(recipe.parameters)
+    eos = parameters.pop("eos")
+    corpus = _corpus(recipe, reporter)
+    plan = tokens_plan(corpus, load_tokenizer(recipe.model, recipe.revision), eos=eos)
+    store = build_tokens(
+        corpus,
+        recipe.model,
+        root / default_path(corpus, recipe.model, plan).name,
+        revision=recipe.revision,
+        eos=eos,
+        workers=workers,
+        reporter=reporter,
+    )
+    options: dict[str, Any] = {"workers": workers, "reporter": reporter, "force": True}
+    if recipe.kind == "datastore":
+        return build_datastore(store, path, **parameters, **options)
+    return build_frozen(store, path, **parameters, **options)
+
+
+def _build_bigram(recipe: Recipe, path: Path, reporter: Reporter) -> Artifact:
+    from ngramkit.builders.model_bigram import build_model_bigram
+    from ngramkit.decode.load import load_model
+
+    parameters = dict(recipe.parameters)
+    loaded = load_model(recipe.model, revision=recipe.revision, dtype=parameters.pop("dtype"))
+    return build_model_bigram(
+        loaded.model, loaded.tokenizer, path, **parameters, reporter=reporter, force=True
+    ).table

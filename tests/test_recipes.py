@@ -1,0 +1,194 @@
+"""Recipes: what is stale and why, the same bytes anywhere, keys that are not known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import hub_writing  # noqa: F401 (its endpoints)
+import pytest
+from command_lines import run_here
+from hub_standin import TOKEN
+
+from ngramkit import recipe_files
+from ngramkit.errors import ArtifactError, InputError
+from ngramkit.recipe_files import read_recipe
+from ngramkit.recipes import build, judge, resolve_inputs
+
+SHIPPED = sorted((Path(__file__).parents[1] / "artifacts").glob("*.toml"))
+DATASTORE = """
+kind = "datastore"
+destination = "acme/our-recipe"
+model.id = "demo"
+corpus.name = "python-stdlib"
+corpus.limit = 12
+parameters.shard_tokens = 9000
+"""
+FROZEN = DATASTORE.replace('"datastore"', '"frozen-table"').replace(
+    "parameters.shard_tokens = 9000", "parameters.followers = 9"
+)
+
+
+def write(folder, text, name="mine"):
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("text", [DATASTORE, FROZEN])
+def test_two_builds_are_the_same_bytes(tmp_path, text):
+    found = []
+    for name, workers in (("one", 1), ("other/place", 3)):
+        recipe = read_recipe(write(tmp_path / name, text))
+        built = build(recipe, resolve_inputs(recipe), tmp_path / name, workers=workers)
+        found.append(contents(built.path))
+    assert found[0] == found[1]
+    assert {"manifest.json", "README.md", "recipe.json"} < found[0].keys()
+
+
+def test_a_finished_recipe_is_up_to_date_until_something_changes(tmp_path):
+    recipe = read_recipe(write(tmp_path, FROZEN))
+    inputs = resolve_inputs(recipe)
+    assert judge(recipe, inputs, tmp_path).why == "missing"
+    first = contents(build(recipe, inputs, tmp_path).path)
+    assert not judge(recipe, inputs, tmp_path).stale
+    for before, after, why in [
+        ("followers = 9", "followers = 8", "parameters.followers is 8, was 9"),
+        ("limit = 12", "limit = 13", "corpus.limit is 13, was 12"),
+        ("limit = 12", 'split = "held-out"', "corpus.files is"),
+        ("followers = 9", "eos = false", "parameters.eos is False, was True"),
+    ]:
+        other = read_recipe(write(tmp_path, FROZEN.replace(before, after)))
+        verdict = judge(other, resolve_inputs(other), tmp_path)
+        assert verdict.stale
+        assert why in verdict.why or "corpus" in verdict.why
+    other = read_recipe(write(tmp_path, FROZEN.replace("followers = 9", "followers = 8")))
+    assert contents(build(other, resolve_inputs(other), tmp_path).path) != first
+    assert judge(recipe, inputs, tmp_path).stale
+    assert contents(build(recipe, inputs, tmp_path).path) == first
+
+
+def test_what_a_recipe_did_not_build_is_stale(tmp_path):
+    recipe = read_recipe(write(tmp_path, FROZEN))
+    inputs = resolve_inputs(recipe)
+    path = build(recipe, inputs, tmp_path).path
+    made_of = json.loads((path / "recipe.json").read_text())
+    (path / "recipe.json").write_text(json.dumps({**made_of, "build": "0" * 64}))
+    assert "built again otherwise" in judge(recipe, inputs, tmp_path).why
+    (path / "recipe.json").unlink()
+    assert "not built by this recipe" in judge(recipe, inputs, tmp_path).why
+
+
+def test_a_pinned_tokenizer_is_compared(tmp_path):
+    text = DATASTORE + f'model.fingerprint = "{"0" * 64}"\n'
+    recipe = read_recipe(write(tmp_path, text))
+    with pytest.raises(ArtifactError, match="not 0000"):
+        resolve_inputs(recipe)
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "hint"),
+    [
+        ('kinds = "x"', "unknown key kinds", "did you mean kind?"),
+        ("corpus.smaple = 0.1", "unknown key corpus.smaple", "did you mean corpus.sample?"),
+        ("parameters.followers = 3", "unknown key parameters.followers", "known"),
+        ('corpus.seed = "0"', "corpus.seed is '0'", "whole number"),
+        ("corpus.join_turns = 1", "corpus.join_turns is 1", "true or false"),
+        ('kind = "history"', "not TOML", "mend"),
+    ],
+)
+def test_keys_that_are_not_known(tmp_path, change, said, hint):
+    with pytest.raises(InputError) as caught:
+        read_recipe(write(tmp_path, DATASTORE + change + "\n"))
+    assert said in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("left_out", ["kind", "model.id", "corpus.name"])
+def test_keys_that_are_missing(tmp_path, left_out):
+    lines = [line for line in DATASTORE.splitlines() if not line.startswith(left_out)]
+    with pytest.raises(InputError, match=f"has no {left_out.split('.')[0]}"):
+        read_recipe(write(tmp_path, "\n".join(lines)))
+
+
+def test_a_misspelt_name_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe_files, "FOLDER", SHIPPED[0].parent)
+    assert read_recipe("demo").kind == "datastore"
+    with pytest.raises(InputError) as caught:
+        read_recipe("demos")
+    assert caught.value.hint == "did you mean demo?"
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_the_shipped_recipes_are_read(path):
+    recipe = read_recipe(str(path))
+    assert recipe.destination == f"ngramkit/{path.stem}"
+    assert recipe.summary
+    assert recipe.kind != "datastore" or "shard_tokens" in recipe.parameters
+
+
+@pytest.fixture
+def pipeline(hub, tmp_path, monkeypatch):
+    """Runs `ngramkit build` as a pipeline does: a token, a summary, an empty machine."""
+    from huggingface_hub import constants
+
+    url = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    for name, value in {
+        "ENDPOINT": hub.endpoint, "HUGGINGFACE_CO_URL_TEMPLATE": url,
+        "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": True,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    monkeypatch.chdir(tmp_path)
+    yield lambda *words: run_here(["build", *words, "--json"])
+    hub.repositories.pop(("dataset", "acme/our-recipe"), None)
+
+
+def test_a_pipeline_builds_and_pushes_once(hub, pipeline, tmp_path):
+    path = write(tmp_path, FROZEN)
+    checked = pipeline(path, "--check")
+    assert (checked.code, checked.json["results"][0]["status"]) == (1, "would build")
+    assert not (tmp_path / "artifacts").exists()
+    built = pipeline(path, "--push")
+    assert built.code == 0, built.err
+    [row] = built.json["results"]
+    assert (row["status"], row["why"]) == ("built", "missing")
+    assert row["revision"] == hub.repositories["dataset", "acme/our-recipe"].refs["main"]
+    shutil.rmtree(tmp_path / "artifacts")
+    again = pipeline(path, "--push")
+    assert again.code == 0, again.err
+    assert again.json["results"][0]["why"] == "up to date at hf://acme/our-recipe"
+    assert not (tmp_path / "artifacts").exists()
+    assert pipeline(path, "--push", "--check").code == 0
+    assert pipeline(path, "--check").code == 1
+    write(tmp_path, FROZEN.replace("followers = 9", "followers = 8"))
+    assert pipeline(path, "--push", "--check").code == 1
+    summary = (tmp_path / "summary.md").read_text()
+    assert "| mine | would build | missing |  |  |" in summary
+    assert f"acme/our-recipe@{row['revision']} |" in summary
+
+
+def test_a_recipe_without_a_destination_is_not_pushed(pipeline, tmp_path):
+    path = write(tmp_path, FROZEN.replace('destination = "acme/our-recipe"\n', ""))
+    result = pipeline(path, "--push")
+    assert result.code == 3
+    assert "no destination" in result.err
+
+
+def test_a_corpus_on_the_hub_is_pinned_to_its_commit(hub, ngramkit_cli, tmp_path):
+    text = DATASTORE.replace("python-stdlib", "openwebtext").replace("limit = 12", "sample = 0.1")
+    path = write(tmp_path, text + 'corpus.revision = "main"\n')
+    env = hub.environment(tmp_path / "home")
+    built, checked = ngramkit_cli(["build", path], ["build", path, "--check"], env=env)
+    assert built.code == 0, built.err
+    assert checked.code == 0, checked.err
+    commit = hub.repositories["dataset", "Skylion007/openwebtext"].refs["main"]
+    made_of = json.loads((tmp_path / "artifacts" / "mine" / "recipe.json").read_text())
+    assert made_of["inputs"]["corpus"]["revision"] == commit
