@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.sampling import Sampling, accepted
-from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
+from ngramkit.decode.sampling import Choose, Sampling, accepted
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 
 Sink = Callable[[int, bool], None]  # called with every written token and whether a draft had it
 Stop = Callable[[int], bool]  # called with every written token: does the output end with it?
@@ -79,6 +79,8 @@ class _Run:
         self.ended_by = ""
         self._verifier, self._drafter, self._request, self._sink = verifier, drafter, request, sink
         self._choice = request.sampling.choice()
+        self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
+        self._evidence: Evidence | None = None
         self._written: list[int] = []
         self._accept_lengths: list[int] = []
         self._clock = Clock()
@@ -86,7 +88,7 @@ class _Run:
     def begin(self) -> None:
         """Reads the prompt and writes its first token, which needs no draft."""
         prompt = self._request.prompt
-        choose = self._choice.read(self._verifier.prefill(prompt))
+        choose = self._read(self._verifier.prefill(prompt), int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self._clock.lap("prefill")
         self._drafter.start(prompt)
@@ -101,13 +103,22 @@ class _Run:
         self._clock.lap("draft")
         return tree
 
-    def verify(self, tree: DraftTree) -> Callable[[int], int]:
-        logits = self._verifier.verify(self._written[-1], tree)
-        choose = self._choice.read(logits)
+    def verify(self, tree: DraftTree) -> Choose:
+        root = self._written[-1]
+        choose = self._read(self._verifier.verify(root, tree), root, tree)
         self._clock.lap("verify")
         return choose
 
-    def accept(self, tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
+    def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
+        if not self._wants_evidence:
+            return self._choice.read(logits)
+        choose, tops = self._choice.read_with_tops(logits)
+        tokens = np.concatenate([np.array([root], np.int32), tree.token_ids])
+        parents = np.concatenate([np.array([-1], np.int32), tree.parents + np.int32(1)])
+        self._evidence = Evidence(tokens, parents, tops.ids, tops.log_probs)
+        return choose
+
+    def accept(self, tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
         nodes, tokens = accepted(tree, choose)
         self._verifier.keep(nodes)
         return nodes, tokens
@@ -127,7 +138,7 @@ class _Run:
                 tokens = tokens[:count]
                 break
         self._clock.lap("other")
-        self._drafter.accept(np.array(tokens, np.int32))
+        self._drafter.accept(np.array(tokens, np.int32), self._evidence)
         self._clock.lap("draft")
         return len(tokens)
 

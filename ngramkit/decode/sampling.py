@@ -9,27 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import UsageError
 
+TOPS = 8  # tokens per row of Evidence
+
+Choose = Callable[[int], int]
+
 
 class Choice(Protocol):
     """Reads a pass's logits; the function it returns is asked row by row along one path."""
 
-    def read(self, logits: torch.Tensor) -> Callable[[int], int]: ...
+    def read(self, logits: torch.Tensor) -> Choose: ...
+    def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]: ...
+
+
+class Tops(NamedTuple):
+    """Each row's likeliest tokens, best first."""
+
+    ids: npt.NDArray[np.int32]  # [n, k]
+    log_probs: npt.NDArray[np.float32]  # [n, k]
 
 
 class Greedy:
     """The most likely token, at every row in one reduction."""
 
-    def read(self, logits: torch.Tensor) -> Callable[[int], int]:
+    def read(self, logits: torch.Tensor) -> Choose:
         best: list[int] = logits.argmax(-1).tolist()
         return best.__getitem__
+
+    def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]:
+        best, tops = best_and_tops(logits)
+        return best.__getitem__, tops
 
 
 class Sampled:
@@ -39,8 +56,11 @@ class Sampled:
         self._warpers = options.warpers()
         self._random = np.random.default_rng(options.seed)
 
-    def read(self, logits: torch.Tensor) -> Callable[[int], int]:
+    def read(self, logits: torch.Tensor) -> Choose:
         return lambda row: self._draw(logits[row : row + 1])
+
+    def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]:
+        return self.read(logits), best_and_tops(logits)[1]
 
     def _draw(self, logits: torch.Tensor) -> int:
         scores = logits.float()
@@ -92,7 +112,21 @@ class Sampling:
 GREEDY = Sampling()
 
 
-def accepted(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
+def best_and_tops(logits: torch.Tensor) -> tuple[list[int], Tops]:
+    """argmax of every row and its TOPS likeliest tokens, brought to the host in one copy.
+
+    The argmax is taken by itself: of equal logits, topk may put another first.
+    """
+    count = min(TOPS, logits.shape[-1])
+    values, ids = logits.topk(count, -1)
+    log_probs = values.float() - logits.float().logsumexp(-1, keepdim=True)
+    whole = torch.cat([logits.argmax(-1, keepdim=True), ids], -1).to(torch.int32)
+    packed = torch.cat([whole, log_probs.view(torch.int32)], -1).cpu().numpy()
+    tops = Tops(packed[:, 1 : count + 1], packed[:, count + 1 :].view(np.float32))
+    return packed[:, 0].tolist(), tops
+
+
+def accepted(tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
     """The path of nodes that the model agrees with, and its tokens with one more at the end.
 
     Goes from the root to the child that is the chosen token, as long as there is one.

@@ -5,7 +5,7 @@ A drafter never sees text, a model or a torch tensor; a verifier never knows who
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
@@ -63,17 +63,24 @@ class DraftTree:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the model held likely after every verified node, rejected ones too."""
+    """What the model held likely after every row of a pass, rejected nodes too.
+
+    Row 0 is the root (the token written last before the pass; after the prefill, the prompt's last
+    one), row i + 1 is node i of the draft. A row's own context is its ancestors: the token before
+    row r is that of row parents[r].
+    """
 
     token_ids: TokenArray  # int32[n]
-    top_ids: TokenArray  # int32[n, k]
-    top_log_probs: npt.NDArray[np.float32] = field(
-        default_factory=lambda: np.empty((0, 0), np.float32)
-    )
+    parents: TokenArray  # int32[n], rows; -1 for the root
+    top_ids: TokenArray  # int32[n, k], the model's likeliest next tokens, best first
+    top_log_probs: npt.NDArray[np.float32]  # float32[n, k], of its whole softmax
 
 
 class Drafter(Protocol):
-    """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`."""
+    """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`.
+
+    A class with `wants_evidence = True` is given Evidence of every pass, where a model decodes.
+    """
 
     def start(self, prompt: TokenArray) -> None:
         """A new request begins; `prompt` is int32[n]."""
