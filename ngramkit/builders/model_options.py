@@ -38,9 +38,10 @@ def require_k(k: int, tokens: int) -> None:
 def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
     """Which model, for the manifest: the pinned id of a short name, and its commit if known."""
     name = tokenizer.record.id
+    revision = getattr(model.config, "_commit_hash", None)
     return {
         "model": HUB_IDS.get(name, name),
-        "revision": getattr(model.config, "_commit_hash", None),
+        **({"revision": revision} if revision else {}),
         "dtype": str(model.dtype).removeprefix("torch."),
     }
 

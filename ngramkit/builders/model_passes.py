@@ -218,8 +218,8 @@ def _select(values: torch.Tensor, k: int) -> torch.Tensor:
     import torch
 
     bits = (values + 0.0).view(torch.int32)  # + 0.0 makes -0.0 equal to 0.0
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    bits ^= (bits >> 31) & 0x7FFFFFFF
     columns = torch.arange(values.shape[1], device=values.device)
-    keys = (ordered.long() << 32) | (0xFFFFFFFF - columns)
+    keys = bits.long().bitwise_left_shift_(32).bitwise_or_(0xFFFFFFFF - columns)
     top = keys.topk(k, dim=1).values
     return 0xFFFFFFFF - (top & 0xFFFFFFFF)

@@ -15,7 +15,7 @@ Ids are u16 up to 65,535 tokens in the vocabulary. p is normalised over the toke
 that no token has (padding of the model's vocabulary, holes in the tokenizer's) never appear.
 f16 keeps 11 bits, so the relative error of p is at most 0.05 % of |log p|.
 
-`parameters`: model, revision, k, width (w), dtype (of the passes), and
+`parameters`: model, revision (a Hub model's commit), k, width (w), dtype (of the passes), and
 
     prefix  none: the model read x alone; bos: BOS and x
     extend  bigram: each further token is the likeliest in the row of the one before it,

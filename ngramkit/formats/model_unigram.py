@@ -17,8 +17,8 @@ One file, `table.safetensors`:
     scores  f32 [k]          natural logarithms of p(x)
 
 Ids are u16 up to 65,535 tokens in the vocabulary. Means, covariance and p take the tokenizer's ids
-only; ids that no token has never count or appear. `parameters`: model, revision, k, rule, dtype (of
-the embeddings as they were loaded). `counts`: rows (k).
+only; ids that no token has never count or appear. `parameters`: model, revision (a Hub model's
+commit), k, rule, dtype (of the embeddings as they were loaded). `counts`: rows (k).
 """
 
 from __future__ import annotations

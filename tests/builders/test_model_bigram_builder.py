@@ -219,7 +219,6 @@ def test_the_manifest_says_what_was_asked(llama, tmp_path):
     manifest = build(llama, tmp_path / "t", prefix="bos", extend="model").manifest
     assert manifest.parameters == {
         "model": "tiny",
-        "revision": None,
         "dtype": "float64",
         "k": K,
         "width": WIDTH,

@@ -1,0 +1,83 @@
+"""A bigram table's operations per second against one large matrix product's, in the same run.
+
+On the CPU with the demo model. Where there is a GPU, also with random weights in the shape of
+Mistral 7B, in bfloat16.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks import Row, interleaved
+from ngramkit.builders.model_bigram import build_model_bigram
+from ngramkit.builders.model_weights import Work, matmul_peak
+from ngramkit.corpus.tokenizer import TextTokenizer, fingerprint
+from ngramkit.formats.manifest import TokenizerRecord
+
+MISTRAL_7B = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+}
+
+
+def rows() -> Iterator[Row]:
+    import torch
+
+    from ngramkit.decode.load import load_model
+
+    demo = load_model("demo", device="cpu")
+    yield _row("model-bigram demo, CPU", demo.model, demo.tokenizer, "under 5 s")
+    if torch.cuda.is_available():
+        model, tokenizer = _of_mistrals_shape()
+        device = torch.cuda.get_device_name()
+        yield _row(f"model-bigram, Mistral 7B's shape, {device}", model, tokenizer, "under 1.5 s")
+
+
+def _row(what: str, model: Any, tokenizer: TextTokenizer, target: str) -> Row:
+    works: list[Work] = []
+    peaks: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+
+        def ours() -> None:
+            out = Path(folder) / str(len(works))
+            work = build_model_bigram(model, tokenizer, out).work
+            assert work is not None
+            works.append(work)
+
+        def reference() -> None:
+            peaks.append(matmul_peak(model.device, model.dtype))
+
+        interleaved(ours, reference)
+    best = min(works, key=lambda work: work.seconds)
+    return Row(
+        what=f"{what}, {tokenizer.record.vocabulary:,} tokens",
+        ours=f"{best.seconds:.2f} s, {best.flops_per_second / 1e9:,.0f} GFLOP/s",
+        reference=f"{max(peaks) / 1e9:,.0f} GFLOP/s, one large matrix product",
+        ratio=best.flops_per_second / max(peaks),
+        target=target,
+    )
+
+
+def _of_mistrals_shape() -> tuple[Any, TextTokenizer]:
+    """Random weights, and a tokenizer of as many made-up words."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import MistralConfig, MistralForCausalLM
+
+    with torch.device("cuda"):
+        torch.set_default_dtype(torch.bfloat16)
+        model = MistralForCausalLM(MistralConfig(**MISTRAL_7B)).eval()
+        torch.set_default_dtype(torch.float32)
+    size = MISTRAL_7B["vocab_size"]
+    backend = Tokenizer(WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
+    record = TokenizerRecord("made-up", size, fingerprint(backend))
+    return model, TextTokenizer(record, backend, SimpleNamespace(bos_token_id=1))

@@ -1,0 +1,145 @@
+"""`ngramkit models`, `model-bigram`, `model-unigram`, and decoding with what they built."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from typer.testing import CliRunner
+
+from ngramkit.formats.kinds import open_artifact
+from ngramkit.models import HUB_IDS
+from ngramkit_cli.main import app
+
+KEYS = {"command", "artifact", "seconds", "vocabulary", "k", "width", "flops_per_second"}
+VOCABULARY = 120
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with a random model of a padded vocabulary in tiny/."""
+    path = tmp_path_factory.mktemp("work")
+    config = transformers.LlamaConfig(
+        vocab_size=128,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        initializer_range=0.4,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(config).save_pretrained(path / "tiny")
+    backend = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w2"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(path / "tiny")
+    return path
+
+
+@pytest.fixture
+def ngramkit(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("NGRAMKIT_MODEL", raising=False)
+    return lambda *words: CliRunner().invoke(app, [*map(str, words)])
+
+
+def last_line(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_models_lists_every_short_name(ngramkit):
+    result = ngramkit("models", "--json")
+    assert last_line(result)["models"] == {"demo": None, **HUB_IDS}
+    for name, hub_id in HUB_IDS.items():
+        assert any(line.split() == [name, hub_id] for line in result.stdout.splitlines())
+
+
+def test_bigram_json_has_exactly_the_promised_keys(ngramkit, folder):
+    facts = last_line(ngramkit("model-bigram", "./tiny", "--k", 5, "--width", 3, "--json"))
+    assert set(facts) == KEYS
+    assert facts["artifact"] == "artifacts/tiny-bigram"
+    assert (facts["vocabulary"], facts["k"], facts["width"]) == (VOCABULARY, 5, 3)
+    assert facts["flops_per_second"] > 0
+    table = open_artifact(folder / facts["artifact"])
+    assert table.extended.shape == (VOCABULARY, 5, 3)
+
+
+def test_unigram_json_has_exactly_the_promised_keys(ngramkit, folder):
+    facts = last_line(
+        ngramkit("model-unigram", "./tiny", "--k", 5, "--rule", "inner-product", "--json")
+    )
+    assert set(facts) == KEYS
+    assert (facts["vocabulary"], facts["k"], facts["width"]) == (VOCABULARY, 5, 1)
+    assert open_artifact(folder / facts["artifact"]).manifest.parameters["rule"] == "inner-product"
+
+
+def test_a_table_that_is_there_is_not_made_again(ngramkit):
+    words = ("model-bigram", "./tiny", "--k", 6, "--out", "again", "--json")
+    assert last_line(ngramkit(*words))["flops_per_second"] > 0
+    assert last_line(ngramkit(*words))["flops_per_second"] is None
+    assert ngramkit("model-bigram", "./tiny", "--k", 7, "--out", "again").exit_code == 2
+    assert last_line(ngramkit(*words[:3], 7, *words[4:], "--force"))["k"] == 7
+
+
+def test_the_models_own_drafts_and_bos(ngramkit, folder):
+    words = ("--extend", "model", "--prefix", "none", "--k", 3, "--out", "own", "--json")
+    last_line(ngramkit("model-bigram", "./tiny", *words))
+    assert open_artifact(folder / "own").manifest.parameters["extend"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("model-bigram", "./tiny", "--k", 121), 2, "above the 120 tokens"),
+        (("model-bigram", "./tiny", "--k", 0), 2, "--k is 0"),
+        (("model-bigram", "./tiny", "--extend", "greedy"), 2, "--extend 'greedy'"),
+        (("model-bigram", "./tiny", "--prefix", "bos"), 2, "no BOS token"),
+        (("model-bigram", "./tiny", "--device-map", "diagonal"), 2, "diagonal"),
+        (("model-unigram", "./tiny", "--rule", "guess"), 2, "--rule 'guess'"),
+        (("model-bigram", "./nowhere"), 3, "no model folder"),
+        (("model-bigram", "vicuna"), 3, "no model is called"),
+    ],
+)
+def test_errors_are_two_lines_and_leave_nothing(words, code, says, ngramkit, folder):
+    before = sorted(folder.rglob("*"))
+    result = ngramkit(*words, *(() if "--out" in words else ("--out", "bad")))
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("drafter", ["bigram", "unigram", "ngrammys"])
+@pytest.mark.parametrize("budget", [1, 7, 40])
+def test_decoding_with_a_table_changes_no_token(drafter, budget, ngramkit, folder):
+    if not (folder / "here" / "b").exists():
+        last_line(ngramkit("model-bigram", "./tiny", "--k", 8, "--out", "here/b", "--json"))
+        last_line(ngramkit("model-unigram", "./tiny", "--k", 8, "--out", "here/u", "--json"))
+    words = ("decode", "--model", "./tiny", "--prompt", "w3 w4 w5 w4", "--max-new-tokens", 30)
+    tables = ("--bigram", "here/b", "--unigram", "here/u", "--budget", budget)
+    drafted = last_line(ngramkit(*words, "--drafter", drafter, *tables, "--json"))
+    plain = last_line(ngramkit(*words, "--drafter", "none", "--json"))
+    assert drafted["token_ids"] == plain["token_ids"]
+
+
+def test_a_table_of_another_tokenizer_is_refused(ngramkit):
+    last_line(ngramkit("model-bigram", "./tiny", "--k", 2, "--out", "foreign", "--json"))
+    result = ngramkit("decode", "--drafter", "bigram", "--bigram", "foreign", "--prompt", "x")
+    assert result.exit_code == 3
+    assert "foreign was built for the tokenizer of ./tiny" in result.stderr
+
+
+def test_a_missing_table_is_read_off_a_local_model(ngramkit, folder, monkeypatch):
+    words = ("decode", "--model", f"{folder}/tiny", "--prompt", "w3 w4", "--max-new-tokens", 4)
+    (folder / "empty").mkdir()
+    monkeypatch.chdir(folder / "empty")
+    result = CliRunner().invoke(app, [*map(str, words), "--drafter", "ngrammys", "--json"])
+    assert last_line(result)["new_tokens"] == 4
+    assert "reading one off the model" in result.stderr
