@@ -9,8 +9,8 @@ class Reporter:
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         """A new stage of work begins; `total` is in `unit`, None where nobody knows."""
 
-    def advance(self, amount: float, **counts: int) -> None:
-        """`amount` more of the stage's unit is done; `counts` are running totals worth showing."""
+    def advance(self, amount: float, **counts: float) -> None:
+        """`amount` more of the stage's unit is done; `counts` are running figures worth showing."""
 
     def note(self, text: str) -> None:
         """One line that the user should read: a default taken, a fallback used."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ngramkit_cli import (
+    bench_cmd,
     corpus_cmd,
     datastore_cmd,
     decode_cmd,
@@ -43,6 +44,7 @@ app.command()(inspect_cmd.verify)
 app.command()(replay_cmd.replay)
 app.command()(decode_cmd.decode)
 app.add_typer(history_cmd.app)
+app.command()(bench_cmd.bench)
 app.command()(recipe_cmd.build)
 app.command()(hub_cmd.push)
 app.command()(hub_cmd.pull)

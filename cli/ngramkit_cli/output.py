@@ -132,7 +132,7 @@ class BarReporter(Reporter):
         self._started = time.perf_counter()
         self._task = self._progress.add_task(name, total=total, unit=unit, counts="")
 
-    def advance(self, amount: float, **counts: int) -> None:
+    def advance(self, amount: float, **counts: float) -> None:
         if self._progress is None:
             return
         seconds = max(time.perf_counter() - self._started, 1e-9)

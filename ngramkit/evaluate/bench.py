@@ -31,10 +31,14 @@ BASELINE = "none"
 
 @dataclass(frozen=True)
 class Contestant:
-    """`make(remember)` gives a new drafter; one made with False forgets what it has written."""
+    """`make(remember)` gives a new drafter; one made with False forgets what it has written.
+
+    `learns`: from finished requests, so that its answers depend on their order.
+    """
 
     name: str
     make: Callable[[bool], Drafter]
+    learns: bool = False
 
 
 NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
@@ -173,7 +177,7 @@ class Bench:
 
 
 def tokens_per_pass(decoded: Decoded) -> list[int]:
-    """As Spec-Bench counts: accepted draft tokens and the model's own, so their mean is tokens/step.
+    """As Spec-Bench counts: accepted draft tokens and the model's own; the mean is tokens/step.
 
     An end inside an accepted path leaves the last pass without the model's own token.
     """

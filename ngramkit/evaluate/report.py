@@ -22,7 +22,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 68em; 
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
 table { border-collapse: collapse } td, th { padding: .25em .8em; border-bottom: 1px solid #ddd;
        text-align: right } td:first-child, th:first-child { text-align: left }
-.bad { color: #b00 } .pictures { display: flex; flex-wrap: wrap; gap: 1em }
+table.facts td { text-align: left } .pictures { display: flex; flex-wrap: wrap; gap: 1em }
 svg { max-width: 100%; height: auto }
 """
 COLUMNS = (
@@ -62,9 +62,9 @@ def write_report(
         "</div><h2>By category: tokens/step, speed-up</h2>",
         _categories(drafters, spokes),
         "<h2>What was measured</h2>",
-        _table(("", ""), [(key, _said(value)) for key, value in plan.items()]),
+        _facts({key: _said(value) for key, value in plan.items()}),
         "<h2>Machine and versions</h2>",
-        _table(("", ""), list(machine.items())),
+        _facts(machine),
     ]
     page = "\n".join(body)
     write_text(
@@ -105,8 +105,14 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{titles}{''.join(line('td', row) for row in rows)}</table>"
 
 
+def _facts(rows: Mapping[str, str]) -> str:
+    return _table(("", ""), list(rows.items())).replace("<table>", '<table class="facts">', 1)
+
+
 def _said(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _picture(draw: Callable[[Any], None]) -> str:
