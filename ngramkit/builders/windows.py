@@ -194,11 +194,18 @@ def _shares(store: TokenStore, workers: int) -> list[list[Stretch]]:
 
 
 def _sorted(keys: Keys) -> Keys:
-    """Rows in ascending order; one word is sorted in place."""
+    """Rows in ascending order: by the first word, in place; then, where rows tie, by the next."""
     if keys.shape[1] == 1:
         keys[:, 0].sort()
         return keys
-    return np.ascontiguousarray(keys[np.lexsort(keys.T[::-1])])
+    keys = keys[np.argsort(keys[:, 0])]
+    ties = keys[1:, 0] == keys[:-1, 0]  # with the row before
+    for word in range(1, keys.shape[1]):
+        rows = np.flatnonzero(np.append(False, ties) | np.append(ties, False))
+        groups = np.cumsum(np.append(True, ~ties))[rows]
+        keys[rows] = keys[rows[np.lexsort((keys[rows, word], groups))]]
+        ties &= keys[1:, word] == keys[:-1, word]
+    return keys
 
 
 def _as_runs(partition: Partition, keys: Keys, counts: Counts | None) -> Runs:
