@@ -83,7 +83,7 @@ def ssd_trust(record, length, lengths, prior):
     """`record` is {length: (hits, predicted)}."""
     at = min(length, lengths - 1)
     hits, predicted = record.get(at, (0.0, 0.0))
-    return min((hits + prior * at / (at + 1.5)) / (predicted + prior), 1.0)
+    return min((hits + prior * at / (at + 3)) / (predicted + prior), 1.0)
 
 
 def ssd_learn(tree, match, written, record, lengths, forget):

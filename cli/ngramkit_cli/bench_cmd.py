@@ -93,7 +93,7 @@ def bench(
         name, asked = _questions(questions, model, limit)
         out.say(said_model(model))
         loaded = load_model(model, device=device, dtype=dtype)
-        use = HistoryUse(history, history_tokens, recorded=True)
+        use = HistoryUse(history, history_tokens, recorded=True, least_score=loaded.least_score)
         choices = [
             choose_drafter(
                 each,

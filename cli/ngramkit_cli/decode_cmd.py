@@ -83,7 +83,9 @@ def decode(
             frozen_table=frozen_table,
             bigram=bigram,
             unigram=unigram,
-            history=HistoryUse(history, history_tokens, store=not no_store),
+            history=HistoryUse(
+                history, history_tokens, store=not no_store, least_score=loaded.least_score
+            ),
         )
         task = Task(ids, max_new_tokens, budget, sampling, tuple(stop or ()))
         warm_up(loaded, choice.load_to_try(), task)

@@ -36,6 +36,7 @@ class HistoryUse:
     tokens: int = TOKENS
     store: bool = True
     recorded: bool = False
+    least_score: float = 0.01  # of a node that is drafted
 
     def prepare(self, tokenizer: TokenizerRecord) -> Path | None:
         """Where the history is; a new one where there is none, unless it would stay empty."""
@@ -50,6 +51,7 @@ class HistoryUse:
         return {
             "tokenizer": tokenizer,
             "history_tokens": self.tokens,
+            "least_score": self.least_score,
             "remember": self.store,
             "read_only": self.recorded,
             "background": not self.recorded,

@@ -16,6 +16,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
 BUDGETS = {"cpu": 6, "cuda": 64}
+LEAST_SCORES = {"cpu": 0.05, "cuda": 0.005}
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,17 @@ class LanguageModel:
     @property
     def default_budget(self) -> int:
         """Draft nodes per pass."""
-        return BUDGETS.get(self.model.device.type, BUDGETS["cuda"])
+        return default_budget(self.model)
+
+    @property
+    def least_score(self) -> float:
+        """The probability that a draft node must have to be worth its place in a pass."""
+        return LEAST_SCORES.get(self.model.device.type, LEAST_SCORES["cuda"])
+
+
+def default_budget(model: Any) -> int:
+    """Draft nodes per pass of a transformers model, by its device."""
+    return BUDGETS.get(model.device.type, BUDGETS["cuda"])
 
 
 def load_model(
@@ -57,8 +68,8 @@ def load_model(
     device_map: str | None = None,
 ) -> LanguageModel:
     """A short name, a Hub id (at `revision`) or a folder. `auto`: CUDA where there is one, else
-    the CPU; bfloat16 on CUDA, float32 on the CPU. `device_map` (auto, balanced, sequential) spreads the layers over
-    several devices, as transformers does it, in place of `device`.
+    the CPU; bfloat16 on CUDA, float32 on the CPU. `device_map` (auto, balanced, sequential) spreads
+    the layers over several devices, as transformers does it, in place of `device`.
 
     Raises UsageError for an unknown device, dtype or map, InputError where there is no such model
     or it is no decoder-only causal LM, NetworkError without a network.

@@ -81,9 +81,9 @@ def _scored(
 
 @njit(cache=True, nogil=True)
 def trust(record: Array, length: int) -> float:
-    """The probability that one more token agrees; l / (l + 1.5) before anything is known."""
+    """The probability that one more token agrees; l / (l + 3) before anything is known."""
     at = min(length, LENGTHS - 1)
-    guess = at / (at + 1.5)
+    guess = at / (at + 3.0)
     found: float = (record[at, HITS] + PRIOR * guess) / (record[at, PREDICTED] + PRIOR)
     return min(found, 1.0)
 

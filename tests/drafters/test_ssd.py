@@ -96,7 +96,7 @@ def test_a_stale_history_is_soon_drafted_from_no_more():
     for token in rng.integers(0, EOS, 600):
         sizes.append(len(drafter.draft(64)))
         drafter.accept(ids(token))
-    assert max(sizes[:3]) > 30
+    assert max(sizes[:3]) > 8
     assert np.mean(sizes[300:]) < 2
 
 
