@@ -1,0 +1,95 @@
+"""Generates with the ngramkit artifact of this repository: the same text, in fewer passes.
+
+    model.generate(**inputs, custom_generate="USER/NAME", trust_remote_code=True)
+
+`drafter` names another drafter than the artifact's own, `budget` bounds the draft of a pass.
+`ngramkit export --to transformers` copies this file as it is.
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import ngramkit
+from ngramkit.errors import ArtifactError
+
+FOLDER = "artifact"
+# kind -> (drafter, what load_drafter calls the artifact)
+USES = {
+    "datastore": ("rest", "datastores"),
+    "frozen-table": ("cacheback", "frozen_table"),
+    "model-bigram": ("ngrammys", "bigram"),
+}
+
+
+def generate(
+    model: Any,
+    inputs: Any = None,
+    streamer: Any = None,
+    *,
+    artifact: str | Path | None = None,
+    drafter: str | None = None,
+    budget: int | None = None,
+    revision: str | None = None,
+    tokenizer: Any = None,
+    stop_strings: Any = None,
+    stopping_criteria: Any = None,
+    **options: Any,
+) -> Any:
+    """As `model.generate`. `artifact`: a folder, in place of the repository's own."""
+    if artifact is None:
+        # transformers copies this file elsewhere, and tells it everything but where it came from.
+        frame = inspect.currentframe()
+        caller = frame.f_back if frame else None
+        artifact = _fetch(caller.f_locals.get("custom_generate") if caller else None, revision)
+    opened = ngramkit.open_artifact(artifact)
+    _require_fit(opened, model, tokenizer)
+    name, role = USES[opened.kind]
+    given: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
+    return model.generate(
+        inputs,
+        custom_generate=ngramkit.custom_generate,
+        drafter=lambda: ngramkit.load_drafter(drafter or name, **given),
+        budget=budget,
+        streamer=streamer,
+        stopping_criteria=_with_strings(stopping_criteria, stop_strings, tokenizer),
+        **{key: value for key, value in options.items() if value is not None},
+    )
+
+
+def _fetch(home: Any, revision: str | None) -> Path:
+    if home is None:
+        raise ValueError("give artifact=FOLDER: this was not called through custom_generate")
+    if Path(home).is_dir():
+        return Path(home) / FOLDER
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(home, revision=revision, allow_patterns=f"{FOLDER}/*")) / FOLDER
+
+
+def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
+    """The model's ids must be the artifact's; with `tokenizer=` that is proven, not only likely."""
+    record = artifact.tokenizer
+    vocabulary = model.config.get_text_config().vocab_size
+    if record.vocabulary > vocabulary:
+        raise ArtifactError(
+            f"the artifact is for the tokenizer of {record.id} ({record.vocabulary:,} tokens), the "
+            f"model has {vocabulary:,}"
+        )
+    if tokenizer is not None:
+        from ngramkit.corpus.tokenizer import fingerprint
+
+        if fingerprint(tokenizer.backend_tokenizer) != record.fingerprint:
+            raise ArtifactError(f"the artifact is for the tokenizer of {record.id}, not this one")
+
+
+def _with_strings(criteria: Any, strings: Any, tokenizer: Any) -> Any:
+    """Stop strings as a criterion: transformers keeps the tokenizer from custom functions."""
+    from transformers import StoppingCriteriaList, StopStringCriteria
+
+    both = StoppingCriteriaList(criteria or ())
+    if strings:
+        if tokenizer is None:
+            raise ValueError("stop_strings need tokenizer=")
+        both.append(StopStringCriteria(tokenizer, strings))
+    return both

@@ -1,0 +1,164 @@
+"""A folder for custom_generate, loaded by transformers itself."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.exchange.transformers import export_folder
+from ngramkit.models import resolve_model
+
+PROMPT = "def read_config(path):\n    with open(path) as file:\n"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    store = build_tokens(open_corpus("python-stdlib", limit=25), "demo", folder / "tokens")
+    return {
+        "tokens": store,
+        "datastore": build_datastore(store, folder / "datastore"),
+        "frozen-table": build_frozen(store, folder / "frozen"),
+    }
+
+
+@pytest.fixture(scope="module")
+def demo():
+    source = resolve_model("demo")
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(source)
+
+
+@pytest.fixture
+def folder(parts, tmp_path, monkeypatch, request):
+    """An exported folder; transformers copies its code below tmp_path."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "m"), *sys.path])
+    before = set(sys.modules)
+    out = tmp_path / "exported"
+    export_folder(parts[request.param], out)
+    yield out
+    for name in set(sys.modules) - before:
+        if name.startswith("transformers_modules"):
+            del sys.modules[name]
+
+
+def passes(model):
+    """Counts the calls of the model from now on."""
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    return calls
+
+
+@pytest.mark.parametrize("folder", ["datastore", "frozen-table"], indirect=True)
+def test_greedy_text_is_the_models_own_in_fewer_passes(folder, demo):
+    model, tokenizer = demo
+    inputs = tokenizer(PROMPT, return_tensors="pt")
+    alone = model.generate(**inputs, max_new_tokens=60, do_sample=False)
+    calls = passes(model)
+    drafted = model.generate(
+        **inputs, max_new_tokens=60, do_sample=False, custom_generate=str(folder),
+        trust_remote_code=True, tokenizer=tokenizer,
+    )  # fmt: skip
+    assert torch.equal(drafted, alone)
+    assert len(calls) < 0.8 * (alone.shape[1] - inputs.input_ids.shape[1])
+
+
+class Banned:
+    """A processor that looks at the ids so far: no token three times in a row."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, ids, scores):
+        self.seen.append(ids.shape[1])
+        if ids.shape[1] > 1 and ids[0, -1] == ids[0, -2]:
+            scores[0, ids[0, -1]] = -torch.inf
+        return scores
+
+
+@pytest.mark.parametrize("folder", ["datastore"], indirect=True)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": True, "temperature": 0.8, "top_p": 0.9},
+        {"do_sample": True, "top_k": 5, "min_p": 0.01},
+        {"do_sample": False, "repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
+        {"do_sample": False, "stop_strings": ["return", "\n\n"]},
+        {"do_sample": False, "eos_token_id": 265},
+        {"do_sample": False, "min_new_tokens": 20, "eos_token_id": 265},
+    ],
+)
+def test_generation_options_are_honoured(folder, demo, options):
+    model, tokenizer = demo
+    inputs = tokenizer(PROMPT, return_tensors="pt")
+    wanted, banned = [], []
+    for extra in ({}, {"custom_generate": str(folder), "trust_remote_code": True}):
+        torch.manual_seed(0)
+        banned.append(Banned())
+        wanted.append(
+            model.generate(
+                **inputs, max_new_tokens=40, tokenizer=tokenizer, **options, **extra,
+                logits_processor=LogitsProcessorList([banned[-1]]),
+            )
+        )  # fmt: skip
+    assert torch.equal(*wanted)
+    assert banned[0].seen == banned[1].seen[: len(banned[0].seen)]
+
+
+@pytest.mark.parametrize("folder", ["datastore"], indirect=True)
+def test_a_streamer_gets_every_token_once(folder, demo):
+    model, tokenizer = demo
+    inputs = tokenizer(PROMPT, return_tensors="pt")
+    got = []
+
+    class Streamer:
+        def put(self, ids):
+            got.extend(ids.flatten().tolist())
+
+        def end(self):
+            got.append("end")
+
+    output = model.generate(
+        **inputs, max_new_tokens=20, do_sample=False, streamer=Streamer(),
+        custom_generate=str(folder), trust_remote_code=True,
+    )  # fmt: skip
+    assert got == [*output[0].tolist(), "end"]
+
+
+@pytest.mark.parametrize("folder", ["datastore"], indirect=True)
+def test_what_cannot_be_honoured_is_refused_by_name(folder, demo, tmp_path):
+    model, tokenizer = demo
+    hub = {"custom_generate": str(folder), "trust_remote_code": True, "max_new_tokens": 4}
+    inputs = tokenizer(PROMPT, return_tensors="pt")
+    with pytest.raises(UsageError, match="beam"):
+        model.generate(**inputs, **hub, num_beams=2)
+    with pytest.raises(UsageError, match="no drafter is called"):
+        model.generate(**inputs, **hub, drafter="resd")
+
+
+@pytest.mark.parametrize("folder", ["datastore"], indirect=True)
+def test_another_tokenizer_is_refused(folder, demo, word_model):
+    model, tokenizer = demo
+    inputs = tokenizer(PROMPT, return_tensors="pt")
+    with pytest.raises(ArtifactError, match="not this one"):
+        model.generate(
+            **inputs, custom_generate=str(folder), trust_remote_code=True, max_new_tokens=4,
+            tokenizer=AutoTokenizer.from_pretrained(word_model),
+        )  # fmt: skip
+
+
+def test_what_no_drafter_takes_is_not_exported(parts, tmp_path):
+    with pytest.raises(UsageError, match="no drafter"):
+        export_folder(parts["tokens"], tmp_path / "x")
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UsageError, match="exists"):
+        export_folder(parts["datastore"], tmp_path / "x")
