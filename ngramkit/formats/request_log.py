@@ -85,7 +85,8 @@ class RequestLog:
 
     def read(self, after: Mark | None = None) -> Reading:
         """Every valid record behind `after`, or all of them. Raises ArtifactError for a non-log."""
-        with self._open("rb") as file:
+        # Unbuffered: others write meanwhile, and what was read once must not be served again.
+        with self._open("rb", buffering=0) as file:
             mark = Mark(self._generation(file))
             reading = Reading(mark=mark)
             if after is not None and self._holds(file, after):
@@ -154,7 +155,13 @@ class RequestLog:
                 found = self._next_valid(file, offset + ALIGNED)
                 if found is None:
                     return
-                offset, request = found
+                # Who wrote the later one had the lock: a writer met at its work has now finished.
+                request = self._record(file, offset)
+                if request is None:
+                    offset = found
+                    request = self._record(file, offset)
+            if request is None:
+                return
             end = file.tell()
             yield offset, end, request
             offset = end
@@ -177,7 +184,8 @@ class RequestLog:
             return None
         return PastRequest(np.frombuffer(ids, self.width.newbyteorder("<")), prompt)
 
-    def _next_valid(self, file: IO[bytes], offset: int) -> tuple[int, PastRequest] | None:
+    def _next_valid(self, file: IO[bytes], offset: int) -> int | None:
+        """The first offset, from `offset` on, at which a valid record begins."""
         while True:
             file.seek(offset)
             block = file.read(BLOCK)
@@ -187,7 +195,6 @@ class RequestLog:
             if at < 0:
                 offset += len(block) - len(RECORD_MAGIC) + 1
                 continue
-            request = self._record(file, offset + at)
-            if request is not None:
-                return offset + at, request
+            if self._record(file, offset + at) is not None:
+                return offset + at
             offset += at + 1
