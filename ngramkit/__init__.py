@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ngramkit.builders.tokens import build_tokens
     from ngramkit.corpus.opening import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
+    from ngramkit.decode.candidates import NgramkitCandidates
+    from ngramkit.decode.generate import custom_generate, generate
     from ngramkit.drafters import load_drafter
     from ngramkit.drafters.base import Drafter, DraftTree, Evidence
     from ngramkit.formats.kinds import open_artifact
@@ -38,6 +40,9 @@ _HOMES = {
     "build_datastore": "ngramkit.builders.datastore",
     "build_frozen": "ngramkit.builders.frozen",
     "build_tokens": "ngramkit.builders.tokens",
+    "NgramkitCandidates": "ngramkit.decode.candidates",
+    "custom_generate": "ngramkit.decode.generate",
+    "generate": "ngramkit.decode.generate",
     "load_tokenizer": "ngramkit.corpus.tokenizer",
     "load_drafter": "ngramkit.drafters",
     "Drafter": "ngramkit.drafters.base",
@@ -54,11 +59,14 @@ __all__ = [
     "Evidence",
     "InputError",
     "NetworkError",
+    "NgramkitCandidates",
     "NgramkitError",
     "UsageError",
     "build_datastore",
     "build_frozen",
     "build_tokens",
+    "custom_generate",
+    "generate",
     "load_drafter",
     "load_tokenizer",
     "open_artifact",

@@ -7,14 +7,14 @@ would have written alone: a draft changes how many passes that takes, nothing el
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.sampling import Choose, Sampling, accepted
+from ngramkit.decode.sampling import GREEDY, Choose, Rule, accepted
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 
 Sink = Callable[[int, bool], None]  # called with every written token and whether a draft had it
@@ -38,7 +38,7 @@ class Request:
     prompt: TokenArray  # int32[n], n >= 1
     max_new_tokens: int
     budget: int  # draft nodes per pass
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Rule = GREEDY
     eos: frozenset[int] = frozenset()
     context: int | None = None
     stop: Stop | None = None

@@ -30,6 +30,12 @@ class Choice(Protocol):
     def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]: ...
 
 
+class Rule(Protocol):
+    """How a request's tokens are chosen; every request has a Choice of its own."""
+
+    def choice(self) -> Choice: ...
+
+
 class Tops(NamedTuple):
     """Each row's likeliest tokens, best first."""
 

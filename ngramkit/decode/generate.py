@@ -1,0 +1,186 @@
+"""Drafts from inside transformers: `model.generate(..., custom_generate=ngramkit.custom_generate)`.
+
+transformers prepares a call as it always does (generation config, logits processors, stopping
+criteria, special tokens) and then hands it over here instead of to its own loop. What drafts
+cannot honour is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ngramkit.decode.honoured import refuse_what_cannot_be_honoured
+from ngramkit.decode.load import LanguageModel, default_budget
+from ngramkit.decode.loop import Request, Sink, Stop, decode
+from ngramkit.decode.processed import GREEDY_OR_SAMPLED, Processed
+from ngramkit.decode.sampling import GREEDY, Rule
+from ngramkit.decode.verify import TreeVerifier
+from ngramkit.drafters import load_drafter
+from ngramkit.drafters.base import Drafter
+from ngramkit.errors import UsageError
+
+Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
+
+
+def generate(
+    model: Any, input_ids: Any, *, drafter: Drafters, budget: int | None = None, **options: Any
+) -> Any:
+    """What `model.generate(input_ids, **options)` returns, in fewer passes.
+
+    `model` is a transformers causal LM or what `load_model` gives, `input_ids` int64[n] or
+    int64[rows, n], padded on the left where `attention_mask` says so. `drafter` is a drafter, a
+    function that makes one, the name of one that needs no artifact, or a list with one per row.
+    `budget` is the draft nodes per pass; None: by the device. Rows are decoded one after another.
+
+    Raises UsageError, by name, for options that cannot be honoured.
+    """
+    if isinstance(model, LanguageModel):
+        model = model.model
+    ids = torch.as_tensor(input_ids, dtype=torch.int64).to(model.device)
+    return model.generate(
+        ids[None] if ids.dim() == 1 else ids,
+        custom_generate=custom_generate,
+        drafter=drafter,
+        budget=budget,
+        **_with_stop_strings(options),
+    )
+
+
+def _with_stop_strings(options: dict[str, Any]) -> dict[str, Any]:
+    """stop_strings as a criterion: transformers loses the tokenizer on the way to a function."""
+    strings, tokenizer = options.get("stop_strings"), options.get("tokenizer")
+    if strings is None or tokenizer is None:
+        return options
+    from transformers import StoppingCriteriaList, StopStringCriteria
+
+    criteria = [*(options.get("stopping_criteria") or ()), StopStringCriteria(tokenizer, strings)]
+    rest = {name: value for name, value in options.items() if name != "stop_strings"}
+    return {**rest, "stopping_criteria": StoppingCriteriaList(criteria)}
+
+
+def custom_generate(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    drafter: Drafters | None = None,
+    budget: int | None = None,
+    **model_kwargs: Any,
+) -> Any:
+    """For `model.generate(..., custom_generate=custom_generate, drafter=...)`; see `generate`."""
+    # transformers hands a function neither of these, though the caller may have given them.
+    caller = sys._getframe(1).f_locals
+    given = {name: caller.get(name) for name in ("streamer", "assistant_model", "synced_gpus")}
+    call = Call(model, input_ids, logits_processor, stopping_criteria, generation_config)
+    refuse_what_cannot_be_honoured(model, input_ids, generation_config, {**given, **model_kwargs})
+    streamer = given["streamer"]
+    mask = model_kwargs.get("attention_mask")
+    nodes = default_budget(model) if budget is None else budget
+    rows = []
+    for row, each in enumerate(one_per_row(drafter, len(input_ids))):
+        padding = 0 if mask is None else int((mask[row] == 0).sum())
+        rows.append(call.row(row, padding, each, nodes, streamer))
+    if streamer is not None:
+        streamer.end()
+    return call.output(rows)
+
+
+def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
+    """Raises UsageError where that is not one drafter for every row."""
+    if drafter is None:
+        raise UsageError("no drafter is given", 'add drafter="cacheback", or an object of yours')
+    if isinstance(drafter, str):
+        return [load_drafter(drafter) for _ in range(rows)]
+    if isinstance(drafter, list | tuple):
+        if len(drafter) != rows:
+            raise UsageError(f"{len(drafter)} drafters for {rows} rows", "give one per row")
+        return list(drafter)
+    if callable(drafter):
+        return [drafter() for _ in range(rows)]
+    return [drafter] * rows  # its `start` begins each row anew
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of model.generate, prepared by transformers."""
+
+    model: Any
+    input_ids: torch.Tensor  # int64[rows, n]
+    processors: Any
+    criteria: Any
+    config: Any
+
+    def row(
+        self, row: int, padding: int, drafter: Drafter, budget: int, streamer: Any
+    ) -> torch.Tensor:
+        """The row with what was written after it, int64[n + m]. Ctrl-C is raised."""
+        ids = self.input_ids[row]
+        request = self._request(ids, padding, budget)
+        room = len(request.prompt) + request.longest + budget
+        verifier = TreeVerifier(self.model, room=room)
+        sink: Sink | None = None
+        if streamer is not None:
+            sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
+        run = decode(verifier, drafter, request, sink)
+        if run.ended_by == "interrupt":
+            raise KeyboardInterrupt
+        return torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)])
+
+    def _request(self, ids: torch.Tensor, padding: int, budget: int) -> Request:
+        from transformers import EosTokenCriteria, MaxLengthCriteria
+
+        ends, others = [self.config.max_length], []
+        eos: set[int] = set()
+        for criterion in self.criteria:
+            if isinstance(criterion, MaxLengthCriteria):
+                ends.append(criterion.max_length)
+            elif isinstance(criterion, EosTokenCriteria):
+                eos.update(criterion.eos_token_id.tolist())
+            else:
+                others.append(criterion)
+        return Request(
+            prompt=ids[padding:].cpu().numpy().astype(np.int32),
+            max_new_tokens=min(ends) - len(ids),
+            budget=budget,
+            sampling=self._rule(ids),
+            eos=frozenset(eos),
+            stop=stop_of(others, ids) if others else None,
+        )
+
+    def _rule(self, ids: torch.Tensor) -> Rule:
+        """Processors and criteria see a row as transformers shows it to them, padding and all."""
+        if not self.processors and not self.config.do_sample:
+            return GREEDY
+        return Processed(self.processors, ids, GREEDY_OR_SAMPLED[bool(self.config.do_sample)])
+
+    def output(self, rows: list[torch.Tensor]) -> Any:
+        """int64[rows, longest], padded on the right, or transformers' record of it."""
+        from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+        pad = self.config._pad_token_tensor
+        if pad is None and len({len(row) for row in rows}) > 1:
+            raise UsageError("rows of different lengths need padding", "give pad_token_id")
+        value = 0 if pad is None else int(pad)
+        whole = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=value)
+        if self.config.return_dict_in_generate:
+            return GenerateDecoderOnlyOutput(sequences=whole)  # type: ignore[arg-type]
+        return whole
+
+
+def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
+    """Asks every criterion after every written token, as transformers does."""
+    seen = ids[None]
+
+    def stop(token: int) -> bool:
+        nonlocal seen
+        seen = torch.cat([seen, seen.new_tensor([[token]])], -1)
+        return any(bool(torch.as_tensor(ends(seen, None)).any()) for ends in criteria)
+
+    return stop
