@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ngramkit.builders.model_options import model_parameters, require_k, require_unigram_options
+from ngramkit.builders.model_passes import out_of_memory
 from ngramkit.builders.model_weights import (
     Work,
     absent_ids,
@@ -21,6 +22,7 @@ from ngramkit.builders.model_weights import (
     weights_fingerprint,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.errors import InputError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_unigram import TABLE, ModelUnigram
@@ -54,8 +56,8 @@ def build_model_unigram(
     embedding, whatever the model's dtype.
 
     Raises UsageError for an unknown rule, k above the vocabulary, and where `out` holds something
-    else; InputError where the model has no output embedding, is an encoder-decoder, or has fewer
-    ids than the tokenizer.
+    else; InputError where the model has no output embedding, is an encoder-decoder, has fewer ids
+    than the tokenizer, or its embeddings do not fit into memory.
     """
     require_unigram_options(k, rule)
     require_usable(model, tokenizer)
@@ -73,7 +75,15 @@ def build_model_unigram(
         return BuiltUnigram(ModelUnigram.open(out), None)
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
-        scores, work = _scores(model, present, rule)
+        try:
+            scores, work = _scores(model, present, rule)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise InputError(
+                "out of memory: both embeddings are needed in float32",
+                "use --device cpu, or a device with more memory",
+            ) from error
         best = np.lexsort((present, -scores))[:k]
         tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))
         writer.write(TABLE, {"tokens": tokens, "scores": scores[best]})

@@ -14,10 +14,11 @@ from numba import njit
 
 Array = npt.NDArray[Any]
 
-# Half of the probability mass is the context's after one match, the rest goes to the bigrams; and
-# how much a copied row is trusted less with every further token. Fitted on recorded answers.
-ESCAPE = 1.0
-DECAY = 0.9
+# How many matches in the context weigh as much as the bigrams do, and how much a copied row is
+# trusted less with every further token. With these, scores of 12 nodes add up to the tokens that
+# are accepted, over source code with the demo model's table.
+ESCAPE = 8.0
+DECAY = 0.7
 
 
 @njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_lms import HOLE, MODELS, VOCABULARY, tiny_lm, tiny_tokenizer
 
+from ngramkit.builders import model_unigram
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.errors import InputError, UsageError
 
@@ -87,6 +88,16 @@ def test_nonsense_is_refused(wrong, says, tmp_path):
     with pytest.raises(UsageError, match=says):
         build_model_unigram(tiny_lm("llama"), tiny_tokenizer(), tmp_path / "t", **wrong)
     assert not list(tmp_path.iterdir())
+
+
+def test_out_of_memory_is_said(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(model_unigram, "_rows", full)
+    with pytest.raises(InputError, match="out of memory"):
+        build_model_unigram(tiny_lm("llama"), tiny_tokenizer(), tmp_path / "t", k=5)
+    assert not (tmp_path / "t").exists()
 
 
 def test_a_bare_decoder_is_refused(tmp_path):
