@@ -25,6 +25,8 @@ from ngramkit.errors import (
 if TYPE_CHECKING:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
+    from ngramkit.builders.model_bigram import build_model_bigram
+    from ngramkit.builders.model_unigram import build_model_unigram
     from ngramkit.builders.tokens import build_tokens
     from ngramkit.corpus.opening import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
@@ -39,6 +41,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "build_datastore": "ngramkit.builders.datastore",
     "build_frozen": "ngramkit.builders.frozen",
+    "build_model_bigram": "ngramkit.builders.model_bigram",
+    "build_model_unigram": "ngramkit.builders.model_unigram",
     "build_tokens": "ngramkit.builders.tokens",
     "NgramkitCandidates": "ngramkit.decode.candidates",
     "custom_generate": "ngramkit.decode.generate",
@@ -64,6 +68,8 @@ __all__ = [
     "UsageError",
     "build_datastore",
     "build_frozen",
+    "build_model_bigram",
+    "build_model_unigram",
     "build_tokens",
     "custom_generate",
     "generate",

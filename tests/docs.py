@@ -22,7 +22,7 @@ from ngramkit_cli.main import app
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-FORMATS = ["tokens", "datastore", "frozen_table"]
+FORMATS = ["tokens", "datastore", "frozen_table", "model_bigram", "model_unigram"]
 
 
 def commands() -> str:
