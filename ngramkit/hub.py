@@ -133,7 +133,7 @@ def _file(repository: str, revision: str | None, name: str) -> Path:
 
 
 def _download(repository: str, commit: str, manifest: Manifest, reporter: Reporter) -> None:
-    from huggingface_hub.errors import RemoteEntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, RemoteEntryNotFoundError
 
     reporter.stage(f"fetching {repository}", manifest.bytes, "bytes")
     for name, record in manifest.files.items():
@@ -145,8 +145,8 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
                 "tell its owner, or give an earlier @REVISION",
             ) from error
         reporter.advance(record.bytes)
-    for name in (CARD, RECIPE):
-        with suppress(RemoteEntryNotFoundError):
+    for name in (CARD, RECIPE):  # not needed, so neither is the Hub for them
+        with suppress(EntryNotFoundError):
             _file(repository, commit, name)
 
 

@@ -162,7 +162,7 @@ def test_dropped_connections_and_busy_answers_are_tried_again(
     hub, shared, tmp_path, artifacts, monkeypatch
 ):
     monkeypatch.setattr("time.sleep", lambda _: None)  # the client's pauses between tries
-    hub.faults += [Fault("PUT", 0, times=1), Fault("PUT", 503, times=1, retry_after="0")]
+    hub.faults += [Fault("PUT", 0, times=1), Fault("PUT", 429, times=1, retry_after="0")]
     hub.faults += [Fault("GET .*/resolve/.*shard-00001", -1, times=1)]
     pushed, pulled = shared(
         ["push", artifacts["datastore"], "acme/our-data"],
@@ -284,6 +284,18 @@ def test_a_source_on_the_hub_is_fetched_once_and_its_commit_recorded(
     assert away.json["revisions"] == first.json["revisions"]
     assert hub.requests[since:] == []
     assert (tmp_path / "x.idx").read_bytes() == (tmp_path / "y.idx").read_bytes()
+
+
+def test_decode_takes_its_datastore_from_the_hub(hub, shared, artifacts):
+    add(hub, artifacts["datastore"])
+    commit = hub.repositories["dataset", "acme/our-data"].refs["main"]
+    [done] = shared(
+        ["decode", "--drafter", "rest", "--datastore", f"hf://acme/our-data@{commit}",
+         "--prompt", "the river", "--max-new-tokens", "6", "--json"],
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["new_tokens"] == 6
+    assert done.json["revisions"] == {f"hf://acme/our-data@{commit}": commit}
 
 
 def test_without_a_network_and_a_cache(shared, tmp_path, monkeypatch):

@@ -125,9 +125,15 @@ def _facts(manifest: Manifest) -> dict[str, str]:
         "corpus": str(manifest.corpus.get("id", "none")),
         "revision": str(manifest.corpus.get("revision", "")),
         **{name: f"{count:,}" for name, count in manifest.counts.items()},
-        **{name.replace("_", " "): str(value) for name, value in manifest.parameters.items()},
+        **{_parameter(name, manifest): str(v) for name, v in manifest.parameters.items()},
         "bytes": f"{manifest.bytes:,}",
     }
+
+
+def _parameter(name: str, manifest: Manifest) -> str:
+    """Its row's name: a count of the same name is what there is, the parameter what was allowed."""
+    said = name.replace("_", " ")
+    return f"{said}, at most" if name in manifest.counts else said
 
 
 def _table(facts: dict[str, str]) -> str:

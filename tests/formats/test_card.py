@@ -1,0 +1,127 @@
+"""The card: a header that YAML reads, a command that builds the same again, licences."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+import yaml
+from command_lines import run_here
+
+from ngramkit.formats.card import build_command, card
+from ngramkit.formats.container import FileRecord
+from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+
+VICUNA = TokenizerRecord("vicuna-7b", 32000, "ab" * 32, 2)
+FILES = {"table.safetensors": FileRecord(12345, "00" * 32)}
+STACK = {
+    "id": "the-stack", "dataset": "bigcode/the-stack-dedup", "revision": "c" * 40,
+    "split": "train", "data_dir": "data/python", "column": "content", "dataset_license": ["other"],
+    "limit": 500, "licenses_kept": ["apache-2.0", "mit"], "excluded": "ef" * 32,
+    "licenses": {"MIT": 400, "Apache-2.0": 100},
+}  # fmt: skip
+
+
+def manifest(**changed):
+    facts = {
+        "kind": "datastore", "build": "0" * 64, "tokenizer": VICUNA, "corpus": STACK,
+        "parameters": {"shard_tokens": 1000}, "counts": {"documents": 500, "tokens": 9000},
+        "files": FILES,
+    }  # fmt: skip
+    return Manifest(**{**facts, **changed})
+
+
+def header(text):
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+def test_the_header():
+    found = header(card(manifest()))
+    assert found["tags"] == ["ngramkit", "datastore"]
+    assert found["license"] == ["other"]
+    assert found["size_categories"] == ["n<1K"]
+    assert found["base_model"] == "lmsys/vicuna-7b-v1.5"
+    assert found["source_datasets"] == ["bigcode/the-stack-dedup"]
+    assert found["ngramkit"] == {
+        "version": 1, "kind": "datastore", "tokenizer": "lmsys/vicuna-7b-v1.5",
+        "vocabulary": 32000, "fingerprint": "ab" * 32, "bytes": 12345,
+    }  # fmt: skip
+
+
+def test_a_folder_is_no_base_model():
+    local = TokenizerRecord("/home/me/model: new", 32000, "ab" * 32)
+    assert "base_model" not in header(card(manifest(tokenizer=local)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "command"),
+    [
+        (
+            {},
+            f"ngramkit build-datastore --corpus the-stack --revision {'c' * 40} --split train "
+            "--limit 500 --language python --licenses apache-2.0,mit --exclude FILE "
+            "--model vicuna-7b --shard-tokens 1000",
+        ),
+        (
+            {"kind": "tokens", "parameters": {"eos": False, "shard_tokens": 1},
+             "corpus": {"id": "a b/*.txt", "files": 2, "sha256": "x", "column": "text"}},
+            "ngramkit tokenize --corpus 'a b/*.txt' --column text --model vicuna-7b --no-eos",
+        ),
+        (
+            {"kind": "tokens", "parameters": {"eos": True},
+             "corpus": {"id": "acme/x", "dataset": "acme/x", "config": "en", "column": "body",
+                        "join_turns": True}},
+            "ngramkit tokenize --corpus hf:acme/x:en --column body --join-turns --model vicuna-7b",
+        ),
+        (
+            {"kind": "model-bigram", "corpus": {},
+             "parameters": {"model": "me/m", "revision": None, "dtype": "float32", "k": 9}},
+            "ngramkit model-bigram me/m --k 9",
+        ),
+        (
+            {"kind": "frozen-table", "corpus": {"id": "x.bin", "format": "llama.cpp"}},
+            "ngramkit import x.bin --from llama.cpp --model vicuna-7b",
+        ),
+        ({"parameters": {"merged": 2}}, ""),
+    ],
+)  # fmt: skip
+def test_the_command_that_built_it(changed, command):
+    assert build_command(manifest(**changed)) == command
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["build-datastore --shard-tokens 5000", "build-frozen --leaders 50 --leader-len 2", "tokenize"],
+)
+def test_the_command_builds_the_same_again(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    words = [*command.split(), "--corpus", "python-stdlib", "--limit", "9"]
+    words = [*words, "--out", "first"]
+    assert run_here(words).code == 0
+    first = read_manifest(tmp_path / "first")
+    pasted = (tmp_path / "first" / "README.md").read_text().split("```sh\nngramkit ")
+    line = next(part for part in pasted[1:] if part.startswith(command.split()[0]))
+    words = shlex.split(line.split("\n")[0])
+    done = run_here([*words, "--out", "second"])
+    assert done.code == 0, done.err
+    assert read_manifest(tmp_path / "second") == first
+
+
+def test_licences_and_opt_outs():
+    text = card(manifest())
+    assert "The source dataset's licence: other." in text
+    assert "Only documents under apache-2.0, mit were kept." in text
+    assert f"`{'ef' * 32}`" in text
+    assert "| MIT | 400 |\n| Apache-2.0 | 100 |" in text
+    assert "Licences" not in card(manifest(kind="model-bigram", corpus={}))
+
+
+def test_entries_keep_spaces_and_table_borders():
+    text = card(manifest(), [(" a|b", ["\n", "`x"], 1234)])
+    assert "| ` a\\|b` | 1,234 | `\\n` `'x` |" in text
+
+
+def test_a_count_and_its_bound_are_two_rows():
+    text = card(manifest(counts={"leaders": 34}, parameters={"leaders": 100}))
+    assert "| leaders | 34 |" in text
+    assert "| leaders, at most | 100 |" in text
