@@ -1,0 +1,260 @@
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from ngramkit.decode.complete import Task
+from ngramkit.decode.load import load_model
+from ngramkit.decode.result import Decoded
+from ngramkit.decode.sampling import Sampling
+from ngramkit.drafters.context import Context
+from ngramkit.drafters.ssd import Ssd
+from ngramkit.errors import InputError, UsageError
+from ngramkit.evaluate import bench as module
+from ngramkit.evaluate.bench import BASELINE, Bench, Contestant, tokens_per_pass
+from ngramkit.evaluate.outcome import plan_of, publish
+from ngramkit.evaluate.questions import Question
+from ngramkit.evaluate.replay import replay
+from ngramkit.evaluate.results import spread, summarize
+from ngramkit.evaluate.runs import NAME, Run, Runs, TurnRun
+
+QUESTIONS = [
+    Question(1, "short", ["def f(x):\n", "    return\n"]),
+    Question(2, "short", ["import os\nimport sys\nimport os\nimport"]),
+    Question("three", "loops", ["for i in range(10):\n"]),
+    Question(4, "classes", ["class A:\n    def __init__(self):\n"]),
+]
+NAMES = [BASELINE, "ssd", "context"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("demo")
+
+
+@pytest.fixture
+def contest(model):
+    record = model.tokenizer.record
+    made = []
+
+    def ssd(remember):
+        made.append(Ssd(tokenizer=record, remember=remember, background=False))
+        return made[-1]
+
+    contestants = [
+        Contestant("ssd", ssd, learns=True),
+        Contestant("context", lambda remember: Context()),
+    ]
+    task = Task(np.zeros(1, np.int32), 16, 6)
+    bench = Bench(model, contestants, QUESTIONS, task, None)
+    bench.made = made
+    return bench
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "bench"
+
+
+def decoded(written, accept_lengths):
+    return Decoded(3, np.array(written, np.int32), accept_lengths, "eos", 2.0, 0.5, 0.1, 1.0)
+
+
+def test_tokens_per_pass_counts_what_was_written():
+    assert tokens_per_pass(decoded([5, 6, 7, 8, 9], [2, 0])) == [3, 1]
+    assert tokens_per_pass(decoded([5, 6, 7, 8, 9], [1, 2])) == [2, 2]  # EOS inside the path
+    assert tokens_per_pass(decoded([5], [])) == []
+
+
+def test_a_benchmark_end_to_end(contest, folder):
+    plan = plan_of(contest, "made-up", "none", [])
+    runs = Runs(folder, plan)
+    contest.run(runs)
+    results = publish(contest, runs, plan, folder)
+    assert [result.drafter for result in results] == NAMES
+    base, ssd, context = results
+    assert base.tokens_per_step == 1.0
+    assert base.speedup == base.speedup_low == base.speedup_high == 1.0
+    for result in (ssd, context):
+        assert result.identical
+        assert result.tokens == base.tokens
+        assert result.passes < base.passes
+        assert result.tokens_per_step == result.tokens / result.passes
+        assert result.speedup_low <= result.speedup <= result.speedup_high
+        assert sum(c["tokens"] for c in result.by_category.values()) == result.tokens
+        assert sum(result.accepted_lengths.values()) == result.passes
+    assert list(base.by_category) == ["short", "loops", "classes"]
+    told = json.loads((folder / "results.json").read_text())
+    assert [row["drafter"] for row in told["results"]] == NAMES
+    assert told["machine"]["torch"]
+    assert {point["drafter"] for point in told["by_budget"]} == {"ssd", "context"}
+
+    for name, result in zip(NAMES, results, strict=True):
+        _spec_bench_agrees(folder / f"answers-{name}.jsonl", result)
+    _self_contained((folder / "report.html").read_text(), ["ssd", "context"])
+
+
+def _spec_bench_agrees(path, result):
+    """The figures that Spec-Bench's evaluation/speed.py would compute."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["question_id"] for line in lines] == [1, 2, "three", 4]
+    choices = [line["choices"][0] for line in lines]
+    lengths = [length for choice in choices for length in choice["accept_lengths"]]
+    assert np.mean(lengths) == pytest.approx(result.tokens_per_step)
+    assert [len(choice["turns"]) for choice in choices] == [2, 1, 1, 1]
+    for choice in choices:
+        assert set(choice) == {
+            "index", "turns", "decoding_steps", "new_tokens", "wall_time", "accept_lengths"
+        }  # fmt: skip
+        assert sum(choice["decoding_steps"]) == len(choice["accept_lengths"])
+        assert len(choice["wall_time"]) == len(choice["new_tokens"]) == len(choice["turns"])
+    seconds = sum(sum(choice["wall_time"]) for choice in choices)
+    tokens = sum(sum(choice["new_tokens"]) for choice in choices)
+    assert tokens / seconds == pytest.approx(result.tokens_per_second)
+
+
+def _self_contained(page, drafters):
+    class Reader(HTMLParser):
+        tags, links = [], []
+
+        def handle_starttag(self, tag, attributes):
+            self.tags.append(tag)
+            loads = {"src", "href", "xlink:href"}
+            self.links += [v for k, v in attributes if k in loads and not v.startswith("#")]
+
+    reader = Reader()
+    reader.feed(page)
+    assert reader.links == []
+    assert reader.tags.count("svg") == 4  # speed-up, radar, budgets, lengths
+    assert not {"script", "link", "img"} & set(reader.tags)
+    for drafter in drafters:
+        assert f"<td>{drafter}</td>" in page
+
+
+def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monkeypatch):
+    order, real = [], module.complete
+
+    def spying(model, drafter, task, sink=None):
+        order.append(type(drafter).__name__)
+        return real(model, drafter, task, sink)
+
+    monkeypatch.setattr(module, "complete", spying)
+    monkeypatch.setattr(module, "warm_up", lambda *a: None)
+    contest.run(Runs(folder, {}))
+    none, ssd, context = "NoDraft", "Ssd", "Context"
+    assert order[:6] == [none] * 2 + [ssd] * 2 + [context] * 2  # two turns
+    assert order[6:] == [ssd, context, none, context, none, ssd, none, ssd, context]
+
+
+@pytest.mark.parametrize("ending", ["raised", "returned"])
+def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
+    whole = Runs(folder.with_name("whole"), {"x": [1]})
+    contest.run(whole)
+    calls, real = [], module.complete
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) < 9:
+            return real(*args)
+        if ending == "raised":
+            raise KeyboardInterrupt
+        return replace(real(*args), ended_by="interrupt")
+
+    monkeypatch.setattr(module, "complete", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        contest.run(Runs(folder, {"x": (1,)}))
+    with (folder / NAME).open("a") as file:
+        file.write('{"drafter": "ssd", "quest')
+    monkeypatch.setattr(module, "complete", lambda *args: calls.append(2) or real(*args))
+    runs = Runs(folder, {"x": [1]})
+    known = len(runs.found)
+    contest.run(runs)
+    assert known == 5  # three answers of two turns each, and two
+    assert calls.count(2) == 15 - 8
+    assert list(runs.found) == list(whole.found)
+    for key, run in runs.found.items():
+        assert run.same_text(whole.found[key])
+        assert run.accept_lengths == whole.found[key].accept_lengths
+    assert Runs(folder, {"x": [1]}).found == runs.found
+    monkeypatch.setattr(module, "complete", None)
+    contest.run(Runs(folder, {"x": [1]}))  # nothing is left to do
+
+
+def test_other_plans_and_damaged_runs_are_refused(folder):
+    Runs(folder, {"model": "a"})
+    with pytest.raises(UsageError, match="another benchmark"):
+        Runs(folder, {"model": "b"})
+    with (folder / NAME).open("a") as file:
+        file.write("nonsense\n")
+    with pytest.raises(InputError, match="line 2"):
+        Runs(folder, {"model": "a"})
+    assert Runs(folder, {"model": "b"}, force=True).found == {}
+
+
+def test_the_drafter_that_learns_learns_in_a_benchmark_and_forgets_the_warm_up(contest, folder):
+    contest.run(Runs(folder, {}))
+    living, warmed = contest.made
+    assert warmed._past.tokens == 0
+    assert living._past.tokens > 5 * 16
+
+
+def test_replays_take_the_passes_that_were_recorded(contest, folder):
+    runs = Runs(folder, {})
+    contest.run(runs)
+    for contestant in contest.contestants[1:]:
+        name = contestant.name
+        records = contest.records(runs, name)
+        result = replay(
+            name, lambda c=contestant: c.make(True), records, 6, keep_state=contestant.learns
+        )
+        passes = sum(run.passes for run in runs.found.values() if run.drafter == name)
+        assert result.total.passes == passes
+
+
+def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, contest, folder):
+    task = replace(contest.task, sampling=Sampling(1.0, 0, 1.0, 7))
+    twice = [Question(1, "a", ["def f("]), Question(2, "a", ["def f("])]
+    sampled = Bench(model, contest.contestants[1:], twice, task, None)
+    runs = Runs(folder, {})
+    sampled.run(runs)
+    assert all(result.identical for result in summarize(runs, NAMES[1:]))
+    assert not runs.found[BASELINE, "1"].same_text(runs.found[BASELINE, "2"])
+
+
+def test_questions_longer_than_the_context_are_left_out(model, contest):
+    long = Question(9, "long", ["x = 1\n" * 1000])
+    bench = Bench(model, contest.contestants[1:], [long, *QUESTIONS], contest.task, None)
+    assert bench.too_long == 1
+    assert bench.questions == QUESTIONS
+    with pytest.raises(InputError, match="longer than the context"):
+        Bench(model, [], [long], contest.task, None)
+    grows = Question(8, "long", ["def f():\n", "x = 1\n" * 1000])
+    bench = Bench(model, [], [grows], contest.task, None)
+    assert len(list(bench._conversation(grows, [_turn([1], 1.0)]))) == 1
+
+
+def _turn(tokens, seconds):
+    return TurnRun("", tokens, [1] * (len(tokens) - 1), seconds, 0.0, 0.0, 0.0)
+
+
+def test_differing_answers_are_named_and_rates_decide_the_speed_up(folder):
+    runs = Runs(folder, {})
+    for name, seconds in (("none", 4.0), ("fast", 2.0)):
+        for question in (1, 2):
+            tokens = [7, 8, 9 if name == "none" or question == 1 else 3]
+            runs.add(Run(name, question, "all", [_turn(tokens, seconds)]))
+    runs.add(Run("none", 3, "all", [_turn([1, 2], 100.0)]))  # not yet answered by both
+    base, fast = summarize(runs, ["fast"])
+    assert base.tokens == 4
+    assert (fast.speedup, fast.speedup_low, fast.speedup_high) == (2.0, 2.0, 2.0)
+    assert (fast.identical, fast.differing) == (False, ["2"])
+
+
+def test_the_spread_follows_the_questions():
+    slow = [Run("none", i, "all", [_turn([1] * 10, 1.0)]) for i in range(40)]
+    mixed = [Run("d", i, "all", [_turn([1] * 10, 0.5 if i % 2 else 1.0)]) for i in range(40)]
+    low, high = spread(mixed, slow)
+    assert 1.2 < low < 4 / 3 < high < 1.5
+    assert spread(mixed, slow) == (low, high)
