@@ -241,3 +241,19 @@ def tree_of_rows(rows, budget):
             order.setdefault(path, len(order))
     best = sorted(scores, key=lambda path: (-scores[path], order[path]))[:budget]
     return {path: (scores[path], sources[path]) for path in best}
+
+
+def ngram_cache(words):
+    """The records of llama.cpp's n-gram cache: (key, pairs) each; None where one makes no sense."""
+    records, at = [], 0
+    while at < len(words):
+        key, rest = words[at : at + 4], words[at + 4 :]
+        used = [token for token in key if token != -1]
+        if not used or min(used) < 0 or key != used + [-1] * (4 - len(used)) or not rest:
+            return None
+        pairs = [rest[i : i + 2] for i in range(1, 1 + 2 * max(rest[0], 0), 2)]
+        if not pairs or len(pairs[-1]) < 2 or any(t < 0 or c < 1 for t, c in pairs):
+            return None
+        records.append((used, pairs))
+        at += 5 + 2 * len(pairs)
+    return records
