@@ -1,0 +1,113 @@
+"""`ngramkit history`, `decode --history` and `bench`, as a user runs them, over the demo model."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.formats.history import LOG, History
+
+BENCH_KEYS = {
+    "drafter", "tokens", "passes", "tokens_per_step", "tokens_per_second", "speedup",
+    "speedup_low", "speedup_high", "identical", "by_category",
+}  # fmt: skip
+DECODE = ["decode", "--drafter", "ssd", "--prompt", "def main(self):\n", "--max-new-tokens", "24"]
+
+
+def test_requests_are_remembered_across_commands(ngramkit_cli, tmp_path):
+    first, second, forgotten, compared, inspected, verified, trimmed, merged = ngramkit_cli(
+        [*DECODE, "--history", "past", "--json"],
+        [*DECODE, "--history", "past", "--json"],
+        [*DECODE, "--history", "past", "--no-store", "--history-tokens", "1000", "--json"],
+        [*DECODE, "--history", "past", "--no-store", "--compare", "--json"],
+        ["history", "inspect", "past", "--last", "1", "--json"],
+        ["verify", "past", "--json"],
+        ["history", "trim", "past", "--tokens", "35", "--json"],
+        ["history", "merge", "past", "past", "--out", "both", "--json"],
+    )
+    assert (first.code, second.code, forgotten.code) == (0, 0, 0), first.err
+    assert first.json["token_ids"] == second.json["token_ids"] == forgotten.json["token_ids"]
+    assert second.json["passes"] <= math.ceil(first.json["passes"] / 3)
+    assert forgotten.json["passes"] == second.json["passes"]
+    assert compared.json["identical"]
+    asked = first.json["prompt_tokens"] + first.json["new_tokens"]
+    assert inspected.json["requests"] == 2
+    assert inspected.json["tokens"] == 2 * asked
+    assert repr("def main(self):\n") in inspected.err
+    assert verified.json["ok"]
+    assert trimmed.json["dropped"] == 1
+    assert trimmed.json["tokens"] == asked
+    assert merged.json["requests"] == 2
+    assert History.open(tmp_path / "both").tokenizer == load_tokenizer("demo").record
+
+
+def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
+    record = load_tokenizer("demo").record
+    good = History.at(tmp_path / "good", record)
+    good.append(np.array([1, 2, 3], np.int32), 1)
+    bad = History.at(tmp_path / "bad", record)
+    (bad.path / LOG).write_bytes(b"")
+    missing, damaged, exists, elsewhere = ngramkit_cli(
+        ["history", "inspect", "nothing", "--json"],
+        ["verify", "bad"],
+        ["history", "merge", "good", "--out", "bad"],
+        [*DECODE, "--history", "good/requests.log"],
+    )
+    assert (missing.code, damaged.code, exists.code, elsewhere.code) == (3, 3, 2, 3)
+    assert "no artifact at nothing" in missing.json["error"]
+    assert "is damaged" in damaged.err
+    assert "exists" in exists.err
+    assert "is no history" in elsewhere.err
+
+
+def test_replay_reads_a_history_and_leaves_it_alone(ngramkit_cli, tmp_path):
+    lines = [{"prompt": "def main(self):\n", "output": "    return self.name\n" * 4}]
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    tokenizer = load_tokenizer("demo")
+    past = History.at(tmp_path / "past", tokenizer.record)
+    past.append(tokenizer.encode(lines[0]["prompt"] + lines[0]["output"]), 5)
+    before = (past.path / LOG).read_bytes()
+    replay = ["replay", "--answers", "answers.jsonl", "--drafter", "ssd", "--budget", "16"]
+    cold, warm, kept = ngramkit_cli(
+        [*replay, "--json"],
+        [*replay, "--history", "past", "--json"],
+        [*replay, "--history", "past", "--keep-state", "--json"],
+    )
+    assert cold.json["results"][0]["tokens_per_step"] == 1.0
+    assert warm.json["results"][0]["tokens_per_step"] > 3
+    assert kept.json["results"][0]["passes"] == warm.json["results"][0]["passes"]
+    assert (past.path / LOG).read_bytes() == before
+
+
+def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
+    asked = [{"prompt": text} for text in ("def main(self):\n", "import os\nimport")]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    short = ["bench", "--max-new-tokens", "12", "--drafter", "ssd", "--drafter", "context"]
+    mine = [*short, "--questions", "asked.jsonl"]
+    first, again, other, embedded, none, missing, unasked = ngramkit_cli(
+        [*mine, "--json"],
+        [*mine, "--json"],
+        [*mine, "--budget", "3"],
+        [*short, "--limit", "1", "--json"],
+        [*mine, "--drafter", "none"],
+        [*short, "--questions", "nothing.jsonl"],
+        [*short, "--model", str(load_tokenizer("demo").full.name_or_path), "--out", "x"],
+    )
+    assert first.code == 0, first.err
+    assert [row["drafter"] for row in first.json["results"]] == ["none", "ssd", "context"]
+    assert all(set(row) == BENCH_KEYS for row in first.json["results"])
+    assert all(row["identical"] for row in first.json["results"])
+    assert first.json["artifact"] == "bench/asked-demo"
+    assert again.json["results"] == first.json["results"]
+    assert "going on: 6 answers" in again.err
+    assert other.code == 2
+    assert "--force" in other.err
+    assert embedded.json["artifact"] == "bench/python-stdlib-demo"
+    assert (none.code, missing.code, unasked.code) == (2, 3, 2)
+    assert "--questions" in unasked.err
+    found = {path.name for path in (tmp_path / "bench" / "asked-demo").iterdir()}
+    answers = {f"answers-{name}.jsonl" for name in ("none", "ssd", "context")}
+    assert found == {"runs.jsonl", "results.json", "report.html", *answers}
