@@ -33,7 +33,7 @@ from ngramkit.kernels.blend_mix import (
 Array = npt.NDArray[Any]
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
-REACH = np.float32(0.7)  # a node is not expanded for a child that takes more than this of it
+REACH = np.float32(0.5)  # a node is not expanded for a child that takes more than this of it
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
 DATASTORE, CONTEXT = np.uint8(0), np.uint8(3)  # drafters.base.Source
 
