@@ -51,6 +51,10 @@ KeepState = Annotated[
     typer.Option("--keep-state", help="One drafter for all questions, for those that learn."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="The questions' order with --keep-state.")]
+Repeat = Annotated[
+    int,
+    typer.Option("--repeat", min=1, help="With --keep-state: every question comes N times."),
+]
 DropLeaked = Annotated[
     bool, typer.Option("--drop-leaked", help="Leave out answers that stand in a datastore.")
 ]
@@ -73,6 +77,7 @@ def replay(
     no_store: NoStore = False,
     keep_state: KeepState = False,
     seed: Seed = 0,
+    repeat: Repeat = 1,
     drop_leaked: DropLeaked = False,
     limit: Limit = None,
     plot: Plot = None,
@@ -111,13 +116,13 @@ def replay(
         ]
         records, leakage = _without_leaks(records, choices, drop_leaked, out)
         if keep_state:
-            records = shuffled(records, seed)
+            records = shuffled(records * repeat, seed)
         results = _run(choices, budgets, records, keep_state, out)
         _say(results, out)
         if plot is not None:
             from ngramkit.evaluate.plot import plot as draw
 
-            draw(results, plot)
+            draw(results, plot, learning=keep_state)
             out.say(f"picture: {plot}")
         out.result(plot, results=[_as_json(r) for r in results], **leakage)
 
