@@ -59,6 +59,19 @@ def top_prefixes(counts, budget):
     return rows
 
 
+def tree_paths(parents):
+    """Every path from the root (-1) to a leaf, in the order of the leaves."""
+    nodes = range(-1, len(parents))
+    leaves = [node for node in nodes if node not in parents]
+    found = []
+    for leaf in leaves:
+        path = [leaf]
+        while path[0] >= 0:
+            path.insert(0, parents[path[0]])
+        found.append(path)
+    return found
+
+
 def tree_layout(parents):
     """Depth of the root and every node, and for each of them the rows on its path to the root."""
     depths, paths = [0], [{0}]

@@ -47,6 +47,7 @@ def decode(
     top_k: opt.TopK = 0,
     seed: opt.Seed = 0,
     budget: opt.Budget = None,
+    verify: opt.Verify = None,
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
     stop: opt.Stop = None,
@@ -87,7 +88,7 @@ def decode(
                 history, history_tokens, store=not no_store, least_score=loaded.least_score
             ),
         )
-        task = Task(ids, max_new_tokens, budget, sampling, tuple(stop or ()))
+        task = Task(ids, max_new_tokens, budget, sampling, tuple(stop or ()), verify)
         warm_up(loaded, choice.load_to_try(), task)
         screen = Screen(tokenizer.backend, ids, sys.stderr if json else sys.stdout, color=color)
         run = complete(loaded, choice.load(), task, screen.show)

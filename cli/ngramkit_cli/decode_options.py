@@ -32,6 +32,14 @@ Seed = Annotated[int, typer.Option(help="Of the sampling; the same text with and
 Budget = Annotated[
     int | None, typer.Option(min=0, help="Draft tokens per pass. Default: by the device.")
 ]
+Verify = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tree|batch",
+        help="A draft in one pass with an ancestor mask, or its paths as rows, for models that "
+        "take no such mask. Default: tree where the model can.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str,

@@ -15,7 +15,10 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 
 class InPlaceLayer(DynamicLayer):
-    """One layer. keys, values: [1, heads, room, head_dim], free from the cache's length on."""
+    """One layer. keys, values: [rows, heads, room, head_dim], free from the cache's length on.
+
+    Every row holds the accepted tokens; a pass uses the first ones, as many as it has.
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -27,14 +30,14 @@ class InPlaceLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes a pass's rows behind the accepted ones; returns both."""
+        """Writes a pass's tokens behind the accepted ones; returns both."""
         begin = self._cache.length
-        end = begin + key_states.shape[-2]
-        if not self.is_initialized or end > self.keys.shape[-2]:
-            self._grow(key_states, value_states, begin, max(end, self._cache.room))
-        self.keys[..., begin:end, :] = key_states
-        self.values[..., begin:end, :] = value_states
-        return self.keys[..., :end, :], self.values[..., :end, :]
+        rows, end = len(key_states), begin + key_states.shape[-2]
+        if not self.is_initialized or end > self.keys.shape[-2] or rows > len(self.keys):
+            self._grow(key_states, value_states, begin, end)
+        self.keys[:rows, :, begin:end] = key_states
+        self.values[:rows, :, begin:end] = value_states
+        return self.keys[:rows, :, :end], self.values[:rows, :, :end]
 
     def get_seq_length(self) -> int:
         return self._cache.length
@@ -48,12 +51,28 @@ class InPlaceLayer(DynamicLayer):
         self.keys[..., target:end, :] = self.keys.index_select(-2, rows)
         self.values[..., target:end, :] = self.values.index_select(-2, rows)
 
-    def _grow(self, keys: torch.Tensor, values: torch.Tensor, filled: int, room: int) -> None:
-        old_keys, old_values = self.keys, self.values
-        self.keys, self.values = _room_for(keys, room), _room_for(values, room)
+    def spread(self, row: int, begin: int, end: int) -> None:
+        """Every row now holds what `row` holds from begin to end."""
         if self.is_initialized:
-            self.keys[..., :filled, :] = old_keys[..., :filled, :]
-            self.values[..., :filled, :] = old_values[..., :filled, :]
+            self.keys[:, :, begin:end] = self.keys[row, :, begin:end].clone()
+            self.values[:, :, begin:end] = self.values[row, :, begin:end].clone()
+
+    def _grow(self, keys: torch.Tensor, values: torch.Tensor, filled: int, end: int) -> None:
+        """The accepted tokens go to every row of the new buffers.
+
+        A quarter more room than is needed, so that growing token by token copies seldom.
+        """
+        old_keys, old_values = self.keys, self.values
+        rows, room = len(keys), max(end, self._cache.room)
+        if self.is_initialized:
+            rows, room = max(rows, len(old_keys)), old_keys.shape[-2]
+        if not self.is_initialized or end > room:
+            room = max(end, room) + max(end, room) // 4
+        self.keys = keys.new_empty((rows, keys.shape[1], room, keys.shape[-1]))
+        self.values = values.new_empty((rows, values.shape[1], room, values.shape[-1]))
+        if self.is_initialized:
+            self.keys[:, :, :filled] = old_keys[0, :, :filled]
+            self.values[:, :, :filled] = old_values[0, :, :filled]
         self.is_initialized = True
 
 
@@ -80,7 +99,8 @@ class InPlaceCache(Cache):
                 layer.move(self.length + lying, moved)
         self.length += len(rows)
 
-
-def _room_for(states: torch.Tensor, room: int) -> torch.Tensor:
-    """A quarter more than `room`, so that growing row by row copies seldom."""
-    return states.new_empty((*states.shape[:-2], room + room // 4, states.shape[-1]))
+    def keep_row(self, row: int, tokens: int) -> None:
+        """Of the last pass only `row`'s first `tokens` stay, and all rows are that one."""
+        for layer in self.in_place:
+            layer.spread(row, self.length, self.length + tokens)
+        self.length += tokens

@@ -13,7 +13,7 @@ from ngramkit.decode.loop import Request, Sink, decode
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.text import StopStrings
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -23,13 +23,17 @@ WARM_UP = 4  # tokens
 
 @dataclass(frozen=True)
 class Task:
-    """What to write, before it is known which model writes it. `budget` None: by the device."""
+    """What to write, before it is known which model writes it.
+
+    `budget` None: by the device. `verify` None: in trees where the model can take them.
+    """
 
     prompt: TokenArray  # int32[n]
     max_new_tokens: int = 128
     budget: int | None = None
     sampling: Sampling = GREEDY
     stop: Sequence[str] = ()
+    verify: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.prompt) == 0:
@@ -47,7 +51,7 @@ def complete(
     """
     request = request_for(model, task)
     room = len(task.prompt) + request.longest + request.budget
-    return decode(TreeVerifier(model.model, room=room), drafter, request, sink)
+    return decode(open_verifier(model.model, task.verify, room=room), drafter, request, sink)
 
 
 def request_for(model: LanguageModel, task: Task) -> Request:

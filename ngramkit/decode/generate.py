@@ -20,7 +20,7 @@ from ngramkit.decode.load import LanguageModel, default_budget
 from ngramkit.decode.loop import Request, Sink, Stop, decode
 from ngramkit.decode.processed import GREEDY_OR_SAMPLED, Processed
 from ngramkit.decode.sampling import GREEDY, Rule
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.errors import UsageError
@@ -124,7 +124,7 @@ class Call:
         ids = self.input_ids[row]
         request = self._request(ids, padding, budget)
         room = len(request.prompt) + request.longest + budget
-        verifier = TreeVerifier(self.model, room=room)
+        verifier = open_verifier(self.model, room=room)
         sink: Sink | None = None
         if streamer is not None:
             sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731

@@ -33,3 +33,43 @@ def layout(
             mask[row, column] = mask[parent, column]
         mask[row, row] = 0.0
     return depths, mask
+
+
+@njit(cache=True, nogil=True)
+def paths(
+    parents: npt.NDArray[np.int32],
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The tree as its root-to-leaf paths, a row each.
+
+    parents int32[n] -> nodes int32[leaves, depth + 1] with the root (-1) first and -2 behind a
+    path's end, and for the root and every node (n + 1 of them) a row and the column in it, int64.
+
+    [-1, 0, -1] -> [[-1, 0, 1], [-1, 2, -2]], rows [0, 0, 0, 1], columns [0, 1, 2, 1].
+    """
+    n = len(parents)
+    depths = np.zeros(n + 1, np.int64)
+    inner = np.zeros(n + 1, np.bool_)
+    for node in range(n):
+        parent = parents[node] + 1
+        depths[node + 1] = depths[parent] + 1
+        inner[parent] = True
+    leaves, deepest = 0, 0
+    for node in range(n + 1):
+        leaves += not inner[node]
+        deepest = max(deepest, depths[node])
+    nodes = np.full((leaves, deepest + 1), -2, np.int32)
+    rows = np.full(n + 1, -1, np.int64)
+    row = 0
+    for leaf in range(n + 1):
+        if inner[leaf]:
+            continue
+        node = leaf
+        while True:
+            nodes[row, depths[node]] = node - 1
+            if rows[node] < 0:
+                rows[node] = row
+            if node == 0:
+                break
+            node = parents[node - 1] + 1
+        row += 1
+    return nodes, rows, depths

@@ -34,3 +34,26 @@ def test_layers_that_share_keys_need_none():
     cache.update(states(3), states(3), 0)
     cache.keep([0, 2])
     assert cache.get_seq_length() == 2
+
+
+def wide(rows, tokens, begin=0):
+    """[rows, 2, tokens, 3], every number different."""
+    shape = (rows, 2, tokens, 3)
+    return torch.arange(begin, begin + 6 * rows * tokens, dtype=torch.float32).view(shape)
+
+
+@pytest.mark.parametrize("room", [1, 100])
+def test_all_rows_hold_the_one_that_was_kept(room):
+    cache = InPlaceCache(1, room)
+    first = wide(1, 4)
+    cache.update(first, -first, 0)
+    cache.length = 4
+    known = first
+    for rows, kept, tokens in [(3, 2, 2), (1, 0, 1), (5, 4, 3), (2, 0, 2), (5, 1, 1)]:
+        new = wide(rows, 3, 1000 * rows)
+        keys, values = cache.update(new, -new, 0)
+        assert torch.equal(keys, torch.cat([known.expand(rows, -1, -1, -1), new], -2))
+        assert torch.equal(values, -keys)
+        cache.keep_row(kept, tokens)
+        known = torch.cat([known, new[kept : kept + 1, :, :tokens]], -2)
+    assert cache.get_seq_length() == known.shape[-2]

@@ -34,6 +34,28 @@ GPT2 = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
+BLOOM = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "initializer_range": 0.4,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+MAMBA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "state_size": 4,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+# Not by trees: Bloom takes no 4D mask, Mamba cannot give back a token.
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bloom": ("Bloom", BLOOM),
+    "mamba": ("Mamba", MAMBA),
+}
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", LLAMA_LIKE),
     "mistral": ("Mistral", {**LLAMA_LIKE, "sliding_window": WINDOW}),
@@ -58,7 +80,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def tiny_model(name: str, **changes: Any) -> Any:
     """A causal LM in float32; the same weights every time."""
-    family, settings = ARCHITECTURES[name]
+    family, settings = {**ARCHITECTURES, **OTHERS}[name]
     config = getattr(transformers, f"{family}Config")(**{**settings, **changes})
     suffix = "LMHeadModel" if name == "gpt2" else "ForCausalLM"
     torch.manual_seed(0)

@@ -3,7 +3,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.tree import layout
+from ngramkit.kernels.tree import layout, paths
 
 
 @st.composite
@@ -24,3 +24,17 @@ def test_layout_agrees_with_paths_to_the_root(parents):
         seen = set(np.flatnonzero(mask[row] == 0.0).tolist())
         assert seen == path
         assert all(mask[row, column] == -9.0 for column in range(len(paths)) if column not in path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parent_lists())
+def test_paths_are_those_from_the_root_to_the_leaves(parents):
+    nodes, rows, columns = paths(np.array(parents, np.int32))
+    expected = reference.tree_paths(parents)
+    assert [[n for n in row if n != -2] for row in nodes.tolist()] == expected
+    assert all(
+        row[len(path) :] == [-2] * (len(row) - len(path))
+        for row, path in zip(nodes.tolist(), expected, strict=True)
+    )
+    assert nodes.dtype == np.int32
+    assert nodes[rows, columns].tolist() == list(range(-1, len(parents)))

@@ -1,0 +1,97 @@
+"""Which verifier a model can be given, found by trying: in one tree, else in rows.
+
+Whether a model minds a 4D mask is written nowhere. So a small draft is verified, and the logits
+are compared with those of the same tokens read plainly.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from ngramkit.decode.loop import Verifier
+from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_batch import BatchVerifier
+from ngramkit.drafters.base import DraftTree
+from ngramkit.errors import InputError, UsageError
+
+VERIFIERS: dict[str, type[TreeVerifier] | type[BatchVerifier]] = {
+    "tree": TreeVerifier,
+    "batch": BatchVerifier,
+}
+_FOUND: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+def open_verifier(model: Any, mode: str | None = None, *, room: int) -> Verifier:
+    """A verifier for one request of a transformers causal LM; `mode` as in `verify_mode`."""
+    return VERIFIERS[verify_mode(model, mode)](model, room=room)
+
+
+def verify_mode(model: Any, mode: str | None = None) -> str:
+    """`mode` if it is given and the model can take it; else tree, or batch where that fails.
+
+    Raises UsageError for an unknown mode, InputError where the model can take neither.
+    """
+    if mode not in (None, *VERIFIERS):
+        raise UsageError(f"there is no way to verify called {mode!r}", ", ".join(VERIFIERS))
+    if mode == "batch":
+        return mode
+    if model not in _FOUND:
+        fit = next((name for name in VERIFIERS if agrees(model, VERIFIERS[name])), None)
+        if fit is None:
+            raise InputError(
+                f"{model.config.model_type} cannot give back tokens that it has read",
+                "drafts need a model with attention in every layer",
+            )
+        if fit != "tree":
+            logging.getLogger("ngramkit").warning(
+                "%s cannot verify a draft as a tree; it is verified as rows, --verify batch",
+                model.config.model_type,
+            )
+        _FOUND[model] = fit
+    return _FOUND[model]
+
+
+def agrees(model: Any, kind: type[TreeVerifier] | type[BatchVerifier]) -> bool:
+    """Whether drafts verified by `kind` give the logits of plain passes.
+
+    They are never equal to the last bit, so they must be far nearer to the right logits than to
+    those of a model that saw the whole draft as one text.
+    """
+    vocabulary = model.config.get_text_config().vocab_size
+    a, b, root, x, y, z = (int(i * vocabulary / 7) + 1 for i in range(6))
+    tree = DraftTree(
+        np.array([x, y, z], np.int32),
+        np.array([-1, -1, 1], np.int32),
+        np.zeros(3, np.float32),
+        np.zeros(3, np.uint8),
+    )
+    with torch.inference_mode():
+        try:
+            verifier = kind(model, room=16)
+            verifier.prefill(np.array([a, b], np.int32))
+            third = verifier.verify(root, tree)[3]
+            verifier.keep([1, 2])
+            fourth = verifier.verify(x, DraftTree.empty())[0]
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            return False
+        wrong = _after(model, [a, b, root, x, y, z])
+        pairs = [(third, _after(model, [a, b, root, y, z]))]
+        pairs.append((fourth, _after(model, [a, b, root, y, z, x])))
+        return all(_distance(got, right) <= _distance(got, wrong) / 4 for got, right in pairs)
+
+
+def _after(model: Any, tokens: list[int]) -> torch.Tensor:
+    ids = torch.tensor([tokens], device=model.device)
+    logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits[0, -1]
+    return logits
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.float() - other.float()).norm())

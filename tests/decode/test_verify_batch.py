@@ -1,0 +1,103 @@
+"""Drafts verified as rows: the same tokens as in a tree, for models that take trees and others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from lossless import references
+from scripted import NoisyOracle
+from tiny_models import VOCABULARY, tiny_model
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.sampling import Sampling
+from ngramkit.decode.verifiers import VERIFIERS, open_verifier, verify_mode
+from ngramkit.errors import InputError, UsageError
+
+ROWS = 40
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("demo")
+
+
+def run(model, reference, seed, mode, **options):
+    drafter = NoisyOracle(reference.answer, VOCABULARY, seed)
+    request = Request(reference.prompt, 12, (1, 4, 24)[seed % 3], eos=frozenset({0}), **options)
+    # Little room, so that the cache has to grow on the way.
+    verifier = open_verifier(model, mode, room=len(reference.prompt) + 2)
+    return decode(verifier, drafter, request)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2", "bloom"])
+def test_greedy_text_is_the_models_own(name, tokenizer):
+    model = tiny_model(name)
+    steps = []
+    for seed, reference in enumerate(references(model, tokenizer)[:ROWS]):
+        done = run(model, reference, seed, "batch")
+        np.testing.assert_array_equal(done.token_ids, reference.answer)
+        steps.append(done.tokens_per_step)
+    assert np.mean(steps) > 2
+
+
+def test_rows_and_trees_accept_the_same(tokenizer):
+    model = tiny_model("qwen2")
+    for seed, reference in enumerate(references(model, tokenizer)[:ROWS]):
+        rows, tree = (run(model, reference, seed, mode) for mode in ("batch", "tree"))
+        assert rows.token_ids.tolist() == tree.token_ids.tolist()
+        assert rows.accept_lengths == tree.accept_lengths
+
+
+def test_a_seed_gives_the_same_sampled_text(tokenizer):
+    model = tiny_model("llama")
+    reference = references(model, tokenizer)[0]
+    for seed in range(8):
+        sampling = Sampling(temperature=0.8, top_k=3, seed=seed)
+        rows, tree = (
+            run(model, reference, seed, mode, sampling=sampling) for mode in ("batch", "tree")
+        )
+        assert rows.token_ids.tolist() == tree.token_ids.tolist()
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2", "qwen2"])
+def test_models_that_take_trees_are_given_trees(name):
+    model = tiny_model(name)
+    assert verify_mode(model) == "tree"
+    assert verify_mode(model, "batch") == "batch"
+
+
+def test_a_model_that_takes_no_mask_is_given_rows_and_that_is_said(caplog):
+    model = tiny_model("bloom")
+    assert verify_mode(model, "tree") == "batch"
+    assert "bloom cannot verify a draft as a tree" in caplog.text
+    assert isinstance(open_verifier(model, room=8), VERIFIERS["batch"])
+
+
+def test_a_model_that_ignores_the_mask_is_found_out():
+    model = tiny_model("llama")
+    forward = model.forward
+    model.forward = lambda *args, attention_mask=None, **kwargs: forward(*args, **kwargs)
+    assert verify_mode(model) == "batch"
+
+
+def test_a_model_without_attention_is_refused():
+    with pytest.raises(InputError, match="mamba cannot give back tokens"):
+        verify_mode(tiny_model("mamba"))
+
+
+def test_an_unknown_way_is_a_usage_error():
+    with pytest.raises(UsageError, match="called 'rows'"):
+        verify_mode(tiny_model("llama"), "rows")
+
+
+def test_out_of_memory_is_not_taken_for_an_answer():
+    model = tiny_model("llama")
+
+    def forward(*args, **kwargs):
+        raise torch.OutOfMemoryError("out of memory")
+
+    model.forward = forward
+    with pytest.raises(torch.OutOfMemoryError):
+        verify_mode(model)
