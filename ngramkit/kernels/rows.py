@@ -15,10 +15,10 @@ from numba import njit
 Array = npt.NDArray[Any]
 
 # How many matches in the context weigh as much as the bigrams do, and how much a copied row is
-# trusted less with every further token. With these, scores of 12 nodes add up to the tokens that
-# are accepted, over source code with the demo model's table.
-ESCAPE = 8.0
-DECAY = 0.7
+# trusted less with every further token. They decide which nodes a small budget keeps. Chosen on
+# recorded answers to MT-Bench; half or twice as much costs less than 1 % of the tokens per step.
+ESCAPE = 4.0
+DECAY = 0.8
 
 
 @njit(cache=True, nogil=True)
