@@ -26,6 +26,7 @@ from ngramkit.hub_errors import hub_errors
 from ngramkit.progress import SILENT, Reporter
 
 ENTRIES = 10  # rows of the card's table of frequent entries
+PLACEHOLDER = "USER/NAME"  # in cards that do not know yet where they go
 KEPT = {".gitattributes"}  # files of the Hub's own
 GENERATE = Path("custom_generate") / "generate.py"
 
@@ -81,6 +82,7 @@ def push(
     name = Source.parse(repository).repository
     kind = "model" if (path / GENERATE).is_file() else "dataset"
     uploads = _folder(path) if kind == "model" else _artifact(open_artifact(path), reporter)
+    uploads = [_addressed(upload, name) for upload in uploads]
     with hub_errors(name, kind):
         api = _api(name)
         api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
@@ -158,6 +160,14 @@ def frequent_entries(artifact: Artifact) -> list[Entry]:
         following = [decode(ids) for ids, _ in answer.continuations]
         rows.append((decode(answer.phrase), following, answer.matches))
     return rows
+
+
+def _addressed(upload: _Upload, name: str) -> _Upload:
+    """A card says where it is."""
+    if upload.name != CARD:
+        return upload
+    content = upload.content if isinstance(upload.content, bytes) else upload.content.read_bytes()
+    return _made(CARD, content.replace(PLACEHOLDER.encode(), name.encode()))
 
 
 def _folder(path: Path) -> list[_Upload]:

@@ -114,7 +114,7 @@ def test_the_card(hub, shared, artifacts):
     assert (facts["tokenizer"], facts["vocabulary"]) == ("demo", 4096)
     assert "ngramkit build-frozen --corpus" in text
     assert "--follower-len 3 --followers 128 --leader-len 1 --leaders 1048576" in text
-    assert "--drafter cacheback --frozen-table hf://USER/NAME" in text
+    assert "--drafter cacheback --frozen-table hf://acme/our-table" in text
     table = text.split("## Most frequent entries")[1]
     assert "` the` | 108 |" in table
     assert "The source says nothing of its licence." in text
@@ -341,3 +341,34 @@ def test_a_source_may_be_a_path_that_lost_a_slash():
     assert is_remote(mangled)
     assert Source.parse(str(mangled)) == Source("acme/our-data", "v1")
     assert not is_remote(Path("artifacts/hf"))
+
+
+def test_anyone_can_generate_with_what_was_pushed(hub, shared, tmp_path, artifacts, monkeypatch):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from ngramkit.models import resolve_model
+
+    modules = tmp_path / "modules"
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(modules))
+    monkeypatch.setattr(sys, "path", [str(modules), *sys.path])
+    exported, pushed = shared(
+        ["export", artifacts["datastore"], "--to", "transformers", "--out", tmp_path / "out"],
+        ["push", tmp_path / "out", "acme/our-drafts", "--json"],
+    )
+    assert exported.code == 0, exported.err
+    assert pushed.code == 0, pushed.err
+    repository = hub.repositories["model", "acme/our-drafts"]
+    files = repository.commits[pushed.json["revision"]]
+    assert {"custom_generate/generate.py", "artifact/manifest.json", "README.md"} <= files.keys()
+    readme = files["README.md"].decode()
+    assert hub_writing.front_matter(readme)["tags"][0] == "custom_generate"
+    assert 'custom_generate="acme/our-drafts"' in readme
+    tokenizer = AutoTokenizer.from_pretrained(resolve_model("demo"))
+    model = AutoModelForCausalLM.from_pretrained(resolve_model("demo"), dtype=torch.float32)
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    options = {"max_new_tokens": 10, "do_sample": False}
+    drafted = model.generate(
+        **inputs, **options, custom_generate="acme/our-drafts", trust_remote_code=True
+    )
+    assert torch.equal(drafted, model.generate(**inputs, **options))

@@ -52,6 +52,20 @@ def test_two_builds_are_the_same_bytes(tmp_path, text):
     assert {"manifest.json", "README.md", "recipe.json"} < found[0].keys()
 
 
+def test_a_bigram_is_built_from_a_recipe(tmp_path):
+    text = """
+kind = "model-bigram"
+model.id = "demo"
+parameters = {k = 3, width = 2, dtype = "float32"}
+"""
+    recipe = read_recipe(write(tmp_path, text))
+    inputs = resolve_inputs(recipe)
+    assert len(inputs["weights"]) == 64
+    built = build(recipe, inputs, tmp_path)
+    assert (built.kind, built.manifest.parameters["k"]) == ("model-bigram", 3)
+    assert not judge(recipe, inputs, tmp_path).stale
+
+
 def test_a_finished_recipe_is_up_to_date_until_something_changes(tmp_path):
     recipe = read_recipe(write(tmp_path, FROZEN))
     inputs = resolve_inputs(recipe)
