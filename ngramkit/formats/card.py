@@ -31,6 +31,7 @@ USES = {
     "datastore": "--drafter rest --datastore",
     "frozen-table": "--drafter cacheback --frozen-table",
     "model-bigram": "--drafter ngrammys --bigram",
+    "model-unigram": "--drafter unigram --unigram",
 }
 COMMANDS = {
     "tokens": "tokenize",
@@ -51,7 +52,7 @@ CORPUS_OPTIONS = {
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
          (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
 
-MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule")
+MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
 HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 # What, what follows it most often, how often it was seen.
