@@ -9,6 +9,7 @@ likely (`Evidence`), that is one more opinion, trusted as far as it has come tru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,18 +17,20 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_state import (
+    forget,
     grown,
     load_weights,
     log_shares,
     new_candidates,
     new_live,
     new_memo,
+    new_opinions,
 )
 from ngramkit.errors import UsageError
 from ngramkit.formats.datastore import Datastore
-from ngramkit.kernels.blend_counts import DEPTH, Memo
+from ngramkit.kernels.blend_counts import BUFFER, DEPTH, Memo
 from ngramkit.kernels.blend_mix import Weights
-from ngramkit.kernels.blend_tree import extend, grow, look
+from ngramkit.kernels.blend_tree import extend, grow, learn, look
 from ngramkit.kernels.suffix import shard_table
 
 Floats = npt.NDArray[np.float32]
@@ -46,6 +49,8 @@ class Blend:
     tokenizers.
     """
 
+    wants_evidence = True
+
     def __init__(
         self,
         datastores: Sequence[Datastore],
@@ -55,6 +60,8 @@ class Blend:
         hops: int = 128,
         weights: Weights | None = None,
     ) -> None:
+        if not 1 <= scan <= BUFFER or not 8 <= sample <= BUFFER:
+            raise UsageError(f"scan {scan}, sample {sample}", f"at most {BUFFER}")
         if not datastores:
             raise UsageError("the blend drafter needs a datastore", "build one: build-datastore")
         first = datastores[0]
@@ -70,6 +77,7 @@ class Blend:
         self._limits = np.array([scan, sample, hops, eos], np.int64)
         self._memo = self._shared_memo(scan, sample)
         self._candidates = new_candidates(self._vocabulary)
+        self._opinions = new_opinions()
         self._live = new_live(self._vocabulary, 1 << 12)
         self._root = np.zeros((DEPTH + 1, len(self._table), 2), np.int64)
         self._recent = np.full(DEPTH, NO_TOKEN, np.int32)
@@ -82,6 +90,7 @@ class Blend:
         return memos.setdefault((scan, sample), new_memo(len(self._table)))
 
     def start(self, prompt: TokenArray) -> None:
+        forget(self._opinions)
         self._live.latest[:] = -1
         self._live.counts[:] = 0
         self._root[:] = 0
@@ -90,23 +99,36 @@ class Blend:
         self.accept(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        return DraftTree(
-            *grow(
-                self._table,
-                self._root,
-                self._recent,
-                self._live,
-                self._size,
-                self._memo,
-                self._candidates,
-                self._weights,
-                self._shares,
-                self._limits,
-                budget,
-            )
+        kernel: Any = grow
+        return DraftTree(*kernel(*self._known(), self._opinions, budget))
+
+    def _known(self) -> tuple[Any, ...]:
+        """What every kernel that predicts is called with."""
+        return (
+            self._table,
+            self._root,
+            self._recent,
+            self._live,
+            self._size,
+            self._memo,
+            self._candidates,
+            self._weights,
+            self._shares,
+            self._limits,
         )
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        if evidence is not None and self._size and len(tokens):
+            kernel: Any = learn
+            kernel(
+                *self._known(),
+                self._opinions,
+                np.ascontiguousarray(evidence.token_ids, np.int32),
+                np.ascontiguousarray(evidence.parents, np.int32),
+                np.ascontiguousarray(evidence.top_ids, np.int32),
+                np.ascontiguousarray(evidence.top_log_probs, np.float32),
+                int(tokens[0]),
+            )
         begin, end = self._size, self._size + len(tokens)
         if end > len(self._live.tokens):
             self._live = grown(self._live, 2 * end)

@@ -12,11 +12,15 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import open_arrays, write_arrays
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.kernels.blend_counts import BUFFER, CANDIDATES, COLUMNS, KEPT, Candidates, Live, Memo
+from ngramkit.kernels.blend_evidence import ORDERS, TOPS, Opinions
 from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
 
 FITTED = Path(__file__).with_name("blend_weights.safetensors")
 MEMO_ROWS = 1 << 15
 MILLION = 1e6
+OPINION_ROWS = 1 << 14
+FIRST_TRUST = (0.2, 0.4, 0.5)  # in the last one, two and three tokens' opinions ...
+ASKED = 20.0  # ... as if learnt from so many
 
 
 def new_live(vocabulary: int, capacity: int) -> Live:
@@ -62,6 +66,23 @@ def new_memo(shards: int, rows: int = MEMO_ROWS) -> Memo:
         pair_keys=np.zeros(rows, np.uint64),
         pairs=np.zeros((rows, shards, 2), np.int64),
     )
+
+
+def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
+    opinions = Opinions(
+        keys=np.zeros(rows, np.uint64),
+        tokens=np.zeros((rows, TOPS), np.int32),
+        p=np.zeros((rows, TOPS), np.float32),
+        trust=np.zeros((ORDERS + 1, 2), np.float64),
+    )
+    forget(opinions)
+    return opinions
+
+
+def forget(opinions: Opinions) -> None:
+    """A new request: other text, other opinions."""
+    opinions.keys[:] = 0
+    opinions.trust[1:] = np.array(FIRST_TRUST)[:, None] * [ASKED, 0] + [0, ASKED]
 
 
 def log_shares(shards: Sequence[DatastoreShard], vocabulary: int) -> npt.NDArray[np.float32]:

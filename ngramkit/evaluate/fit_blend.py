@@ -30,8 +30,8 @@ from ngramkit.kernels.blend_counts import COLUMNS
 from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
-HIDDEN, UNITS = 24, 8
-EPOCHS, BATCH, RATE = 6, 512, 6e-3
+HIDDEN, UNITS = 32, 12
+EPOCHS, BATCH, RATE = 8, 512, 6e-3
 MISS = -30.0  # log p of what is not there
 
 Floats = npt.NDArray[np.float32]

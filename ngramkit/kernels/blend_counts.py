@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from ngramkit.kernels.leaf import leaf
 from ngramkit.kernels.suffix import VOCABULARY, bucket, position_at, token_at
 
 Array = npt.NDArray[Any]
@@ -28,8 +28,8 @@ DEPTH = 8  # the longest order told apart
 REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 CANDIDATES = 512
 BUFFER = 1024  # occurrences read or sampled at a time, at most
-SPARSER = np.array([1, 1, 1, 2, 2, 2, 2, 2, 2], np.int64)  # longer orders are met again less often
-KEPT = 32  # successors remembered of a sampled interval
+SPARSER = np.array([1, 1, 1, 1, 1, 1, 1, 1, 1], np.int64)  # longer orders are met again less often
+KEPT = 48  # successors remembered of a sampled interval
 NEVER = -1
 
 
@@ -68,7 +68,7 @@ class Memo(NamedTuple):
     pairs: Array  # int64[rows, shards, 2], the intervals of two tokens in a row
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def remember(live, begin, end):  # type: ignore[no-untyped-def]
     """Links live.tokens[begin:end] into the chains."""
     for position in range(begin, end):
@@ -78,7 +78,7 @@ def remember(live, begin, end):  # type: ignore[no-untyped-def]
         live.counts[token] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def narrow(shard, low, high, depth, token):  # type: ignore[no-untyped-def]
     """The part of [low, high) whose token at `depth` is `token`. Its end is near: galloping."""
     end = high
@@ -104,7 +104,7 @@ def narrow(shard, low, high, depth, token):  # type: ignore[no-untyped-def]
     return begin, low
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def descend(table, parent, child, recent, scan, memo):  # type: ignore[no-untyped-def]
     """The intervals of every order of `recent`, from those of the context one token shorter.
 
@@ -116,7 +116,7 @@ def descend(table, parent, child, recent, scan, memo):  # type: ignore[no-untype
             child[order, s, 0] = child[order, s, 1] = 0
     width, token = 0, np.int64(recent[0])
     for s in range(len(table)):
-        child[1, s, 0], child[1, s, 1] = bucket(table[s], token)
+        child[1, s, 0], child[1, s, 1] = bucket(table[s], token)  # type: ignore[arg-type]
         width += child[1, s, 1] - child[1, s, 0]
     if width <= scan:
         return
@@ -133,10 +133,10 @@ def descend(table, parent, child, recent, scan, memo):  # type: ignore[no-untype
                 width += high - low
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _pair(table, parent, child, recent, memo):  # type: ignore[no-untyped-def]
     """The intervals of the last two tokens: the widest searches, and the most often repeated."""
-    key = _hash(recent, 2)
+    key = hashed(recent, 2)
     slot = np.int64(key % np.uint64(len(memo.pair_keys)))
     known = memo.pair_keys[slot] == key
     width = 0
@@ -152,7 +152,7 @@ def _pair(table, parent, child, recent, memo):  # type: ignore[no-untyped-def]
     return width
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def clear(into):  # type: ignore[no-untyped-def]
     """Begins a new table of candidates."""
     into.state[0] = 0
@@ -162,7 +162,7 @@ def clear(into):  # type: ignore[no-untyped-def]
         into.distinct[column] = 0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def row_of(into, token):  # type: ignore[no-untyped-def]
     """The candidate's row, a new one where it has none yet; -1 where the table is full."""
     if into.stamp[token] == into.state[1]:
@@ -180,7 +180,7 @@ def row_of(into, token):  # type: ignore[no-untyped-def]
     return row
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def count(into, token, first, last):  # type: ignore[no-untyped-def]
     """One more occurrence of `token`, in the columns first..last."""
     row = row_of(into, token)
@@ -193,7 +193,7 @@ def count(into, token, first, last):  # type: ignore[no-untyped-def]
     return row
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def count_datastores(table, intervals, recent, memo, into, scan, sample):  # type: ignore[no-untyped-def]
     """Adds what followed `recent` in the datastores; `intervals` are those of `descend`."""
     level = 0
@@ -208,7 +208,7 @@ def count_datastores(table, intervals, recent, memo, into, scan, sample):  # typ
                 _read(table[s], intervals[order, s], order, recent, into, level)
             return
         if LEVELS[level] == order:
-            key = _hash(recent, order)
+            key = hashed(recent, order)
             slot = np.int64(key % np.uint64(len(memo.keys)))
             if memo.keys[slot] != key:
                 taken = sample // SPARSER[order]
@@ -218,7 +218,7 @@ def count_datastores(table, intervals, recent, memo, into, scan, sample):  # typ
             level += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _read(shard, interval, order, recent, into, first):  # type: ignore[no-untyped-def]
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
@@ -241,8 +241,8 @@ def _read(shard, interval, order, recent, into, first):  # type: ignore[no-untyp
                 into.totals[column] += 1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
-def _hash(recent, order):  # type: ignore[no-untyped-def]
+@leaf
+def hashed(recent, order):  # type: ignore[no-untyped-def]
     key = np.uint64(order)
     for i in range(order):
         key = (key ^ np.uint64(recent[i])) * np.uint64(0x9E3779B97F4A7C15)
@@ -250,7 +250,7 @@ def _hash(recent, order):  # type: ignore[no-untyped-def]
     return key | np.uint64(1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _sample(table, intervals, order, width, sample, memo, slot, into):  # type: ignore[no-untyped-def]
     """Successors at `sample` evenly spaced occurrences, run by run: they come sorted by token.
 
@@ -270,7 +270,7 @@ def _sample(table, intervals, order, width, sample, memo, slot, into):  # type: 
         before = high
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _runs(shard, into, first, last, order, memo, slot, worth):  # type: ignore[no-untyped-def]
     tokens = into.successors
     for i in range(first, last):
@@ -283,7 +283,7 @@ def _runs(shard, into, first, last, order, memo, slot, worth):  # type: ignore[n
             begin = i
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _keep(memo, slot, token, estimate):  # type: ignore[no-untyped-def]
     """Inserts a run into the row's list, which stays sorted by count."""
     tokens, counts, sizes = memo.tokens[slot], memo.counts[slot], memo.sizes[slot]
@@ -302,7 +302,7 @@ def _keep(memo, slot, token, estimate):  # type: ignore[no-untyped-def]
     counts[at], tokens[at] = amount, token
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _recall(memo, slot, into, column, width):  # type: ignore[no-untyped-def]
     into.totals[column] += width
     into.distinct[column] += memo.sizes[slot, 1]
@@ -312,7 +312,7 @@ def _recall(memo, slot, into, column, width):  # type: ignore[no-untyped-def]
             into.counts[row, column] += memo.counts[slot, i]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def count_live(live, size, recent, into, hops):  # type: ignore[no-untyped-def]
     """Adds what followed `recent` in live.tokens[:size], at the newest `hops` occurrences.
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from numba import njit
 
 from ngramkit.kernels.blend_counts import COLUMNS
+from ngramkit.kernels.leaf import leaf
 
 Array = npt.NDArray[Any]
 
@@ -41,14 +42,14 @@ class Weights(NamedTuple):
     trait_out: Array  # [R + 1], the last scales log p
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def log1p(count):  # type: ignore[no-untyped-def]
     """log(1 + count) of a whole number, small ones from a table."""
     whole = np.int64(count)
     return LOGS[whole] if whole <= LONG_AGO else np.log1p(np.float32(count))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def evidence_of(into, size, x):  # type: ignore[no-untyped-def]
     """The gates' inputs, float32[EVIDENCE], of a filled table; `size` is the live context's."""
     for c in range(COLUMNS):
@@ -59,7 +60,7 @@ def evidence_of(into, size, x):  # type: ignore[no-untyped-def]
     x[3 * COLUMNS] = log1p(size) * np.float32(0.14)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def traits_of(into, row, live, size, share, log_p, x):  # type: ignore[no-untyped-def]
     """A candidate's inputs, float32[TRAITS]; `share` is the
     log of its share of all tokens, see `probabilities`."""
@@ -76,7 +77,7 @@ def traits_of(into, row, live, size, share, log_p, x):  # type: ignore[no-untype
     x[6] = into.counts[row, 1] > 0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def gates_of(weights, x, into, hidden, out):  # type: ignore[no-untyped-def]
     """out float32[GATES]: a gate per column (0 where it is empty), none's, none's correction."""
     for h in range(len(hidden)):
@@ -106,7 +107,7 @@ def gates_of(weights, x, into, hidden, out):  # type: ignore[no-untyped-def]
         out[c] /= total
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def corrected(weights, x, log_p, units):  # type: ignore[no-untyped-def]
     """The candidate's corrected log p, before it is normalised. `units` float32[R] is scratch."""
     size = len(units)

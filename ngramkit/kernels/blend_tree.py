@@ -22,6 +22,7 @@ from ngramkit.kernels.blend_counts import (
     descend,
     remember,
 )
+from ngramkit.kernels.blend_evidence import ORDERS, judge, mix_in, opine
 from ngramkit.kernels.blend_mix import (
     EVIDENCE,
     TRAITS,
@@ -29,6 +30,7 @@ from ngramkit.kernels.blend_mix import (
     probabilities,
     traits_of,
 )
+from ngramkit.kernels.leaf import leaf
 
 Array = npt.NDArray[Any]
 
@@ -53,7 +55,7 @@ def extend(table, root, recent, live, begin, end, memo, limits):  # type: ignore
             root[:] = after
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def push_recent(recent, token):  # type: ignore[no-untyped-def]
     for i in range(DEPTH - 1, 0, -1):
         recent[i] = recent[i - 1]
@@ -64,11 +66,23 @@ def push_recent(recent, token):  # type: ignore[no-untyped-def]
 def predict(  # type: ignore[no-untyped-def]
     table, intervals, recent, live, size, memo, into, weights, shares, limits, p
 ):
-    """Fills `into` and `p` for one context."""
+    """Fills `into`, and `p` float32[CANDIDATES], for one context, from counts alone."""
     clear(into)
     count_datastores(table, intervals, recent, memo, into, limits[SCAN], limits[SAMPLE])
     count_live(live, size, recent, into, limits[HOPS])
     probabilities(weights, into, live, size, shares, p)
+
+
+@njit(cache=True, nogil=True)
+def learn(  # type: ignore[no-untyped-def]
+    table, root, recent, live, size, memo, into, weights, shares, limits, opinions,
+    tokens, parents, top_ids, top_log_probs, written,
+):  # fmt: skip
+    """Keeps a pass's evidence, see `opine`; `written` is what came after the root."""
+    p = np.empty(CANDIDATES, np.float32)
+    predict(table, root, recent, live, size, memo, into, weights, shares, limits, p)
+    judge(opinions, recent, into, p, written)
+    opine(opinions, recent, tokens, parents, top_ids, top_log_probs, np.empty(ORDERS, np.int32))
 
 
 @njit(cache=True, nogil=True)
@@ -96,7 +110,7 @@ def look(table, intervals, recent, live, size, memo, into, shares, limits):  # t
 
 @njit(cache=True, nogil=True)
 def grow(  # type: ignore[no-untyped-def]
-    table, root, recent, live, size, memo, into, weights, shares, limits, budget
+    table, root, recent, live, size, memo, into, weights, shares, limits, opinions, budget
 ):
     """At most `budget` nodes: token_ids, parents, scores, source, best first."""
     intervals = np.empty((budget + 1, DEPTH + 1, len(table), 2), np.int64)
@@ -125,6 +139,7 @@ def grow(  # type: ignore[no-untyped-def]
                 table, intervals[node], recents[node], live, size,
                 memo, into, weights, shares, limits, p,
             )  # fmt: skip
+            mix_in(opinions, recents[node], into, p)
             origin = np.int32(node if node < budget else -1)
             waiting = _enqueue(into, p, score, origin, queue_p, queue, waiting, room)
         if waiting == 0:
@@ -144,14 +159,14 @@ def grow(  # type: ignore[no-untyped-def]
     return tokens[:nodes], parents[:nodes], scores[:nodes], sources[:nodes]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _move(queue_p, queue, source, target):  # type: ignore[no-untyped-def]
     queue_p[target] = queue_p[source]
     for column in range(3):
         queue[target, column] = queue[source, column]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _behind(queue_p, queue, at, value, token, origin):  # type: ignore[no-untyped-def]
     """Whether what waits at `at` comes after (value, token, origin)."""
     if queue_p[at] != value:
@@ -159,7 +174,7 @@ def _behind(queue_p, queue, at, value, token, origin):  # type: ignore[no-untype
     return queue[at, 1] == origin and queue[at, 0] > token
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@leaf
 def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):  # type: ignore[no-untyped-def]
     """Inserts the candidates that may still become nodes; the queue is sorted, best first.
 
