@@ -76,7 +76,7 @@ def test_a_folder_is_no_base_model():
         (
             {"kind": "model-bigram", "corpus": {},
              "parameters": {"model": "me/m", "revision": None, "dtype": "float32", "k": 9}},
-            "ngramkit model-bigram me/m --k 9",
+            "ngramkit model-bigram me/m --dtype float32 --k 9",
         ),
         (
             {"kind": "frozen-table", "corpus": {"id": "x.bin", "format": "llama.cpp"}},
