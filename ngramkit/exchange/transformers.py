@@ -12,10 +12,10 @@ trust_remote_code=True)`. transformers runs generate.py out of a cache of its ow
 from __future__ import annotations
 
 import shutil
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
-from ngramkit import __version__
 from ngramkit.errors import UsageError
 from ngramkit.exchange.files import refuse_existing
 from ngramkit.formats.artifact import Artifact
@@ -39,7 +39,8 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
     code.mkdir(parents=True)
     source = files("ngramkit") / "decode" / "hub_generate.py"
     (code / "generate.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
-    (code / "requirements.txt").write_text(f"ngramkit>={__version__}\n", encoding="utf-8")
+    needed = f"ngramkit>={version('ngramkit')}\n"
+    (code / "requirements.txt").write_text(needed, encoding="utf-8")
     (partial / "README.md").write_text(_card(artifact), encoding="utf-8")
     (partial / "artifact").mkdir()
     for name in (*artifact.manifest.files, NAME, "README.md"):

@@ -20,21 +20,26 @@ PROMPT = "def read_config(path):\n    with open(path) as file:\n"
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory):
+def demo():
+    source = resolve_model("demo")
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(source)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory, demo):
+    """Artifacts of a text that the model writes, so that drafts fit."""
+    model, tokenizer = demo
     folder = tmp_path_factory.mktemp("parts")
-    store = build_tokens(open_corpus("python-stdlib", limit=25), "demo", folder / "tokens")
+    ids = tokenizer(PROMPT, return_tensors="pt")
+    text = tokenizer.decode(model.generate(**ids, max_new_tokens=80, do_sample=False)[0])
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    store = build_tokens(open_corpus(str(folder / "text.txt")), "demo", folder / "tokens")
     return {
         "tokens": store,
         "datastore": build_datastore(store, folder / "datastore"),
         "frozen-table": build_frozen(store, folder / "frozen"),
     }
-
-
-@pytest.fixture(scope="module")
-def demo():
-    source = resolve_model("demo")
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
-    return model, AutoTokenizer.from_pretrained(source)
 
 
 @pytest.fixture
@@ -69,7 +74,7 @@ def test_greedy_text_is_the_models_own_in_fewer_passes(folder, demo):
         trust_remote_code=True, tokenizer=tokenizer,
     )  # fmt: skip
     assert torch.equal(drafted, alone)
-    assert len(calls) < 0.8 * (alone.shape[1] - inputs.input_ids.shape[1])
+    assert len(calls) < 0.6 * (alone.shape[1] - inputs.input_ids.shape[1])
 
 
 class Banned:
