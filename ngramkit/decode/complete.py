@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, Sink, decode
+from ngramkit.decode.profile import Profile
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.text import StopStrings
@@ -25,7 +27,8 @@ WARM_UP = 4  # tokens
 class Task:
     """What to write, before it is known which model writes it.
 
-    `budget` None: by the device. `verify` None: in trees where the model can take them.
+    `budget` None: by the device, or with a `profile` what pays for its time (then `budget` is the
+    most it may be). `verify` None: in trees where the model can take them.
     """
 
     prompt: TokenArray  # int32[n]
@@ -34,6 +37,7 @@ class Task:
     sampling: Sampling = GREEDY
     stop: Sequence[str] = ()
     verify: str | None = None
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         if len(self.prompt) == 0:
@@ -50,6 +54,10 @@ def complete(
     `sink` is called with every written token and whether a draft held it.
     """
     request = request_for(model, task)
+    if task.profile is not None:
+        auto = AutoBudget(task.profile, drafter)
+        most = auto.most if task.budget is None else min(task.budget, auto.most)
+        request = replace(request, auto=auto, budget=most)
     room = len(task.prompt) + request.longest + request.budget
     return decode(open_verifier(model.model, task.verify, room=room), drafter, request, sink)
 
@@ -93,8 +101,9 @@ class Comparison:
 
 
 def warm_up(model: LanguageModel, drafter: Drafter, task: Task) -> None:
-    """A few tokens nobody sees: lazy imports, compiled kernels and memory are paid for once."""
-    _whole(complete(model, drafter, replace(task, max_new_tokens=WARM_UP, stop=())))
+    """A few tokens nobody sees, after the prompt's last: imports and kernels are paid for once."""
+    short = replace(task, prompt=task.prompt[-WARM_UP:], max_new_tokens=WARM_UP, stop=())
+    _whole(complete(model, drafter, short))
 
 
 def compare(
