@@ -158,6 +158,22 @@ def test_an_interrupted_upload_goes_on(hub, shared, artifacts, monkeypatch):
     assert not sent(hub, since)
 
 
+def test_a_connection_lost_while_uploading(hub, shared, artifacts, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: None)  # the client's pauses between tries
+    path = artifacts["datastore"]
+    second = json.loads((path / "manifest.json").read_text())["files"]["shard-00001.safetensors"]
+    hub.faults.append(Fault(f"PUT .*{second['sha256']}", 0, times=100))
+    [broken] = shared(["push", path, "acme/our-data"])
+    assert broken.code == 4
+    assert "could not be reached" in broken.err
+    assert len(broken.err.strip().splitlines()) == 2
+    hub.faults.clear()
+    since = len(hub.requests)
+    [whole] = shared(["push", path, "acme/our-data"])
+    assert whole.code == 0, whole.err
+    assert len(sent(hub, since)) == len(list(path.glob("*.safetensors"))) - 1
+
+
 def test_dropped_connections_and_busy_answers_are_tried_again(
     hub, shared, tmp_path, artifacts, monkeypatch
 ):

@@ -16,7 +16,7 @@ from ngramkit.errors import ArtifactError
 FOLDER = "artifact"
 # kind -> (drafter, what load_drafter calls the artifact)
 USES = {
-    "datastore": ("rest", "datastores"),
+    "datastore": ("blend", "datastores"),
     "frozen-table": ("cacheback", "frozen_table"),
     "model-bigram": ("ngrammys", "bigram"),
 }

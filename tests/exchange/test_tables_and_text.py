@@ -32,7 +32,9 @@ def test_documents_are_json_strings_as_sglang_reads_them(tmp_path, words, word_t
     assert [json.loads(line) for line in lines] == [
         "one two three one two three one two é", '" " zero', "four",
     ]  # fmt: skip
-    assert (written, size) == (3, (tmp_path / "x.jsonl").stat().st_size)
+    golden = '"one two three one two three one two é"\n"\\" \\" zero"\n"four"\n'.encode()
+    assert (tmp_path / "x.jsonl").read_bytes() == golden
+    assert (written, size) == (3, len(golden))
     ids = [word_tokenizer.encode(json.loads(line)).tolist() for line in lines]
     assert ids == [[i for i in d if i != 1] for d in DOCUMENTS if set(d) - {1}]
 
