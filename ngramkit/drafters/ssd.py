@@ -47,7 +47,7 @@ class Ssd:
         tokenizer: TokenizerRecord | None = None,
         history_tokens: int = CAPACITY,
         query: int = 10,
-        continuation: int = 10,
+        continuation: int = 24,
         least_score: float = 0.01,
         remember: bool = True,
         read_only: bool = False,

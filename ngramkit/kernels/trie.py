@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.few import FEW, all_of_few, begins_alike
 from ngramkit.kernels.grid import (
     HIGH,
     LOW,
@@ -164,6 +165,16 @@ def _children(
         spacing, target = (width + PROBES - 1) // PROBES, 1
     if spacing == 1:
         target = 1
+    elif bound == width and begins_alike(table, spans[slot], depth):
+        few = np.empty((FEW, shards, 2), np.int64)
+        found = all_of_few(table, spans[slot], depth, few, tokens)
+        for i in range(found):
+            work[LOW], work[HIGH] = few[i, :, 0], few[i, :, 1]
+            count = np.sum(work[HIGH] - work[LOW])
+            if count >= least:
+                size = _file(ready, size, tokens[i], rank, level, count, nodes, spans, work)
+        if found >= 0:
+            return size, 0
     sample(table, spans[slot], depth, spacing, tokens, work)
     while True:
         token = next_token(tokens, work)

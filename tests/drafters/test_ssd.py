@@ -247,7 +247,7 @@ def test_one_repeated_token_is_drafted_in_full():
         serve(drafter, [7] * 10_000, [7] * 10_000)
     drafter._past.wait()
     drafter.start(ids(*[7] * 20))
-    assert drafter.draft(64).token_ids.tolist() == [7] * 10
+    assert drafter.draft(64).token_ids.tolist() == [7] * 24
 
 
 def test_the_twin_agrees_through_the_whole_drafter():
@@ -257,7 +257,7 @@ def test_the_twin_agrees_through_the_whole_drafter():
         prompt, output = rng.integers(0, 6, 6).tolist(), rng.integers(0, 6, 10).tolist()
         drafter.start(ids(*prompt))
         tree = drafter.draft(30)
-        _, rows = reference.ssd_draft([streams], prompt, 10, 10, VOCABULARY, EOS, 30)
+        _, rows = reference.ssd_draft([streams], prompt, 10, 24, VOCABULARY, EOS, 30)
         assert tree.token_ids.tolist() == [row[0] for row in rows]
         assert tree.parents.tolist() == [row[1] for row in rows]
         drafter.accept(ids(*output))

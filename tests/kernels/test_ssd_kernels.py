@@ -55,6 +55,38 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
     assert list(found) == kept
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), min_size=1, max_size=3),
+    st.integers(1, 10),
+    st.integers(1, 30),
+    st.data(),
+)
+def test_texts_that_repeat_themselves_are_drafted_alike(periods, query, budget, data):
+    """Intervals wider than those that are read one by one, with few next tokens and with many."""
+    streams = []
+    for period in periods:
+        stream = period * (data.draw(st.integers(150, 400)) // len(period))
+        for _ in range(data.draw(st.integers(0, 6))):
+            stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 6))
+        streams.append([*stream, SEPARATOR])
+    arrays = [sort_shard(np.array(s, np.uint16), SEPARATOR) for s in streams]
+    table = shard_table([tuple(a.values()) for a in arrays])
+    context = [t for t in streams[0][:20] if t != SEPARATOR]
+    found = ssd.draft(
+        table,
+        np.array(context, np.int32),
+        budget,
+        np.array([query, 12, EOS], np.int64),
+        np.zeros((ssd.LENGTHS, 2)),
+        0.0,
+    )
+    match, rows = reference.ssd_draft(streams, context, query, 12, SEPARATOR, EOS, budget)
+    assert found[4] == match
+    assert found[0].tolist() == [row[0] for row in rows]
+    assert found[1].tolist() == [row[1] for row in rows]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 5), st.floats(0.1, 1)), max_size=8),

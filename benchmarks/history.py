@@ -1,0 +1,123 @@
+"""The ssd drafter: what it learns, what a stale history costs, and its worst buffer.
+
+References are no history on the same requests, in turns, and a buffer of ordinary code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks import Row, interleaved
+from ngramkit.decode.complete import Task, complete, warm_up
+from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.prompt import prompt_ids
+from ngramkit.demo import demo_prompts
+from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.ssd import Ssd
+
+PROMPTS = 8
+NEW_TOKENS = 96
+ROUNDS = 5
+BUFFER = 1_000_000  # tokens
+DRAFTS = 400
+
+
+def rows() -> Iterator[Row]:
+    model = load_model("demo", device="cpu")
+    tasks = [
+        Task(prompt_ids(model.tokenizer, text), NEW_TOKENS) for _, text in demo_prompts(PROMPTS)
+    ]
+    written = [complete(model, NoDraft(), task) for task in tasks]
+    pairs = zip(tasks, written, strict=True)
+    requests = [np.append(task.prompt, decoded.token_ids) for task, decoded in pairs]
+    ordinary = np.concatenate(requests)
+    yield learning(model, tasks, requests)
+    yield stale(model, tasks, ordinary)
+    yield worst_buffer(model, ordinary)
+
+
+def learning(model: LanguageModel, tasks: list[Task], requests: list[npt.NDArray[np.int32]]) -> Row:
+    """Requests that come a second time against the same requests the first time."""
+    first = passes(model, fresh(model), tasks)
+    again = passes(model, taught(model, requests), tasks)
+    pairs = zip(requests, tasks, strict=True)
+    tokens = sum(len(request) - len(task.prompt) - 1 for request, task in pairs)
+    return Row(
+        f"ssd, {len(tasks)} requests seen before",
+        f"{tokens / again:.2f} tokens/step",
+        f"{tokens / first:.2f} without a history",
+        first / again,
+        "above 1",
+    )
+
+
+def stale(model: LanguageModel, tasks: list[Task], ordinary: npt.NDArray[np.int32]) -> Row:
+    """A history of requests whose words are these ones' words, in an order that nobody writes."""
+    order = np.random.default_rng(0).permutation(len(ordinary) * 50) % len(ordinary)
+    drafter = taught(model, np.split(ordinary[order], range(500, len(order), 500)))
+    base = NoDraft()
+    for each in (drafter, base):
+        warm_up(model, each, tasks[0])
+    seconds = interleaved(
+        partial(passes, model, drafter, tasks), partial(passes, model, base, tasks), rounds=ROUNDS
+    )
+    return Row(
+        f"ssd over a stale history of {len(order):,} tokens",
+        f"{seconds[0]:.2f} s for {len(tasks)} requests",
+        f"{seconds[1]:.2f} s without a history",
+        seconds[1] / seconds[0],
+        "0.98 or above",
+    )
+
+
+def worst_buffer(model: LanguageModel, ordinary: npt.NDArray[np.int32]) -> Row:
+    """One token, a million times, against code."""
+    same = np.full(BUFFER, int(ordinary[0]), np.int32)
+    code = np.resize(ordinary, BUFFER)
+    medians = []
+    for text in (same, code):
+        drafter = taught(model, np.split(text, range(50_000, BUFFER, 50_000)))
+        drafter.start(text[:1000])
+        taken = []
+        for token in text[1000 : 1000 + DRAFTS]:
+            started = time.perf_counter()
+            drafter.draft(64)
+            taken.append(time.perf_counter() - started)
+            drafter.accept(np.array([token], np.int32))
+        medians.append(float(np.median(taken)))
+    return Row(
+        f"ssd, one draft of 64 nodes from {BUFFER:,} times one token",
+        f"{medians[0] * 1e6:.0f} us",
+        f"{medians[1] * 1e6:.0f} us from as much code",
+        medians[1] / medians[0],
+        "no slower",
+    )
+
+
+def fresh(model: LanguageModel, *, remember: bool = False) -> Ssd:
+    return Ssd(
+        tokenizer=model.tokenizer.record,
+        least_score=model.least_score,
+        remember=remember,
+        background=False,
+    )
+
+
+def taught(model: LanguageModel, requests: list[npt.NDArray[np.int32]]) -> Ssd:
+    """A drafter that has seen `requests` and learns no more."""
+    drafter = fresh(model, remember=True)
+    for request in requests:
+        drafter.start(request.astype(np.int32))
+        drafter.finish()
+    drafter._remember = False
+    return drafter
+
+
+def passes(model: LanguageModel, drafter: Drafter, tasks: list[Task]) -> int:
+    return sum(complete(model, drafter, task).passes for task in tasks)
