@@ -28,8 +28,9 @@ HEAVY = {
     "numpy", "tokenizers", "scipy",
 }  # fmt: skip
 TORCH = {"torch", "transformers"}
-# Where torch may be imported at all; corpus loads tokenizers through transformers.
-MAY_USE_TORCH = {"decode", "demo", "builders", "corpus"}
+# Where torch may be imported at all; corpus loads tokenizers through transformers, evaluate fits
+# blend's weights.
+MAY_USE_TORCH = {"decode", "demo", "builders", "corpus", "evaluate"}
 
 
 def imports(path):

@@ -12,15 +12,16 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import open_arrays, write_arrays
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.kernels.blend_counts import BUFFER, CANDIDATES, COLUMNS, KEPT, Candidates, Live, Memo
-from ngramkit.kernels.blend_evidence import ORDERS, TOPS, Opinions
+from ngramkit.kernels.blend_evidence import ORDERS, SURENESS, TOPS, Opinions
 from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
 
 FITTED = Path(__file__).with_name("blend_weights.safetensors")
 MEMO_ROWS = 1 << 15
 MILLION = 1e6
 OPINION_ROWS = 1 << 14
-FIRST_TRUST = (0.2, 0.4, 0.5)  # in the last one, two and three tokens' opinions ...
-ASKED = 20.0  # ... as if learnt from so many
+FIRST_TRUST = (0.3, 0.5, 0.7)  # in the last one, two and three tokens' opinions, the less the
+# surer the counts are ...
+ASKED = 10.0  # ... as if learnt from so many
 
 
 def new_live(vocabulary: int, capacity: int) -> Live:
@@ -73,7 +74,7 @@ def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
         keys=np.zeros(rows, np.uint64),
         tokens=np.zeros((rows, TOPS), np.int32),
         p=np.zeros((rows, TOPS), np.float32),
-        trust=np.zeros((ORDERS + 1, 2), np.float64),
+        trust=np.zeros((ORDERS + 1, SURENESS, 2), np.float64),
     )
     forget(opinions)
     return opinions
@@ -82,7 +83,9 @@ def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
 def forget(opinions: Opinions) -> None:
     """A new request: other text, other opinions."""
     opinions.keys[:] = 0
-    opinions.trust[1:] = np.array(FIRST_TRUST)[:, None] * [ASKED, 0] + [0, ASKED]
+    unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
+    opinions.trust[1:, :, 0] = ASKED * np.outer(FIRST_TRUST, unsure)
+    opinions.trust[:, :, 1] = ASKED
 
 
 def log_shares(shards: Sequence[DatastoreShard], vocabulary: int) -> npt.NDArray[np.float32]:

@@ -18,6 +18,7 @@ from ngramkit.kernels.leaf import leaf
 Array = npt.NDArray[Any]
 
 ORDERS = 3
+SURENESS = 4  # steps of how sure the counts are: their highest probability
 TOPS = 16  # candidates kept, at most
 
 
@@ -27,7 +28,7 @@ class Opinions(NamedTuple):
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows, TOPS], -1 ends a row
     p: Array  # float32[rows, TOPS]
-    trust: Array  # float64[ORDERS + 1, 2], times it was right, times it was asked, by order
+    trust: Array  # float64[ORDERS + 1, SURENESS, 2], times it was right, times it was asked
 
 
 @leaf
@@ -74,12 +75,22 @@ def recall(opinions, recent):  # type: ignore[no-untyped-def]
 
 
 @leaf
+def sureness(into, p):  # type: ignore[no-untyped-def]
+    """0..SURENESS - 1, from the highest probability."""
+    highest = np.float32(0)
+    for row in range(into.state[0]):
+        highest = max(highest, p[row])
+    return min(np.int64(highest * SURENESS), SURENESS - 1)
+
+
+@leaf
 def mix_in(opinions, recent, into, p):  # type: ignore[no-untyped-def]
     """Mixes the longest known opinion into p float32[CANDIDATES]."""
     order, slot = recall(opinions, recent)
     if order == 0:
         return
-    trust = np.float32(opinions.trust[order, 0] / opinions.trust[order, 1])
+    account = opinions.trust[order, sureness(into, p)]
+    trust = np.float32(account[0] / account[1])
     for row in range(into.state[0]):
         p[row] *= np.float32(1) - trust
     for i in range(TOPS):
@@ -110,6 +121,7 @@ def judge(opinions, recent, into, p, token):  # type: ignore[no-untyped-def]
     ours = np.float32(1e-6)
     if into.stamp[token] == into.state[1]:
         ours = max(ours, p[into.slot[token]])
-    trust = opinions.trust[order, 0] / opinions.trust[order, 1]
-    opinions.trust[order, 0] += trust * theirs / (trust * theirs + (1 - trust) * ours)
-    opinions.trust[order, 1] += 1
+    account = opinions.trust[order, sureness(into, p)]
+    trust = account[0] / account[1]
+    account[0] += trust * theirs / (trust * theirs + (1 - trust) * ours)
+    account[1] += 1

@@ -1,0 +1,124 @@
+"""Recorded answers are read as they stand, and a bad line is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.errors import InputError, UsageError
+from ngramkit.evaluate.records import read_records
+from ngramkit.evaluate.templates import MARKS, NAMES, Message, find_template
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("demo")
+
+
+def lines(path, *bodies):
+    path.write_text("".join(b if isinstance(b, str) else json.dumps(b) + "\n" for b in bodies))
+    return path
+
+
+def text(tokenizer, ids):
+    return tokenizer.decode(ids)
+
+
+def read(tokenizer, answers, questions=None, template="vicuna"):
+    return read_records(answers, questions, tokenizer, find_template(template, tokenizer.full))
+
+
+def test_turns_of_a_question_share_one_conversation(tokenizer, tmp_path):
+    questions = lines(
+        tmp_path / "q", {"question_id": 7, "category": "math", "turns": ["1 + 1?", "And 2?"]}
+    )
+    answers = lines(tmp_path / "a", {"question_id": 7, "choices": [{"turns": ["It is 2.", "4"]}]})
+    (record,) = read(tokenizer, answers, questions)
+    eos = tokenizer.record.eos
+    assert (record.name, record.category) == ("7", "math")
+    first, second = record.turns
+    assert text(tokenizer, first.prompt).endswith("USER: 1 + 1? ASSISTANT:")
+    assert text(tokenizer, first.answer[:-1]) == " It is 2."
+    assert first.answer[-1] == second.answer[-1] == eos
+    assert text(tokenizer, second.prompt).endswith("It is 2.</s>USER: And 2? ASSISTANT:")
+
+
+def test_prompts_and_outputs_are_taken_as_they_stand(tokenizer, tmp_path):
+    answers = lines(tmp_path / "a", {"prompt": "def f(", "output": "x):\n"}, "\n")
+    (record,) = read(tokenizer, answers)
+    (turn,) = record.turns
+    assert text(tokenizer, [*turn.prompt, *turn.answer[:-1]]) == "def f(x):\n"
+
+
+def test_an_eos_that_the_recorder_left_in_the_text_counts_once(tokenizer, tmp_path):
+    eos = tokenizer.full.eos_token
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" + eos}]
+    (record,) = read(tokenizer, lines(tmp_path / "a", {"messages": talk}), template="chatml")
+    assert record.turns[0].answer.tolist().count(tokenizer.record.eos) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("{", "not JSON"),
+        ("[1]\n", "not a JSON object"),
+        ({"choices": []}, "no `question_id`"),
+        ({"question_id": 1}, "no `choices`"),
+        ({"question_id": 1, "choices": []}, "`choices` is not"),
+        ({"question_id": 1, "choices": [{"turns": [3]}]}, "`turns` is not"),
+        ({"question_id": 2, "choices": [{"turns": ["x"]}]}, "question 2 is not in"),
+        ({"question_id": 1, "choices": [{"turns": ["x", "y"]}]}, "2 answers to 1 turns"),
+    ],
+)
+def test_a_bad_answer_line_is_named(tokenizer, tmp_path, answer, complaint):
+    questions = lines(tmp_path / "q", {"question_id": 1, "turns": ["one"]})
+    good = {"question_id": 1, "choices": [{"turns": ["x"]}]}
+    with pytest.raises(InputError, match=complaint) as caught:
+        read(tokenizer, lines(tmp_path / "a.jsonl", good, answer), questions)
+    assert "a.jsonl, line 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"text": "x"},
+        {"prompt": 1, "output": "x"},
+        {"messages": []},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "robot", "content": "x"}]},
+        {"messages": [{"role": "user", "content": "x"}]},
+    ],
+)
+def test_a_bad_line_of_a_file_by_itself_is_named(tokenizer, tmp_path, body):
+    with pytest.raises(InputError, match=r"a\.jsonl, line 1"):
+        read(tokenizer, lines(tmp_path / "a.jsonl", body))
+
+
+def test_a_bad_question_line_and_missing_or_empty_files_are_named(tokenizer, tmp_path):
+    answers = lines(tmp_path / "a", {"question_id": 1, "choices": [{"turns": ["x"]}]})
+    with pytest.raises(InputError, match=r"q, line 1: `turns`"):
+        read(tokenizer, answers, lines(tmp_path / "q", {"question_id": 1, "turns": "x"}))
+    with pytest.raises(InputError, match="no file"):
+        read(tokenizer, tmp_path / "nothing")
+    with pytest.raises(InputError, match="no answers"):
+        read(tokenizer, lines(tmp_path / "empty", "\n"))
+
+
+def test_templates_build_what_the_models_saw(tokenizer):
+    talk = [Message("user", "Q"), Message("assistant", "A"), Message("user", "R")]
+    llama = find_template("llama-2", tokenizer.full)
+    assert llama.prompt([Message("system", "S"), *talk]) == (
+        "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s><s>[INST] R [/INST]"
+    )
+    mistral = find_template("mistral", tokenizer.full)
+    assert mistral.prompt(talk) == "[INST] Q [/INST] A</s>[INST] R [/INST]"
+    assert (
+        MARKS["chatml"]
+        .prompt(talk)
+        .endswith("<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n")
+    )
+    with pytest.raises(UsageError, match="no template"):
+        find_template("alpaca", tokenizer.full)
+    assert "tokenizer" in NAMES

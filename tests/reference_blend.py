@@ -1,0 +1,169 @@
+"""blend's naive twin: what its kernels mean, with dictionaries and lists."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+LEVELS, DEPTH, KEPT = (1, 2, 3, 4, 6, 8), 8, 48
+COLUMNS = 2 * len(LEVELS)
+REACH, LEAST, FLOOR, LONG_AGO = 0.5, 1e-4, 2e-3, 4096
+
+
+class Twin:
+    """`shards`: token lists with separators. `weights`: the seven arrays, as lists."""
+
+    def __init__(self, shards, vocabulary, weights, scan, sample, hops, eos):
+        self.shards, self.vocabulary, self.weights = shards, vocabulary, weights
+        self.scan, self.sample, self.hops, self.eos = scan, sample, hops, eos
+        everything = Counter(token for shard in shards for token in shard)
+        total = sum(everything.values())
+        self.shares = {t: math.log1p(n / total * 1e6) for t, n in everything.items()}
+
+    def draft(self, live, budget):
+        """{path: score}, grown best first."""
+        waiting, tree, node, score = [], {}, (), 1.0
+        while len(tree) < budget:
+            room = budget - len(tree)
+            floor = waiting[-1][0] if len(waiting) >= room else LEAST
+            if score * REACH > floor and (not node or node[-1] != self.eos):
+                for token, p in sorted(self.predict(live, node).items()):
+                    if score * p >= LEAST:
+                        waiting.append((score * p, (*node, token)))
+                waiting = sorted(waiting, key=lambda w: -w[0])[:room]
+            if not waiting:
+                break
+            score, node = waiting.pop(0)
+            tree[node] = score
+        return tree
+
+    def predict(self, live, path):
+        """{token: p}"""
+        context = [*live, *path]
+        columns = [Counter() for _ in range(COLUMNS)]
+        totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
+        self._datastores(context, columns, totals, distinct)
+        newest = self._live(live, context, columns, totals, distinct)
+        tokens = set().union(*columns)
+        gates, none = self._gates(totals, distinct, len(live))
+        mixed = {
+            t: sum(gates[c] * columns[c][t] / totals[c] for c in range(COLUMNS) if totals[c])
+            for t in tokens
+        }
+        rest = max(1 - sum(mixed.values()), 1e-6) * math.exp(none)
+        p = {}
+        for t in tokens:
+            p[t] = mixed[t]
+            if mixed[t] >= FLOOR:
+                p[t] = self._corrected(t, mixed[t], live, newest, columns)
+        whole = rest + sum(p.values())
+        return {t: value / whole for t, value in p.items()}
+
+    def _datastores(self, context, columns, totals, distinct):
+        level = 0
+        for order in range(1, DEPTH + 1):
+            if order > len(context):
+                return
+            found = [self._suffixes(shard, context[-order:]) for shard in self.shards]
+            width = sum(map(len, found))
+            if width == 0:
+                return
+            if width <= self.scan:
+                self._read(found, order, context, level, columns, totals, distinct)
+                return
+            if order in LEVELS:
+                runs = self._sampled(found, order, width)
+                totals[level] += width
+                distinct[level] += len(runs)
+                for token, estimate in sorted(runs, key=lambda run: -run[1])[:KEPT]:
+                    columns[level][token] += estimate
+                level += 1
+
+    @staticmethod
+    def _suffixes(shard, pattern):
+        n = len(pattern)
+        hits = [i for i in range(len(shard) - n) if shard[i : i + n] == pattern]
+        return sorted(hits, key=lambda i: shard[i:])
+
+    def _read(self, found, order, context, level, columns, totals, distinct):
+        recent = context[::-1][:DEPTH]
+        for shard, positions in zip(self.shards, found, strict=True):
+            for position in positions:
+                match, before = order, position - 1
+                while match < len(recent) and before >= 0 and shard[before] == recent[match]:
+                    match, before = match + 1, before - 1
+                token = shard[position + order]
+                for c in range(level, sum(reached <= match for reached in LEVELS)):
+                    self._count(token, c, columns, totals, distinct)
+
+    def _count(self, token, c, columns, totals, distinct):
+        totals[c] += 1
+        if token < self.vocabulary:
+            distinct[c] += columns[c][token] == 0
+            columns[c][token] += 1
+
+    def _sampled(self, found, order, width):
+        """[(token, estimated count)], run by run, shard by shard."""
+        flat = [(s, position) for s, positions in enumerate(found) for position in positions]
+        runs, last = [], None
+        for i in range(self.sample):
+            s, position = flat[i * width // self.sample]
+            token = self.shards[s][position + order]
+            if (s, token) != last:
+                runs.append([token, 0.0])
+            last = (s, token)
+            runs[-1][1] += width / self.sample
+        return [run for run in runs if run[0] < self.vocabulary]
+
+    def _live(self, live, context, columns, totals, distinct):
+        newest, left = {}, self.hops
+        recent = context[::-1][:DEPTH]
+        for position in range(len(live) - 2, -1, -1):
+            if live[position] != context[-1] or not left:
+                continue
+            left -= 1
+            match, before = 1, position - 1
+            while match < len(recent) and before >= 0 and live[before] == recent[match]:
+                match, before = match + 1, before - 1
+            token = live[position + 1]
+            newest.setdefault(token, position)
+            for c in range(sum(reached <= match for reached in LEVELS)):
+                self._count(token, len(LEVELS) + c, columns, totals, distinct)
+        return newest
+
+    def _gates(self, totals, distinct, size):
+        gate_in, gate_bias, gate_out, gate_out_bias = self.weights[:4]
+        x = [math.log1p(t) * 0.25 for t in totals]
+        x += [math.log1p(d) * 0.33 for d in distinct]
+        x += [min(d / (t + 1), 1) for d, t in zip(distinct, totals, strict=True)]
+        x.append(math.log1p(size) * 0.14)
+        hidden = [
+            max(b + sum(v * row[h] for v, row in zip(x, gate_in, strict=True)), 0)
+            for h, b in enumerate(gate_bias)
+        ]
+        out = [
+            b + sum(v * row[g] for v, row in zip(hidden, gate_out, strict=True))
+            for g, b in enumerate(gate_out_bias)
+        ]
+        powers = [math.exp(o) if t else 0.0 for o, t in zip(out, [*totals, 1], strict=False)]
+        return [power / sum(powers) for power in powers], out[COLUMNS + 1]
+
+    def _corrected(self, token, p, live, newest, columns):
+        trait_in, trait_bias, trait_out = self.weights[4:]
+        size, seen = len(live), live.count(token)
+        age = size - max(i for i, t in enumerate(live) if t == token) if seen else LONG_AGO
+        since = size - newest[token] if token in newest else LONG_AGO
+        x = [
+            math.log(p) * 0.25,
+            self.shares.get(token, 0.0) * 0.2,
+            math.log1p(seen) * 0.5,
+            math.log1p(age) * 0.12,
+            math.log1p(since) * 0.12,
+            float(columns[COLUMNS // 2][token] > 0),
+            float(columns[1][token] > 0),
+        ]
+        y = math.log(p) * trait_out[-1]
+        for h, b in enumerate(trait_bias):
+            unit = b + sum(v * row[h] for v, row in zip(x, trait_in, strict=True))
+            y += max(unit, 0) * trait_out[h]
+        return math.exp(y)
