@@ -200,6 +200,7 @@ def search(tokenizer: str | None = None, kind: str | None = None) -> Iterator[Fo
     """Every artifact that is tagged so. `tokenizer`: a short name or id, or a fingerprint."""
     from huggingface_hub import HfApi
 
+    quiet()
     wanted = {tokenizer, HUB_IDS.get(tokenizer or "")} - {None}
     with hub_errors("the list of datasets"):
         listed = HfApi().list_datasets(

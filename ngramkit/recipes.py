@@ -92,7 +92,7 @@ def judge(recipe: Recipe, inputs: Inputs, root: Path, *, hub: bool = False) -> V
         return local
     there = _hub_recipe(recipe.destination)
     if there is not None and not any(_differences(there["inputs"], inputs)):
-        return Verdict(False, f"up to date at hf://{recipe.destination}")
+        return Verdict(False, f"hf://{recipe.destination}")
     return local
 
 
@@ -107,7 +107,7 @@ def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
     if made_of.get("build") != manifest.build:
         return Verdict(True, f"{path} was built again otherwise")
     changed = next(_differences(made_of.get("inputs"), inputs), None)
-    return Verdict(True, changed) if changed else Verdict(False, f"up to date: {path}")
+    return Verdict(True, changed) if changed else Verdict(False, str(path))
 
 
 def _differences(before: Any, now: Any, name: str = "") -> Iterator[str]:

@@ -178,7 +178,7 @@ def test_a_pipeline_builds_and_pushes_once(hub, pipeline, tmp_path):
     shutil.rmtree(tmp_path / "artifacts")
     again = pipeline(path, "--push")
     assert again.code == 0, again.err
-    assert again.json["results"][0]["why"] == "up to date at hf://acme/our-recipe"
+    assert again.json["results"][0]["why"] == "hf://acme/our-recipe"
     assert not (tmp_path / "artifacts").exists()
     assert pipeline(path, "--push", "--check").code == 0
     assert pipeline(path, "--check").code == 1
