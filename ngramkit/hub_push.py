@@ -8,6 +8,7 @@ the artifact no longer has. A folder of `export --to transformers` becomes a mod
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,8 +28,14 @@ from ngramkit.progress import SILENT, Reporter
 
 ENTRIES = 10  # rows of the card's table of frequent entries
 PLACEHOLDER = "USER/NAME"  # in cards that do not know yet where they go
-KEPT = {".gitattributes"}  # files of the Hub's own
 GENERATE = Path("custom_generate") / "generate.py"
+FIRST = {".gitattributes", CARD}  # what a new repository may have
+MARK = {"dataset": NAME, "model": GENERATE.as_posix()}  # what one of ours has
+# What a commit may take away.
+OURS = {
+    "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}"),
+    "model": re.compile(r"artifact/.*"),
+}
 
 
 @dataclass(frozen=True)
@@ -88,17 +95,31 @@ def push(
         api.create_repo(name, repo_type=kind, private=private, exist_ok=True)
         if revision:
             api.create_branch(name, branch=revision, repo_type=kind, exist_ok=True)
-        there = _remote(api, name, kind, revision)
-        send = [upload for upload in uploads if not upload.is_there(there.get(upload.name))]
-        stale = sorted(there.keys() - {upload.name for upload in uploads} - KEPT)
-        where = {"repo_type": kind, "revision": revision}
-        if send or stale:
-            commit = _commit(api, name, send, stale, reporter, create_pr=create_pr, **where)
-            oid, pull_request = commit.oid, commit.pr_url
-        else:
-            oid, pull_request = api.repo_info(name, **where).sha, None
+        pushed = _update(api, name, kind, uploads, revision, create_pr, reporter)
         if tag:
-            _tag(api, name, kind, tag, oid)
+            _tag(api, name, kind, tag, pushed.revision)
+    return pushed
+
+
+def _update(
+    api: Any,
+    name: str,
+    kind: str,
+    uploads: Sequence[_Upload],
+    revision: str | None,
+    create_pr: bool,
+    reporter: Reporter,
+) -> Pushed:
+    """One commit of what differs, or none where nothing does."""
+    where = {"repo_type": kind, "revision": revision}
+    there = _remote(api, name, kind, revision)
+    send = [upload for upload in uploads if not upload.is_there(there.get(upload.name))]
+    stale = sorted(filter(OURS[kind].fullmatch, there.keys() - {u.name for u in uploads}))
+    if send or stale:
+        commit = _commit(api, name, send, stale, reporter, create_pr=create_pr, **where)
+        oid, pull_request = commit.oid, commit.pr_url
+    else:
+        oid, pull_request = api.repo_info(name, **where).sha, None
     return Pushed(
         repository=name,
         revision=oid,
@@ -184,11 +205,17 @@ def _made(name: str, content: bytes) -> _Upload:
 
 
 def _remote(api: Any, name: str, kind: str, revision: str | None) -> dict[str, Any]:
-    """Every file there, by its path."""
+    """Every file there, by its path. UsageError: files of something that is not ours."""
     from huggingface_hub import RepoFolder
 
     entries = api.list_repo_tree(name, recursive=True, revision=revision, repo_type=kind)
-    return {entry.path: entry for entry in entries if not isinstance(entry, RepoFolder)}
+    files = {entry.path: entry for entry in entries if not isinstance(entry, RepoFolder)}
+    if files.keys() - FIRST and MARK[kind] not in files:
+        raise UsageError(
+            f"{name} holds something that ngramkit did not put there",
+            "choose the name of a new repository",
+        )
+    return files
 
 
 def _commit(

@@ -210,6 +210,22 @@ def test_branches_private_repositories_and_pull_requests(hub, shared, tmp_path, 
     assert not (tmp_path / "x").exists()
 
 
+def test_other_peoples_files_are_left_alone(hub, shared, artifacts):
+    theirs = {"README.md": b"# Mine\n", "data/train.parquet": b"x"}
+    hub.add("dataset", "acme/our-corpus", theirs)
+    add(hub, artifacts["frozen"], **{"notes.txt": b"mine", "old.safetensors": b"x"})
+    foreign, own = shared(
+        ["push", artifacts["frozen"], "acme/our-corpus"],
+        ["push", artifacts["frozen"], "acme/our-data", "--json"],
+    )
+    assert (foreign.code, "did not put there" in foreign.err) == (2, True)
+    repository = hub.repositories["dataset", "acme/our-corpus"]
+    assert repository.commits[repository.refs["main"]] == theirs
+    files = hub.repositories["dataset", "acme/our-data"].commits[own.json["revision"]]
+    assert "notes.txt" in files
+    assert "old.safetensors" not in files
+
+
 def test_a_tag_does_not_move(hub, shared, artifacts):
     first, second = shared(
         ["push", artifacts["frozen"], "acme/our-data", "--tag", "v1", "--json"],
