@@ -72,6 +72,44 @@ def tree_paths(parents):
     return found
 
 
+def corrected_scores(parents, scores, drafts, belief):
+    """Scores times (accepted + belief) / (expected + belief) of such nodes in earlier `drafts`.
+
+    A draft is (parents, scores, accepted). Nodes are alike in depth (up to 4) and power of two.
+    """
+
+    def kind(parents, scores, node):
+        depth, at = 0, node
+        while parents[at] >= 0:
+            depth, at = depth + 1, parents[at]
+        level = next((k for k in range(7) if scores[node] > 0.5 ** (k + 1)), 7)
+        return level, min(depth, 3)
+
+    expected, accepted = Counter(), Counter()
+    for old_parents, old_scores, nodes in drafts:
+        for node, score in enumerate(old_scores):
+            expected[kind(old_parents, old_scores, node)] += score
+            accepted[kind(old_parents, old_scores, node)] += node in nodes
+    found = []
+    for node, score in enumerate(scores):
+        at = kind(parents, scores, node)
+        chance = score * (accepted[at] + belief) / (expected[at] + belief)
+        found.append(min(chance, found[parents[node]] if parents[node] >= 0 else 1.0))
+    return found
+
+
+def most_worthwhile(parents, chances, seconds, rate):
+    """The best value, earned minus the time's worth, of any subset closed under parents."""
+    n = len(parents)
+    best = -math.inf
+    for bits in range(2**n):
+        nodes = [node for node in range(n) if bits >> node & 1]
+        if all(parents[node] < 0 or parents[node] in nodes for node in nodes):
+            earned = math.fsum(chances[node] for node in nodes)
+            best = max(best, earned - rate * seconds[len(nodes)])
+    return best
+
+
 def tree_layout(parents):
     """Depth of the root and every node, and for each of them the rows on its path to the root."""
     depths, paths = [0], [{0}]
@@ -81,15 +119,15 @@ def tree_layout(parents):
     return depths, paths
 
 
-def ssd_draft(shards, context, query, deepest, separator, eos, budget):
+def ssd_draft(shards, context, query, deepest, separator, eos, budget, trusted=bool):
     """The match's length and top_prefixes rows; a match that nothing follows is shortened."""
     match = longest_match(shards, context, query)
-    while match:
+    while match and trusted(match):
         counts = continuations(shards, context[-match:], deepest, separator, eos)
         if counts:
             return match, top_prefixes(counts, budget)
         match -= 1
-    return 0, []
+    return match, []
 
 
 def ssd_trust(record, length, lengths, prior):

@@ -16,7 +16,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
 BUDGETS = {"cpu": 6, "cuda": 64}
-LEAST_SCORES = {"cpu": 0.05, "cuda": 0.005}
+LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 LENGTHS = 24  # match lengths told apart; longer ones count as the last
 PRIOR = 4.0  # drafts that the first guess of a trust is worth
 FORGET = 0.99  # what a past draft's weight is multiplied by at every later one
+RELENT = 0.999  # and where there was too little trust to draft: so it is tried again, but seldom
 HITS, PREDICTED = range(2)
 
 
@@ -33,14 +34,18 @@ def draft(
     length, 0 where nothing matches.
 
     `rules` is int64[3]: the longest query, the deepest node, eos (-1 for none). The query is
-    shortened until it has a continuation. Nodes whose score is below `least` are left out.
-    `record` is float64[LENGTHS, 2], see `learn`.
+    shortened until it has a continuation. Nodes whose score is below `least` are left out, and no
+    continuation is looked for where the match is trusted less than that. `record` is
+    float64[LENGTHS, 2], see `learn`.
     """
     longest, deepest, eos = rules[0], rules[1], rules[2]
     intervals = np.zeros((len(table), 2), np.int64)
     match = longest_match(table, context, longest, intervals)
     found, total = top_prefixes(table, intervals, match, 0, deepest, eos)
     while match > 0:
+        if trust(record, match) < least:
+            record[min(match, LENGTHS - 1)] *= RELENT
+            break
         found, total = top_prefixes(table, intervals, match, budget, deepest, eos)
         if len(found) or budget == 0:
             break
@@ -48,9 +53,6 @@ def draft(
         if match:
             find_all(table, context[len(context) - match :], intervals)
     token_ids, parents, scores, shares = _scored(found, total, match, record, least)
-    if match and not len(token_ids) and budget:
-        # Too little trust to draft at all: forget slowly, so that it is tried again.
-        record[min(match, LENGTHS - 1)] *= FORGET
     return token_ids, parents, scores, shares, match
 
 

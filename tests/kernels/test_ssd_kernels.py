@@ -40,7 +40,16 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
         record,
         least,
     )
-    expected, rows = reference.ssd_draft(streams, context, query, deepest, SEPARATOR, EOS, budget)
+    expected, rows = reference.ssd_draft(
+        streams,
+        context,
+        query,
+        deepest,
+        SEPARATOR,
+        EOS,
+        budget,
+        lambda match: reference.ssd_trust(known, match, ssd.LENGTHS, ssd.PRIOR) >= least,
+    )
     assert match == expected
     total = len(reference.matches(streams, context[-match:])) if match else 1
     place, kept = {-1: -1}, []
@@ -122,7 +131,7 @@ def test_no_trust_is_not_for_ever():
     record = np.zeros((ssd.LENGTHS, 2))
     record[1:, 1] = 100.0  # a hundred drafts, no hit
     sizes = []
-    for _ in range(1_000):
+    for _ in range(4_000):
         rules = np.array([10, 4, EOS], np.int64)
         sizes.append(len(ssd.draft(table, np.array([1], np.int32), 8, rules, record, 0.05)[0]))
     assert sizes[0] == 0
