@@ -46,7 +46,7 @@ def decode(
     top_p: opt.TopP = 1.0,
     top_k: opt.TopK = 0,
     seed: opt.Seed = 0,
-    budget: opt.Budget = None,
+    budget: opt.BudgetOrAuto = None,
     verify: opt.Verify = None,
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
@@ -88,7 +88,8 @@ def decode(
                 history, history_tokens, store=not no_store, least_score=loaded.least_score
             ),
         )
-        task = Task(ids, max_new_tokens, budget, sampling, tuple(stop or ()), verify)
+        nodes, profile = opt.chosen_budget(budget, loaded, verify, out)
+        task = Task(ids, max_new_tokens, nodes, sampling, tuple(stop or ()), verify, profile)
         warm_up(loaded, choice.load_to_try(), task)
         screen = Screen(tokenizer.backend, ids, sys.stderr if json else sys.stdout, color=color)
         run = complete(loaded, choice.load(), task, screen.show)

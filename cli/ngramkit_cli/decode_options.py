@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ngramkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.profile import Profile
+    from ngramkit_cli.output import Output
 
 DrafterName = Annotated[
     str | None,
@@ -32,6 +39,15 @@ Seed = Annotated[int, typer.Option(help="Of the sampling; the same text with and
 Budget = Annotated[
     int | None, typer.Option(min=0, help="Draft tokens per pass. Default: by the device.")
 ]
+BudgetOrAuto = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="N|auto",
+        help="Draft tokens per pass. auto: as many as pay for their time on this machine, see "
+        "ngramkit calibrate. Default: auto where it was calibrated, else by the device.",
+    ),
+]
 Verify = Annotated[
     str | None,
     typer.Option(
@@ -55,3 +71,30 @@ Compare = Annotated[
 Color = Annotated[
     bool, typer.Option("--color/--no-color", help="Colour drafted tokens on a terminal.")
 ]
+
+
+def chosen_budget(
+    text: str | None, model: LanguageModel, verify: str | None, out: Output
+) -> tuple[int | None, Profile | None]:
+    """--budget as a number of nodes, or the profile that decides. Says so where one was found.
+
+    Raises UsageError for what is neither, and for auto without a profile.
+    """
+    if text not in (None, "auto"):
+        if not text.isdecimal():
+            raise UsageError(f"--budget {text!r} is no number of nodes", "give one, or auto")
+        return int(text), None
+    from ngramkit.decode.profile import find_profile, profile_path
+    from ngramkit.decode.verifiers import verify_mode
+
+    tree = verify_mode(model.model, verify) == "tree"
+    profile = find_profile(model) if tree else None
+    if profile is not None:
+        out.say(f"budget: auto ({profile_path(model)})")
+    elif text == "auto" and not tree:
+        raise UsageError("--budget auto needs drafts verified as trees", "give a number")
+    elif text == "auto":
+        raise UsageError(
+            f"{model.name} was not calibrated on this device", f"ngramkit calibrate {model.name}"
+        )
+    return None, profile

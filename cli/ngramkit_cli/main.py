@@ -6,6 +6,7 @@ import typer
 
 from ngramkit_cli import (
     bench_cmd,
+    calibrate_cmd,
     corpus_cmd,
     datastore_cmd,
     decode_cmd,
@@ -42,6 +43,7 @@ app.command()(model_cmd.model_unigram)
 app.command()(inspect_cmd.inspect)
 app.command()(inspect_cmd.verify)
 app.command()(replay_cmd.replay)
+app.command()(calibrate_cmd.calibrate)
 app.command()(decode_cmd.decode)
 app.add_typer(history_cmd.app)
 app.command()(bench_cmd.bench)

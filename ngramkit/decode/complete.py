@@ -124,7 +124,7 @@ def compare(
     started = time.perf_counter()
     drafted, baseline = [], []
     for _ in range(rounds):
-        baseline.append(_whole(complete(model, NoDraft(), task)))
+        baseline.append(_whole(complete(model, NoDraft(), replace(task, profile=None))))
         drafted.append(_whole(complete(model, make_drafter(), task)))
         if time.perf_counter() - started > seconds:
             break

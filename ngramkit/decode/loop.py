@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.sampling import GREEDY, Choose, Rule, accepted
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
@@ -42,6 +43,7 @@ class Request:
     eos: frozenset[int] = frozenset()
     context: int | None = None
     stop: Stop | None = None
+    auto: AutoBudget | None = None  # cuts each draft to what pays for its time
 
     @property
     def longest(self) -> int:
@@ -99,7 +101,11 @@ class _Run:
         """No more nodes than could still be written beside the model's own token."""
         left = self._request.longest - len(self._written) - 1
         budget = min(self._request.budget, left)
+        auto = self._request.auto
+        budget = budget if auto is None else auto.ask(budget)
         tree = self._drafter.draft(budget) if budget > 0 else DraftTree.empty()
+        if auto is not None:
+            tree = auto.cut(tree, self._verifier.length)
         self._clock.lap("draft")
         return tree
 
@@ -121,6 +127,8 @@ class _Run:
     def accept(self, tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
         nodes, tokens = accepted(tree, choose)
         self._verifier.keep(nodes)
+        if self._request.auto is not None:
+            self._request.auto.learn(tree, nodes)
         return nodes, tokens
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:

@@ -29,6 +29,8 @@ class Rest:
     for datastores of different tokenizers.
     """
 
+    belief = 0.3  # a share of the matches is no chance: of a single match it is 1
+
     def __init__(
         self,
         datastores: Sequence[Datastore],

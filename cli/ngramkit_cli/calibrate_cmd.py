@@ -1,0 +1,71 @@
+"""`ngramkit calibrate`: what a pass costs on this machine, for `decode --budget auto`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ngramkit_cli import decode_options as opt
+from ngramkit_cli.options import Debug, Json, said_model
+from ngramkit_cli.output import Output
+
+if TYPE_CHECKING:
+    from ngramkit.decode.profile import Profile
+
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="[MODEL]",
+        envvar="NGRAMKIT_MODEL",
+        help="A decoder-only causal language model: a short name, a Hub id or a folder.",
+    ),
+]
+Time = Annotated[float, typer.Option("--time", min=0.0, help="Seconds to measure, about.")]
+
+
+def calibrate(
+    model: ModelName = "demo",
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = "auto",
+    seconds: Time = 20.0,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure passes by draft size and context length; decode then drafts what pays for its time.
+
+    Example: ngramkit calibrate demo
+    """
+    with Output("calibrate", json=json, debug=debug) as out:
+        from ngramkit.decode.load import load_model
+        from ngramkit.decode.profile import measure, profile_path
+        from ngramkit.decode.profile_plot import plot
+
+        out.say(said_model(model))
+        loaded = load_model(model, device=device, dtype=dtype)
+        path = profile_path(loaded)
+        profile = measure(loaded, seconds=seconds, reporter=out.reporter)
+        profile.save(path)
+        plot(profile, path.with_suffix(".png"))
+        for line in table_lines(profile):
+            out.say(line)
+        out.say(f"profile: {path}\nheat map: {path.with_suffix('.png')}")
+        out.result(
+            path,
+            profile=str(path),
+            device=profile.device,
+            engine=profile.engine,
+            passes=[asdict(each) for each in profile.passes],
+        )
+
+
+def table_lines(profile: Profile) -> list[str]:
+    """Milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
+    head = "nodes".rjust(6) + "".join(f"{context:>16,}" for context in profile.contexts)
+    lines = [f"milliseconds per pass (slow-down) on {profile.device}, {profile.dtype}", head]
+    table = profile.table()
+    for column, size in enumerate(profile.sizes):
+        cells = [f"{1e3 * row[column]:9.2f} ({row[column] / row[0]:4.2f})" for row in table]
+        lines.append(f"{size:6}" + "".join(cell.rjust(16) for cell in cells))
+    return lines

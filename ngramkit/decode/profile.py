@@ -1,0 +1,161 @@
+"""What a pass costs on this machine, by the size of the draft and of the context; on disk.
+
+A profile is a JSON file in the user's cache folder, named after the model and the first 8 hex
+digits of a sha256 over what decides the times: the model's config, the device, the dtype, the
+number of threads and the engine. Knows nothing of drafters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ngramkit.decode.device import device_facts
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.verify import TreeVerifier
+from ngramkit.drafters.base import DraftTree
+from ngramkit.errors import InputError
+from ngramkit.progress import SILENT, Reporter
+
+ENGINE = "eager"
+SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
+CONTEXTS = (32, 128, 512, 2048, 8192)
+LEAST_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Pass:
+    """`tree_size` draft nodes verified behind `context_length` tokens."""
+
+    tree_size: int
+    context_length: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    model: str
+    device: str
+    dtype: str
+    engine: str
+    passes: list[Pass]
+
+    @property
+    def sizes(self) -> list[int]:
+        return sorted({each.tree_size for each in self.passes})
+
+    @property
+    def contexts(self) -> list[int]:
+        return sorted({each.context_length for each in self.passes})
+
+    def table(self) -> npt.NDArray[np.float64]:
+        """Seconds, float64[contexts, sizes].
+
+        Larger trees and longer contexts never cost less: where they were measured so, the other
+        pass was disturbed.
+        """
+        found = {(each.context_length, each.tree_size): each.seconds for each in self.passes}
+        rows = [[found[context, size] for size in self.sizes] for context in self.contexts]
+        turned = np.array(rows)[::-1, ::-1]
+        least = np.minimum.accumulate(np.minimum.accumulate(turned, axis=1), axis=0)
+        return least[::-1, ::-1]
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> Profile:
+        """Raises InputError where that is no profile."""
+        try:
+            body = json.loads(path.read_text(encoding="utf-8"))
+            passes = [Pass(**each) for each in body.pop("passes")]
+            profile = Profile(passes=passes, **body)
+            profile.table()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{path} is no profile: {error}", "run ngramkit calibrate") from error
+        return profile
+
+
+def profile_path(model: LanguageModel) -> Path:
+    """Where the model's profile is, or would be."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    config = model.model.config.to_dict()
+    decides = {
+        "config": {
+            k: v for k, v in config.items() if k not in ("_name_or_path", "transformers_version")
+        },
+        "engine": ENGINE,
+        "attention": model.model.config._attn_implementation,
+        **device_facts(model),
+    }
+    digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", model.name).strip("-")
+    return Path(home) / "ngramkit" / "profiles" / f"{name}-{digest[:8]}.json"
+
+
+def find_profile(model: LanguageModel) -> Profile | None:
+    path = profile_path(model)
+    return Profile.load(path) if path.exists() else None
+
+
+def measure(
+    model: LanguageModel,
+    *,
+    sizes: Sequence[int] = SIZES,
+    contexts: Sequence[int] = CONTEXTS,
+    seconds: float = 10.0,
+    reporter: Reporter = SILENT,
+) -> Profile:
+    """The best of some rounds for every size and context, in turns, for about `seconds`.
+
+    A pass is timed until the chosen tokens are on the host.
+    """
+    longest = model.context or max(contexts) + max(sizes) + 1
+    fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
+    best = {(context, size): float("inf") for context in fitting for size in sizes}
+    reporter.stage("passes", seconds, "seconds")
+    with torch.inference_mode():
+        verifiers = {context: _filled(model, context, max(sizes)) for context in fitting}
+        started, rounds, before = time.perf_counter(), 0, 0.0
+        while rounds <= LEAST_ROUNDS or before < seconds:
+            for context, size in best:
+                took = _timed(verifiers[context], size)
+                if rounds:  # the first round is not counted: memory and kernels are new to it
+                    best[context, size] = min(best[context, size], took)
+            now = time.perf_counter() - started
+            reporter.advance(min(now, seconds) - min(before, seconds))
+            rounds, before = rounds + 1, now
+    facts = device_facts(model)
+    passes = [Pass(size, context, took) for (context, size), took in best.items()]
+    return Profile(model.name, facts["device"], facts["dtype"], ENGINE, passes)
+
+
+def _filled(model: LanguageModel, context: int, most: int) -> TreeVerifier:
+    verifier = TreeVerifier(model.model, room=context + most + 1)
+    verifier.prefill(np.arange(context, dtype=np.int32) % _vocabulary(model))
+    return verifier
+
+
+def _vocabulary(model: LanguageModel) -> int:
+    return int(model.model.config.get_text_config().vocab_size)
+
+
+def _timed(verifier: TreeVerifier, size: int) -> float:
+    nodes = np.arange(size, dtype=np.int32)
+    tree = DraftTree(nodes, (nodes - 1) // 2, np.zeros(size, np.float32), np.zeros(size, np.uint8))
+    started = time.perf_counter()
+    verifier.verify(0, tree).argmax(-1).tolist()
+    return time.perf_counter() - started

@@ -1,0 +1,146 @@
+"""Calibration, and drafts cut to what pays for its time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scripted import NoisyOracle, tree_of
+from tiny_models import tiny_model
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.budget import AutoBudget
+from ngramkit.decode.complete import Task, complete
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.profile import Pass, Profile, find_profile, measure, profile_path
+from ngramkit.decode.profile_plot import plot
+from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.none import NoDraft
+from ngramkit.errors import InputError
+
+
+def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):
+    """A pass costs `base` and `node` per node, and `per_context` more per token of context."""
+    passes = [
+        Pass(size, context, base + node * size + per_context * context)
+        for context in contexts
+        for size in (0, 1, 4, 16)
+    ]
+    return Profile("made-up", "cpu", "float32", "eager", passes)
+
+
+def chain(scores):
+    tree = tree_of([(5 + i, i - 1) for i in range(len(scores))])
+    return DraftTree(tree.token_ids, tree.parents, np.array(scores, np.float32), tree.source)
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return LanguageModel("tiny/llama", tiny_model("llama"), load_tokenizer("demo"))
+
+
+def test_dear_nodes_are_left_out_and_free_ones_kept():
+    tree = chain([0.9, 0.5, 0.2, 0.05])
+    kept = {node: len(AutoBudget(profile(node), NoDraft()).cut(tree, 10)) for node in (0, 0.2, 9)}
+    # The first rate is 1.5 tokens a second: a node of 0.2 s must have a chance of 0.3.
+    assert kept == {0: 4, 0.2: 2, 9: 0}
+
+
+def test_a_cut_tree_is_a_tree_of_the_same_paths():
+    pairs = [(1, -1), (2, -1), (3, 0), (4, 1), (5, 3)]
+    tree = tree_of(pairs)
+    scores = np.array([0.05, 0.9, 0.01, 0.8, 0.7], np.float32)
+    tree = DraftTree(tree.token_ids, tree.parents, scores, np.arange(5, dtype=np.uint8))
+    cut = AutoBudget(profile(0.2), NoDraft()).cut(tree, 10)
+    cut.check()
+    assert cut.token_ids.tolist() == [2, 4, 5]
+    assert cut.parents.tolist() == [-1, 0, 1]
+    assert cut.scores.tolist() == scores[[1, 3, 4]].tolist()
+    assert cut.source.tolist() == [1, 3, 4]
+
+
+def test_scores_that_do_not_come_true_are_believed_less():
+    auto = AutoBudget(profile(0.2), drafter := NoDraft())
+    tree = chain([0.9] * 6)
+    sizes = []
+    for _ in range(40):
+        cut = auto.cut(tree, 10)
+        sizes.append(len(cut))
+        auto.learn(cut, [])
+    assert sizes[0] == 6
+    assert max(sizes[-5:]) <= 1
+    # The next request of the same drafter knows; another drafter's does not.
+    assert len(AutoBudget(profile(0.2), drafter).cut(tree, 10)) < 6
+    assert len(AutoBudget(profile(0.2), NoDraft()).cut(tree, 10)) == 6
+
+
+def test_costs_are_those_of_the_context():
+    auto = AutoBudget(profile(0.1, per_context=0.1), NoDraft())
+    assert auto._costs(50)[4] == pytest.approx(1.4 + 5)
+    assert auto._costs(0)[16] == pytest.approx(2.6)
+    assert auto._costs(200)[0] == pytest.approx(1 + 20)  # beyond what was measured, as it grew
+
+
+def test_a_drafter_is_asked_for_little_more_than_was_kept():
+    auto = AutoBudget(profile(9), NoDraft())
+    assert auto.ask(64) == 16
+    for _ in range(8):
+        auto.cut(chain([0.5] * 8), 10)
+    assert auto.ask(64) == 4
+    assert auto.ask(2) == 2
+
+
+@pytest.mark.parametrize("node", [0.0, 0.02, 0.3, 5.0])
+def test_what_is_written_does_not_change(model, node):
+    prompt = np.array([3, 14, 15, 92, 65], np.int32)
+    plain = complete(model, NoDraft(), Task(prompt, 20))
+    for seed in range(4):
+        drafter = NoisyOracle(plain.token_ids, 4096, seed)
+        drafter.draft = scored_draft(drafter.draft)
+        run = complete(model, drafter, Task(prompt, 20, profile=profile(node)))
+        assert run.token_ids.tolist() == plain.token_ids.tolist()
+        assert (run.tokens_per_step > 1.5) == (node < 1)
+
+
+def scored_draft(draft):
+    def scored(budget):
+        tree = draft(budget)
+        depth_falls = 0.9 ** np.arange(1, len(tree) + 1)
+        return DraftTree(tree.token_ids, tree.parents, depth_falls.astype(np.float32), tree.source)
+
+    return scored
+
+
+def test_measured_profiles_are_found_again(model, tmp_path):
+    sizes = (0, 1, 8)
+    found = measure(model, sizes=sizes, contexts=(8, 64, 100_000), seconds=0)
+    assert found.sizes == list(sizes)
+    assert found.contexts == [8, 64]  # 100,000 tokens do not fit the model
+    table = found.table()
+    assert table.shape == (2, 3)
+    assert table.min() > 0
+    assert np.all(np.diff(table) >= 0)
+    assert np.all(np.diff(table, axis=0) >= 0)
+    assert find_profile(model) is None
+    found.save(profile_path(model))
+    assert find_profile(model) == found
+    assert profile_path(model).is_relative_to(tmp_path)
+    plot(found, tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_another_model_has_another_profile(model):
+    other = LanguageModel("tiny/llama", tiny_model("llama", num_hidden_layers=3), model.tokenizer)
+    assert profile_path(other) != profile_path(model)
+
+
+def test_a_damaged_profile_is_named(model):
+    path = profile_path(model)
+    measure(model, sizes=(0, 1), contexts=(8,), seconds=0).save(path)
+    whole = json.loads(path.read_text())
+    for damage in ("{", json.dumps({"passes": []}), json.dumps({**whole, "passes": [{"size": 1}]})):
+        path.write_text(damage)
+        with pytest.raises(InputError, match="is no profile"):
+            find_profile(model)
