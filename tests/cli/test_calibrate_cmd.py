@@ -1,0 +1,68 @@
+"""`ngramkit calibrate`, and what `decode --budget` makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ngramkit_cli.main import app
+
+DECODE = ["decode", "--prompt", "def main(", "--max-new-tokens", "8", "--drafter", "none"]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("NGRAMKIT_MODEL", raising=False)
+    return lambda *options: CliRunner().invoke(app, [*map(str, options)])
+
+
+def test_a_calibrated_model_is_decoded_with_auto(run):
+    before = run(*DECODE, "--json")
+    assert "budget: auto" not in before.stderr
+    done = run("calibrate", "demo", "--time", 0, "--json")
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert set(facts) == {
+        "command",
+        "artifact",
+        "seconds",
+        "profile",
+        "device",
+        "engine",
+        "passes",
+    }
+    assert facts["engine"] == "eager"
+    assert set(facts["passes"][0]) == {"tree_size", "context_length", "seconds"}
+    assert Path(facts["profile"]).exists()
+    assert Path(facts["profile"]).with_suffix(".png").exists()
+    assert "nodes" in done.stderr
+    after = run(*DECODE, "--json")
+    assert f"budget: auto ({facts['profile']})" in after.stderr
+    tokens = [json.loads(result.stdout.splitlines()[-1])["token_ids"] for result in (before, after)]
+    assert tokens[0] == tokens[1]
+    fixed = run(*DECODE, "--budget", 4)
+    assert "budget: auto" not in fixed.stderr
+    rows = run(*DECODE, "--verify", "batch")
+    assert (rows.exit_code, "budget: auto" in rows.stderr) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--budget", "auto"], "ngramkit calibrate demo"),
+        (["--budget", "ten"], "no number of nodes"),
+        (["--budget", "-1"], "no number of nodes"),
+        (["--budget", "auto", "--verify", "batch"], "verified as trees"),
+        (["--verify", "rows"], "called 'rows'"),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(run, options, said):
+    done = run(*DECODE, *options)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.output
