@@ -7,7 +7,8 @@ from collections import Counter
 
 LEVELS, DEPTH, KEPT = (1, 2, 3, 4, 6, 8), 8, 48
 COLUMNS = 2 * len(LEVELS)
-REACH, LEAST, FLOOR, LONG_AGO = 0.5, 1e-4, 2e-3, 4096
+SPARSER = (1, 1, 1, 2, 4, 4, 4, 4, 4)
+REACH, LEAST, FLOOR, LONG_AGO = 0.4, 1e-4, 2e-3, 4096
 
 
 class Twin:
@@ -105,14 +106,14 @@ class Twin:
     def _sampled(self, found, order, width):
         """[(token, estimated count)], run by run, shard by shard."""
         flat = [(s, position) for s, positions in enumerate(found) for position in positions]
-        runs, last = [], None
-        for i in range(self.sample):
-            s, position = flat[i * width // self.sample]
+        runs, last, taken = [], None, self.sample // SPARSER[order]
+        for i in range(taken):
+            s, position = flat[i * width // taken]
             token = self.shards[s][position + order]
             if (s, token) != last:
                 runs.append([token, 0.0])
             last = (s, token)
-            runs[-1][1] += width / self.sample
+            runs[-1][1] += width / taken
         return [run for run in runs if run[0] < self.vocabulary]
 
     def _live(self, live, context, columns, totals, distinct):

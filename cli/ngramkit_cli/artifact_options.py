@@ -93,7 +93,7 @@ def choose_drafter(
 ) -> DrafterChoice:
     """The drafter with artifacts for `tokenizer`: named, else the newest, else built now.
 
-    Without a name: rest where a datastore is named or found, else cacheback. Says what it takes.
+    Without a name: blend where a datastore is named or found, else cacheback. Says what it takes.
     Raises ArtifactError where a named artifact is of another tokenizer.
     """
     from ngramkit.drafters import drafter_entry
@@ -136,10 +136,10 @@ def _best(tokenizer: TokenizerRecord, given: dict[str, Any]) -> str:
     from ngramkit.formats.newest import newest
 
     if given["datastores"]:
-        return "rest"
+        return "blend"
     if given["frozen_table"]:
         return "cacheback"
-    return "rest" if newest("datastore", tokenizer) else "cacheback"
+    return "blend" if newest("datastore", tokenizer) else "cacheback"
 
 
 def _require(path: Path, tokenizer: TokenizerRecord) -> None:

@@ -28,7 +28,7 @@ DEPTH = 8  # the longest order told apart
 REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 CANDIDATES = 512
 BUFFER = 1024  # occurrences read or sampled at a time, at most
-SPARSER = np.array([1, 1, 1, 1, 1, 1, 1, 1, 1], np.int64)  # longer orders are met again less often
+SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often
 KEPT = 48  # successors remembered of a sampled interval
 NEVER = -1
 

@@ -35,7 +35,7 @@ from ngramkit.kernels.leaf import leaf
 Array = npt.NDArray[Any]
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
-REACH = np.float32(0.5)  # a node is not expanded for a child that takes more than this of it
+REACH = np.float32(0.4)  # a node is not expanded for a child that takes more than this of it
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
 DATASTORE, CONTEXT = np.uint8(0), np.uint8(3)  # drafters.base.Source
 

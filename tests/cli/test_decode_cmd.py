@@ -85,7 +85,7 @@ def test_text_goes_to_stdout_and_everything_else_to_stderr(decode):
 
 
 def test_the_default_drafter_is_said(decode):
-    assert "drafter: rest (default)" in decode(*SHORT).stderr
+    assert "drafter: blend (default)" in decode(*SHORT).stderr
     by_table = decode(*SHORT, "--frozen-table", "artifacts/frozen")
     assert "drafter: cacheback (default) over artifacts/frozen" in by_table.stderr
 

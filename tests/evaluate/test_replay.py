@@ -190,3 +190,15 @@ def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):
     assert all(r["tokens_per_step"] > 2 for r in results)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "tokens/step by draft nodes" in run.stderr
+
+
+def test_a_union_takes_turns_and_merges_what_its_drafters_share():
+    from ngramkit.evaluate.union import Union
+
+    other = DraftTree(ids(7, 9), ids(-1, -1), np.full(2, 0.5, np.float32), np.zeros(2, np.uint8))
+    union = Union([Echo(chain(7, 8, 6)), Echo(other)])
+    tree = union.draft(3)
+    tree.check()
+    assert (tree.token_ids.tolist(), tree.parents.tolist()) == ([7, 8, 9], [-1, 0, -1])
+    assert tree.scores.tolist() == [1, 1, 0.5]
+    assert len(Union([Echo(DraftTree.empty())]).draft(5)) == 0
