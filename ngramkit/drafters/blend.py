@@ -36,8 +36,8 @@ from ngramkit.kernels.suffix import shard_table
 Floats = npt.NDArray[np.float32]
 
 NO_TOKEN = -1
-# What samples of a datastore gave holds for every drafter over it. Two threads that write one row at
-# once may spoil a draft, never what the model writes.
+# What samples of a datastore gave holds for every drafter over it. Two threads that write one row
+# at once may spoil a draft, never what the model writes.
 _MEMOS: WeakKeyDictionary[Datastore, dict[tuple[int, int], Memo]] = WeakKeyDictionary()
 
 
