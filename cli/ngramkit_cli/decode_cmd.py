@@ -19,6 +19,7 @@ from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, His
 from ngramkit_cli.options import Debug, Json, said_model
 from ngramkit_cli.output import INTERRUPTED, Output
 from ngramkit_cli.prompt import Chat, Prompt, PromptFile, read_prompt
+from ngramkit_cli.rest_options import Continuation, MaxMatch, MinMatch, bound
 from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ def decode(
     history: HistoryPath = None,
     history_tokens: HistoryTokens = TOKENS,
     no_store: NoStore = False,
+    max_match: MaxMatch = None,
+    min_match: MinMatch = None,
+    continuation: Continuation = None,
     prompt: Prompt = None,
     prompt_file: PromptFile = None,
     chat: Chat = False,
@@ -88,6 +92,7 @@ def decode(
                 history, history_tokens, store=not no_store, least_score=loaded.least_score
             ),
         )
+        bound([choice], max_match=max_match, min_match=min_match, continuation=continuation)
         nodes, profile = opt.chosen_budget(budget, loaded, verify, out)
         task = Task(ids, max_new_tokens, nodes, sampling, tuple(stop or ()), verify, profile)
         warm_up(loaded, choice.load_to_try(), task)

@@ -19,6 +19,7 @@ from ngramkit_cli.artifact_options import (
 from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
 from ngramkit_cli.options import Debug, Json, Model, said_model
 from ngramkit_cli.output import Output
+from ngramkit_cli.rest_options import Continuation, MaxMatch, MinMatch, bound
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.records import Record
@@ -75,6 +76,9 @@ def replay(
     history: HistoryPath = None,
     history_tokens: HistoryTokens = TOKENS,
     no_store: NoStore = False,
+    max_match: MaxMatch = None,
+    min_match: MinMatch = None,
+    continuation: Continuation = None,
     keep_state: KeepState = False,
     seed: Seed = 0,
     repeat: Repeat = 1,
@@ -114,6 +118,7 @@ def replay(
             )
             for name in drafter or ["blend"]
         ]
+        bound(choices, max_match=max_match, min_match=min_match, continuation=continuation)
         records, leakage = _without_leaks(records, choices, drop_leaked, out)
         if keep_state:
             records = shuffled(records * repeat, seed)

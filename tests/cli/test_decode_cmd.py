@@ -11,6 +11,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit_cli.main import app
 
 KEYS = {
@@ -115,6 +116,20 @@ def test_sampling_is_repeatable_and_differs_by_seed(decode):
     assert last_line(decode(*sampled, "--seed", 2))["text"] != first
 
 
+def test_rest_keeps_to_its_bounds(decode, folder, token_store):
+    written = last_line(decode(*SHORT, "--drafter", "none", "--json"))["token_ids"]
+    record = load_tokenizer("demo").record
+    known = build_datastore(token_store([written], record=record), folder / "known").path
+
+    def accepted(*bounds):
+        options = ["--drafter", "rest", "--datastore", known, "--budget", 12]
+        return last_line(decode(*SHORT, *options, *bounds, "--json"))["accept_lengths"]
+
+    assert max(accepted()) > 2
+    assert max(accepted("--continuation", 2)) == 2
+    assert max(accepted("--min-match", 16)) == 0
+
+
 def test_a_stop_string_ends_the_output(decode):
     facts = last_line(decode(*SHORT, "--drafter", "rest", "--stop", ":", "--json"))
     assert facts["text"].count(":") == 1
@@ -130,6 +145,8 @@ def test_a_stop_string_ends_the_output(decode):
         (["--chat"], 2, "no chat template"),
         (["--device", "abacus"], 2, "no device"),
         (["--dtype", "int3"], 2, "no dtype"),
+        (["--max-match", "9", "--drafter", "cacheback"], 2, "nothing for the drafter cacheback"),
+        (["--max-match", "2", "--min-match", "3", "--drafter", "rest"], 2, "2 tokens long"),
         (["--datastore", "nowhere", "--drafter", "rest"], 3, "no artifact at nowhere"),
         (["--datastore", "artifacts/frozen", "--drafter", "rest"], 3, "not a datastore"),
         (["--model", "./nowhere"], 3, "no model folder"),
