@@ -55,8 +55,8 @@ def machine() -> str:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        model = next((line.split(": ")[1] for line in lines if line.startswith("model name")), model)
+        named = (line for line in cpuinfo.read_text().splitlines() if line.startswith("model name"))
+        model = next(named, f": {model}").split(": ")[1]
     return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}"
 
 
