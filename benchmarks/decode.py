@@ -32,7 +32,12 @@ from ngramkit.drafters.none import NoDraft
 PROMPTS = 6
 NEW_TOKENS = 128
 ROUNDS = 3
-TARGETS = {"none": "no slower", "rest": "above no drafts", "cacheback": "above no drafts"}
+TARGETS = {
+    "none": "no slower",
+    "rest": "above no drafts",
+    "cacheback": "above no drafts",
+    "blend": ">= 1.6",
+}
 
 Make = Callable[[], Drafter]
 
@@ -55,6 +60,7 @@ def built(folder: Path) -> dict[str, Make]:
     return {
         "rest": lambda: load_drafter("rest", datastores=[datastore]),
         "cacheback": lambda: load_drafter("cacheback", frozen_table=frozen),
+        "blend": lambda: load_drafter("blend", datastores=[datastore]),
     }
 
 

@@ -10,8 +10,9 @@ import difflib
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -22,13 +23,24 @@ from ngramkit_cli.main import app
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-FORMATS = ["tokens", "datastore", "frozen_table", "model_bigram", "model_unigram"]
+FORMATS = ["tokens", "datastore", "frozen_table", "model_bigram", "model_unigram", "request_log"]
+
+
+def leaves(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
+    """("history trim", its command) and so on: every command that does something."""
+    command = command or get_command(app)
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield name, command
+        return
+    for child_name, child in children.items():
+        yield from leaves(child, f"{name} {child_name}".strip())
 
 
 def commands() -> str:
     """One row per command, in flow order: what it does."""
     rows = ["| command | what it does |", "|---|---|"]
-    for name, command in get_command(app).commands.items():
+    for name, command in leaves():
         first = (command.help or "").strip().split("\n\n")[0].replace("\n", " ")
         rows.append(f"| `ngramkit {name}` | {first} |")
     return "\n".join(rows)
@@ -38,9 +50,10 @@ def options() -> str:
     """`--help` of every command, folded."""
     runner = CliRunner()
     parts = []
-    for name in get_command(app).commands:
+    for name, _ in leaves():
+        line = [*name.split(), "--help"]
         environment = {"COLUMNS": "100", "TERMINAL_WIDTH": "100"}
-        text = runner.invoke(app, [name, "--help"], env=environment, prog_name="ngramkit").output
+        text = runner.invoke(app, line, env=environment, prog_name="ngramkit").output
         text = "\n".join(line.rstrip() for line in text.strip().splitlines())
         parts.append(
             f"<details><summary><code>ngramkit {name}</code></summary>\n\n"

@@ -30,8 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-# Commands register here in flow order: corpora, tokenize, build-datastore, build-frozen,
-# inspect, verify, decode.
+# In the order of the flow, then what judges, ships and exchanges artifacts.
 
 app.command()(corpus_cmd.corpora)
 app.command()(corpus_cmd.tokenize)
