@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-# Before any test imports torch: two test processes share the cores.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-
+import environment  # noqa: F401 (before anything imports numba or torch)
 import numpy as np
 import pytest
 

@@ -18,8 +18,8 @@ DrafterName = Annotated[
     typer.Option(
         "--drafter",
         metavar="NAME",
-        help="rest, cacheback, ngrammys, bigram, unigram, context, prompt-lookup, ssd or none. "
-        "Default: rest where a datastore fits the model, else cacheback.",
+        help="blend, rest, cacheback, ngrammys, bigram, unigram, context, prompt-lookup, ssd or "
+        "none. Default: blend where a datastore fits the model, else cacheback.",
     ),
 ]
 Model = Annotated[

@@ -1,0 +1,22 @@
+"""Environment variables that every test process and its children start with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def kernels_digest() -> str:
+    kernels = sorted((ROOT / "ngramkit" / "kernels").glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in kernels)).hexdigest()[:16]
+
+
+# numba does not notice a change in a kernel that another module's kernel calls: it would run the
+# old one. So compiled code is kept by what it was compiled from.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / kernels_digest()))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share the cores
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
