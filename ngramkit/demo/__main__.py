@@ -50,6 +50,7 @@ def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
             raise ArtifactError(f"no {kind} for demo under artifacts/", "run: make demo")
         paths[kind] = path
     return {
+        "blend": lambda: load_drafter("blend", datastores=[paths["datastore"]]),
         "rest": lambda: load_drafter("rest", datastores=[paths["datastore"]]),
         "cacheback": lambda: load_drafter("cacheback", frozen_table=paths["frozen-table"]),
     }
