@@ -157,8 +157,8 @@ def _task(
     from ngramkit.decode.complete import Task
 
     nodes = model.default_budget if budget is None else budget
-    placeholder = np.zeros(1, np.int32)  # every question puts its own prompt here
-    return Task(placeholder, new_tokens, nodes, sampling, stop)
+    none_yet = np.zeros(1, np.int32)  # every question puts its own prompt here
+    return Task(none_yet, new_tokens, nodes, sampling, stop)
 
 
 def _template(name: str, model: LanguageModel) -> tuple[Any, str]:

@@ -5,6 +5,7 @@ Each kind is a subclass in a module of its own, whose docstring is the format's 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Self
@@ -19,7 +20,7 @@ from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
 
 
-class Artifact:
+class Artifact(ABC):
     """Opened, not read: arrays are memory maps."""
 
     kind: ClassVar[str]
@@ -63,9 +64,9 @@ class Artifact:
                 )
         return arrays
 
+    @abstractmethod
     def check(self) -> Iterator[str]:
         """Yields each invariant that holds; raises ArtifactError at the first breach."""
-        raise NotImplementedError
 
 
 def require(holds: bool | np.bool_, path: Path, breach: str) -> None:
