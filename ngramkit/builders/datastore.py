@@ -33,7 +33,7 @@ MIN_SHARD = 1 << 16  # tokens, however little memory there is
 
 def build_datastore(
     store: TokenStore,
-    out: Path,
+    out: str | Path,
     *,
     shard_tokens: int | None = None,
     memory: int | None = None,
@@ -49,7 +49,7 @@ def build_datastore(
     begun or finished with another default is kept. Raises InputError where `store` holds no
     tokens, UsageError where `out` holds something else.
     """
-    layout = _Layout.of(store)
+    out, layout = Path(out), _Layout.of(store)
     workers = workers or cores()
     if shard_tokens is None:
         limit = default_limit(memory or free_memory() // 2, workers)

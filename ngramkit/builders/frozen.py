@@ -30,7 +30,7 @@ LEAST_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would cost a 
 
 def build_frozen(
     store: TokenStore,
-    out: Path,
+    out: str | Path,
     *,
     leader_len: int = 1,
     leaders: int = 1 << 20,
@@ -63,7 +63,7 @@ def build_frozen(
         "tokenizer": store.tokenizer.fingerprint,
         "tokens": {name: record.sha256 for name, record in store.manifest.files.items()},
     }
-    if already_built(Path(out), plan):
+    if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return FrozenTable.open(out)
     memory = max(memory or free_memory() // 2, LEAST_MEMORY)

@@ -26,7 +26,7 @@ from ngramkit.progress import SILENT, Reporter
 
 
 def merge(
-    parts: Sequence[Artifact], out: Path, *, reporter: Reporter = SILENT, force: bool = False
+    parts: Sequence[Artifact], out: str | Path, *, reporter: Reporter = SILENT, force: bool = False
 ) -> Artifact:
     """Two or more datastores or frozen tables as one artifact at `out`.
 

@@ -41,7 +41,7 @@ class BuiltBigram(NamedTuple):
 def build_model_bigram(
     model: Any,
     tokenizer: TextTokenizer,
-    out: Path,
+    out: str | Path,
     *,
     k: int = 100,
     width: int = 4,
@@ -79,7 +79,7 @@ def build_model_bigram(
         "tokenizer": tokenizer.record.fingerprint,
         "weights": weights_fingerprint(model),
     }
-    if already_built(Path(out), plan):
+    if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return BuiltBigram(ModelBigram.open(out), None)
     passes = Passes(model, tokenizer.record.vocabulary, absent, before)

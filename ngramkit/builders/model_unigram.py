@@ -43,7 +43,7 @@ class BuiltUnigram(NamedTuple):
 def build_model_unigram(
     model: Any,
     tokenizer: TextTokenizer,
-    out: Path,
+    out: str | Path,
     *,
     k: int = 100,
     rule: str = "distance",
@@ -70,7 +70,7 @@ def build_model_unigram(
         "tokenizer": tokenizer.record.fingerprint,
         "weights": weights_fingerprint(model),
     }
-    if already_built(Path(out), plan):
+    if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return BuiltUnigram(ModelUnigram.open(out), None)
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:

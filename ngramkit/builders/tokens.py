@@ -35,7 +35,7 @@ SHARD_TOKENS = 1 << 24
 def build_tokens(
     corpus: Corpus,
     model: str,
-    out: Path | None = None,
+    out: str | Path | None = None,
     *,
     revision: str | None = None,
     eos: bool = True,
@@ -55,7 +55,7 @@ def build_tokens(
     """
     tokenizer = load_tokenizer(model, revision)
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
-    path = out or default_path(corpus, model, plan)
+    path = Path(out or default_path(corpus, model, plan))
     if already_built(path, plan):
         reporter.note(f"up to date: {path}")
         return TokenStore.open(path)

@@ -28,10 +28,10 @@ LOCK = "lock"
 PARTIAL = ".partial"
 
 
-def already_built(path: Path, plan: Mapping[str, Any]) -> bool:
+def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
     """Whether `path` is a finished artifact of exactly this plan."""
     try:
-        return read_manifest(path).build == build_id(plan)
+        return read_manifest(Path(path)).build == build_id(plan)
     except ArtifactError:
         return False
 
