@@ -150,12 +150,7 @@ def grow(  # type: ignore[no-untyped-def]
         nodes += 1
         waiting -= 1
         for i in range(waiting):
-            queue_p[i] = queue_p[i + 1]
-            queue[i, 0], queue[i, 1], queue[i, 2] = (
-                queue[i + 1, 0],
-                queue[i + 1, 1],
-                queue[i + 1, 2],
-            )
+            _move(queue_p, queue, i + 1, i)
     return tokens[:nodes], parents[:nodes], scores[:nodes], sources[:nodes]
 
 
@@ -186,23 +181,13 @@ def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):  # type: ig
             continue
         token = into.tokens[row]
         at = waiting
-        while at > 0 and (
-            queue_p[at - 1] < value
-            or (
-                queue_p[at - 1] == value and queue[at - 1, 1] == origin and queue[at - 1, 0] > token
-            )
-        ):
+        while at > 0 and _behind(queue_p, queue, at - 1, value, token, origin):
             at -= 1
         if at >= room:
             continue
         waiting = min(waiting + 1, room)
         for i in range(waiting - 1, at, -1):
-            queue_p[i] = queue_p[i - 1]
-            queue[i, 0], queue[i, 1], queue[i, 2] = (
-                queue[i - 1, 0],
-                queue[i - 1, 1],
-                queue[i - 1, 2],
-            )
+            _move(queue_p, queue, i - 1, i)
         live_only = into.counts[row, 0] == 0 and into.counts[row, 1] == 0
         queue_p[at] = value
         queue[at, 0], queue[at, 1] = token, origin
