@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -50,8 +49,3 @@ def resolve_model(name: str) -> str:
             f"short names: demo, {', '.join(HUB_IDS)}; or give a Hub id (owner/name) or a folder",
         )
     return name
-
-
-def default_model() -> str:
-    """NGRAMKIT_MODEL, else the embedded one."""
-    return os.environ.get("NGRAMKIT_MODEL") or DEFAULT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -181,10 +180,9 @@ def _load(
 
 def _default_out(model: str, kind: str) -> Path:
     """artifacts/MODEL-KIND."""
-    from ngramkit.formats.newest import ARTIFACTS
+    from ngramkit.formats.newest import default_place
 
-    name = re.sub(r"[^A-Za-z0-9._]+", "-", model).strip("-.")
-    return ARTIFACTS / f"{name}-{kind}"
+    return default_place(model, kind)
 
 
 def _speed(work: Work | None) -> str:

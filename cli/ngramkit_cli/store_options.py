@@ -3,7 +3,6 @@ where they write by default."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,11 +54,10 @@ def open_store(
 
 def default_out(store: TokenStore, kind: str) -> Path:
     """artifacts/CORPUS-MODEL-KIND."""
-    from ngramkit.builders.tokens import ARTIFACTS
+    from ngramkit.formats.newest import default_place
 
     corpus = store.manifest.corpus.get("id", store.path.name)
-    name = re.sub(r"[^A-Za-z0-9._]+", "-", f"{corpus}-{store.tokenizer.id}").strip("-.")
-    return ARTIFACTS / f"{name}-{kind}"
+    return default_place(corpus, store.tokenizer.id, kind)
 
 
 def memory_bytes(memory: str | None) -> int | None:

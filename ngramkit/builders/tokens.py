@@ -7,7 +7,6 @@ order.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -24,11 +23,11 @@ from ngramkit.errors import InputError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.manifest import build_id
+from ngramkit.formats.newest import default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 
-ARTIFACTS = Path("artifacts")
 SHARD_TOKENS = 1 << 24
 
 
@@ -87,8 +86,7 @@ def tokens_plan(
 
 def default_path(corpus: Corpus, model: str, plan: Mapping[str, Any]) -> Path:
     """artifacts/CORPUS-MODEL-tokens-XXXXXXXX; the digits are the plan's, so plans never collide."""
-    name = re.sub(r"[^A-Za-z0-9._]+\.?", "-", f"{corpus.id}-{model}").strip("-.")
-    return ARTIFACTS / f"{name}-tokens-{build_id(plan)[:8]}"
+    return default_place(corpus.id, model, "tokens", build_id(plan)[:8])
 
 
 def _fill(

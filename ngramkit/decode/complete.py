@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, Sink, decode
@@ -97,7 +95,7 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        return np.array_equal(self.drafted.token_ids, self.baseline.token_ids)
+        return self.drafted.same_tokens(self.baseline)
 
 
 def warm_up(model: LanguageModel, drafter: Drafter, task: Task) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.errors import InputError, NetworkError, UsageError
+from ngramkit.errors import InputError, NgramkitError, UsageError
+from ngramkit.hub_errors import as_known
 from ngramkit.models import resolve_model
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -125,11 +126,10 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def _not_loaded(name: str, source: str, error: Exception) -> InputError | NetworkError:
+def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
+    known = as_known(error, source, "model")
+    if known is not None:
+        return known
     text = str(error)
-    if "connect" in text.lower() or "offline" in text.lower():
-        return NetworkError(
-            f"the Hub could not be reached for {source}", "check the network, or give a folder"
-        )
     first_line = text.splitlines()[0] if text else repr(error)
     return InputError(f"{source} cannot be decoded with: {first_line}", f"check --model {name}")

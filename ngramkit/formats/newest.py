@@ -1,13 +1,22 @@
-"""Finds the artifact that was meant when none was named."""
+"""Where artifacts are when nobody says: their default folder, their names, the newest of a kind."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.manifest import NAME, TokenizerRecord, read_manifest
 
 ARTIFACTS = Path("artifacts")
+
+
+def default_place(*parts: str) -> Path:
+    """artifacts/PART-PART-...; what is odd in a file's name becomes a dash.
+
+    ("data/*.jsonl", "demo", "tokens") -> artifacts/data-jsonl-demo-tokens
+    """
+    return ARTIFACTS / re.sub(r"[^A-Za-z0-9._]+\.?", "-", "-".join(parts)).strip("-.")
 
 
 def newest(kind: str, tokenizer: TokenizerRecord, folder: Path = ARTIFACTS) -> Path | None:
