@@ -10,14 +10,17 @@ what came of such scores before, across requests of the same drafter.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.decode.profile import Profile
 from ngramkit.drafters.base import Drafter, DraftTree
 from ngramkit.kernels.worth import DEPTHS, LEVELS, chances, recorded, subtree, worthwhile
+
+if TYPE_CHECKING:
+    from ngramkit.decode.profile import Profile
 
 FADE = np.float32(0.99)  # of what is known, per pass
 MEMORY = 0.98  # of the rate, per pass
