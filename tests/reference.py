@@ -119,41 +119,6 @@ def tree_layout(parents):
     return depths, paths
 
 
-def ssd_draft(shards, context, query, deepest, separator, eos, budget, trusted=bool):
-    """The match's length and top_prefixes rows; a match that nothing follows is shortened."""
-    match = longest_match(shards, context, query)
-    while match and trusted(match):
-        counts = continuations(shards, context[-match:], deepest, separator, eos)
-        if counts:
-            return match, top_prefixes(counts, budget)
-        match -= 1
-    return match, []
-
-
-def ssd_trust(record, length, lengths, prior):
-    """`record` is {length: (hits, predicted)}."""
-    at = min(length, lengths - 1)
-    hits, predicted = record.get(at, (0.0, 0.0))
-    return min((hits + prior * at / (at + 3)) / (predicted + prior), 1.0)
-
-
-def ssd_learn(tree, match, written, record, lengths, forget):
-    """`tree` is [(token, parent, share)]; counts what was predicted and what came, by length."""
-    at, whole = -1, 1.0
-    for depth, token in enumerate(written):
-        children = [(i, t, s) for i, (t, p, s) in enumerate(tree) if p == at]
-        if not children:
-            return
-        key = min(match + depth, lengths - 1)
-        hits, predicted = record.get(key, (0.0, 0.0))
-        predicted = predicted * forget + sum(s for _, _, s in children) / whole
-        came = [(i, s) for i, t, s in children if t == token]
-        record[key] = (hits * forget + len(came), predicted)
-        if not came:
-            return
-        at, whole = came[0]
-
-
 def frozen_table(documents, leader_len, leaders, follower_len, followers):
     """{leader: (count, [(follower, count), ...])}, leaders in order, followers best first.
 

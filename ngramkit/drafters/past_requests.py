@@ -1,10 +1,14 @@
 """Past requests, always searchable: a circular token buffer and suffix arrays over it.
 
+Requests that were there at first and those that came since are kept in different suffix arrays, so
+that what the ones are worth says nothing of the others.
+
 What was added last lies in a short tail whose suffix array is made at once (a few milliseconds).
-When the tail has grown to `rebuild_tokens`, one suffix array over the whole buffer is made in the
-background, while drafting goes on with the old one; both are then replaced together. What is found
-is the same before and after: only what the circular buffer has overwritten goes with the rebuild.
-(`shards` is one attribute, set at once: whoever drafts sees the old ones or the new ones.)
+When the tail has grown to `rebuild_tokens`, or is `rebuild_seconds` old, suffix arrays over the
+whole buffer are made in the background, while drafting goes on with the old ones; all are then
+replaced together. What is found is the same before and after: only what the circular buffer has
+overwritten goes with the rebuild. (`shards` is one attribute, set at once: whoever drafts sees the
+old ones or the new ones.)
 
 Knows nothing of drafting. One thread adds; `shards` may be read at any time.
 """
@@ -12,11 +16,16 @@ Knows nothing of drafting. One thread adds; `shards` may be read at any time.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from ngramkit.drafters.token_ring import TokenRing
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard
@@ -28,41 +37,21 @@ CAPACITY = 4_000_000  # tokens
 REBUILD = 1 << 15  # tokens; sorting as many takes 5 to 20 ms
 
 
-class TokenRing:
-    """The last `capacity` tokens of an endless stream. `end` counts all that were ever added.
+class Shards(NamedTuple):
+    """None, one (sorted), or two (sorted, and a tail) of each."""
 
-    Capacity 4, after [1, 2, 3] and [4, 5]: since(0) is [2, 3, 4, 5], since(3) is [4, 5].
-    """
-
-    def __init__(self, capacity: int, dtype: np.dtype[np.uint16] | np.dtype[np.uint32]) -> None:
-        self.end = 0
-        self._tokens = np.empty(capacity, dtype)
-
-    def add(self, tokens: Array) -> None:
-        capacity = len(self._tokens)
-        kept = tokens[-capacity:]
-        begin = (self.end + len(tokens) - len(kept)) % capacity
-        first = min(len(kept), capacity - begin)
-        self._tokens[begin : begin + first] = kept[:first]
-        self._tokens[: len(kept) - first] = kept[first:]
-        self.end += len(tokens)
-
-    def since(self, begin: int) -> Array:
-        """A copy of the stream from `begin`, or from the oldest token that is still there."""
-        capacity = len(self._tokens)
-        begin = max(begin, self.end - capacity, 0)
-        at, count = begin % capacity, self.end - begin
-        first = min(count, capacity - at)
-        return np.concatenate([self._tokens[at : at + first], self._tokens[: count - first]])
+    earlier: tuple[DatastoreShard, ...] = ()  # there at first, or after the log was rewritten
+    recent: tuple[DatastoreShard, ...] = ()  # added since, by anybody
 
 
 class PastRequests:
-    """`shards` are one or two datastore shards, none at first.
+    """`shards` are datastore shards by origin, none at first.
 
     With a `history`, begins with what is in it; `remember` adds there, `refresh` takes in what
-    other processes have added. `background` False rebuilds in the caller's time, so that what is
-    found never depends on timing; `read_only` remembers in memory alone. Raises ValueError where
-    neither history nor separator is given.
+    other processes have added. `rebuild_seconds`, of `clock`, are looked at when requests
+    begin and end. `background` False rebuilds in the caller's time, so that what is found
+    never depends on timing; `read_only` remembers in memory alone. Raises ValueError where neither
+    history nor separator is given.
     """
 
     def __init__(
@@ -72,19 +61,23 @@ class PastRequests:
         separator: int | None = None,
         capacity: int = CAPACITY,
         rebuild_tokens: int = REBUILD,
+        rebuild_seconds: float = math.inf,
         background: bool = True,
         read_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if history is not None:
             history = History(history.path, history.manifest)  # its own place in the log
             separator = history.separator
         if separator is None:
             raise ValueError("past requests need a history or a separator")
-        self.shards: tuple[DatastoreShard, ...] = ()
+        self.shards = Shards()
         self.separator = separator
         self._history = history
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens
+        self._rebuild_seconds = rebuild_seconds
+        self._clock = clock
         self._background = background
         self._read_only = read_only
         self._swap = threading.Lock()  # held to change the stream or the shards
@@ -97,7 +90,7 @@ class PastRequests:
     @property
     def tokens(self) -> int:
         """How many tokens, separators included, are searchable."""
-        return sum(len(shard.tokens) for shard in self.shards)
+        return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
 
     def remember(self, tokens: Array, prompt: int) -> None:
         """Adds a finished request, `prompt` of its tokens being prompt."""
@@ -107,14 +100,16 @@ class PastRequests:
             return
         inside = (tokens >= 0) & (tokens < self.separator)
         kept = len(tokens) if inside.all() else int(inside.argmin())
-        self._add([tokens[:kept]], restarted=False, mark=self._mark)
+        self._add([tokens[:kept]], self._mark)
 
     def refresh(self) -> None:
         """Takes in what was added to the history since the last call, by anybody."""
         if self._history is not None:
             requests, restarted = self._history.news()
             if requests or restarted:
-                self._add([r.tokens for r in requests], restarted, self._history.mark)
+                tokens = [request.tokens for request in requests]
+                self._add(tokens, self._history.mark, restarted=restarted)
+        self._rebuild_if_due()
 
     def wait(self) -> None:
         """Until no rebuild is running."""
@@ -122,28 +117,43 @@ class PastRequests:
             self._builder.join()
 
     def _clear(self) -> None:
-        self.shards = ()
+        self.shards = Shards()
         self._stream = TokenRing(self._capacity, token_dtype(self.separator))
-        self._whole: DatastoreShard | None = None  # over the stream up to `_whole_end`
-        self._whole_end = 0
+        self._opened = 0  # where in the stream the recent requests begin
+        self._sorted = Shards()  # at most one each, over the stream up to `_sorted_end`
+        self._sorted_end = 0
+        self._sorted_at = self._clock()
         self._mark: Mark | None = None  # where in the history the stream ends
 
     def _load(self, history: History) -> None:
         shard = history.load_index(self._capacity)
         if shard is not None:
             self._stream.add(shard.tokens)
-            self._whole, self._whole_end = shard, self._stream.end
-            self.shards = (shard,)
-        self.refresh()
+            self._sorted, self._sorted_end = Shards(earlier=(shard,)), self._stream.end
+        requests, _ = history.news()
+        self._add([r.tokens for r in requests], history.mark, opening=True)
 
-    def _add(self, requests: Sequence[Array], restarted: bool, mark: Mark | None) -> None:
+    def _add(
+        self,
+        requests: Sequence[Array],
+        mark: Mark | None,
+        *,
+        restarted: bool = False,
+        opening: bool = False,
+    ) -> None:
         with self._swap:
             if restarted:
                 self._clear()
             for request in requests:
                 self._stream.add(np.append(request, self.separator))
+            if restarted or opening:
+                self._opened = self._stream.end
             self._mark = mark
             self._publish()
+        self._rebuild_if_due()
+
+    def _rebuild_if_due(self) -> None:
+        with self._swap:
             start = self._due and not self._building
             self._building = self._building or start
         if start:
@@ -155,40 +165,63 @@ class PastRequests:
 
     @property
     def _due(self) -> bool:
-        return self._stream.end - self._whole_end >= self._rebuild_tokens
+        added = self._stream.end - self._sorted_end
+        late = self._clock() - self._sorted_at >= self._rebuild_seconds
+        return added >= self._rebuild_tokens or (late and added > 0)
 
     def _publish(self) -> None:
-        """New shards: the whole one as it is, the tail's made now; a bounded tail, as a first
+        """New shards: the sorted ones as they are, the tail's made now; a bounded tail, as a first
         load of a long history, or a slow rebuild, may leave much to the background."""
-        begin = max(self._whole_end, self._stream.end - 2 * self._rebuild_tokens)
-        tail = self._stream.since(begin)
-        shards: tuple[DatastoreShard, ...] = () if self._whole is None else (self._whole,)
-        if len(tail):
-            shards += (DatastoreShard(**sort_shard(tail, self.separator)),)
-        self.shards = shards
+        begin = max(self._sorted_end, self._stream.end - 2 * self._rebuild_tokens)
+        earlier, recent = self._by_origin(self._stream.since(begin))
+        self.shards = Shards(
+            self._sorted.earlier + self._sort(earlier), self._sorted.recent + self._sort(recent)
+        )
+
+    def _by_origin(self, tokens: Array) -> tuple[Array, Array]:
+        """The stream's last `tokens` in two: what was there at first, what came since."""
+        cut = max(len(tokens) - (self._stream.end - self._opened), 0)
+        return tokens[:cut], tokens[cut:]
+
+    def _sort(self, tokens: Array) -> tuple[DatastoreShard, ...]:
+        """One shard, or none of no tokens."""
+        return (DatastoreShard(**sort_shard(tokens, self.separator)),) if len(tokens) else ()
 
     def _rebuild(self) -> None:
         """Again and again, until only a short tail was added meanwhile; then saves the index."""
         try:
             while self._building:
-                shard, end, mark = self._rebuilt()
+                shards, end, mark = self._rebuilt()
         except BaseException:
             self._building = False
             raise
         if self._history is not None and mark is not None and not self._read_only:
+            (shard,) = self._joined(shards)
             # Without its index a history is only slower to load: a full disk may go unsaid here.
             with contextlib.suppress(OSError):
                 self._history.save_index(shard, mark, complete=end < self._capacity)
 
-    def _rebuilt(self) -> tuple[DatastoreShard, int, Mark | None]:
-        """One index over the whole buffer; where in the stream and in the history it ends."""
+    def _rebuilt(self) -> tuple[Shards, int, Mark | None]:
+        """A suffix array per origin over the whole buffer; where in the stream and in the history
+        they end."""
         with self._swap:
             stream, end, mark = self._stream, self._stream.end, self._mark
-            tokens = stream.since(0)
-        shard = DatastoreShard(**sort_shard(tokens, self.separator))
+            earlier, recent = self._by_origin(stream.since(0))
+            kept = self._sorted.earlier if self._sorted_end >= self._opened else ()
+        if sum(len(shard.tokens) for shard in kept) != len(earlier):  # else it is as it was
+            kept = self._sort(earlier)
+        shards = Shards(kept, self._sort(recent))
         with self._swap:
             if stream is self._stream:  # else the history was rewritten meanwhile
-                self._whole, self._whole_end = shard, end
+                self._sorted, self._sorted_end = shards, end
+                self._sorted_at = self._clock()
                 self._publish()
             self._building = self._due
-        return shard, end, mark
+        return shards, end, mark
+
+    def _joined(self, shards: Shards) -> tuple[DatastoreShard, ...]:
+        """What a later process loads: all of it is then earlier."""
+        if shards.earlier and shards.recent:
+            both = [shard.tokens for part in shards for shard in part]
+            return self._sort(np.concatenate(both))
+        return shards.earlier or shards.recent

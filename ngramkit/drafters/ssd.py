@@ -6,10 +6,14 @@ frequent continuations of the longest match, at most `query` tokens long, in the
 When the request is over, it joins them.
 
 A history can be stale. What became of earlier drafts decides how far later ones are trusted
-(ngramkit.kernels.ssd), and what is not worth its place in a pass is not drafted.
+(ngramkit.kernels.ssd), and what is not worth its place in a pass is not drafted. What was there at
+first and what came since are matched and trusted apart, so that the one never hides the other: the
+draft is the best nodes of both.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -21,11 +25,41 @@ from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.kernels.ssd import LENGTHS, draft, learn
+from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge
 from ngramkit.kernels.suffix import shard_table
 from ngramkit.kernels.trie import DEPTHS
 
 NO_TOKEN = -1
+
+
+class _Origin:
+    """Drafts from the requests of one origin, and how far they can be trusted."""
+
+    def __init__(self, rules: Array, least: float) -> None:
+        self.drafted: tuple[Array, Array, Array, int] | None = None  # what `learn` compares
+        self._rules = rules
+        self._least = least
+        self._record = np.zeros((LENGTHS, 2))  # what became of drafts, by match length
+        self._shards: tuple[DatastoreShard, ...] = ()  # those that `_table` stands for
+        self._table = shard_table([])
+
+    def draft(
+        self, shards: tuple[DatastoreShard, ...], context: TokenArray, budget: int
+    ) -> tuple[Array, Array, Array]:
+        """token_ids, parents, scores; `shards` is not empty."""
+        if shards is not self._shards:
+            self._shards = shards
+            self._table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
+        token_ids, parents, scores, shares, match = draft(
+            self._table, context, budget, self._rules, self._record, self._least
+        )
+        self.drafted = (token_ids, parents, shares, match)
+        return token_ids, parents, scores
+
+    def learn(self, written: TokenArray) -> None:
+        if self.drafted is not None:
+            learn(*self.drafted, written, self._record)
+            self.drafted = None
 
 
 class Ssd:
@@ -35,7 +69,8 @@ class Ssd:
     one, from this object's own requests, whose `tokenizer` must then be given. `history_tokens` is
     how many tokens are searched; `remember` False forgets every request; `read_only` learns, but
     leaves the folder alone. `query` and `continuation` are in tokens. A node less probable than
-    `least_score` is not drafted. `rebuild_tokens` and `background` as in PastRequests.
+    `least_score` is not drafted. `rebuild_tokens`, `rebuild_seconds` and `background` as in
+    PastRequests.
 
     Raises UsageError for bounds that make no sense, or without history and tokenizer.
     """
@@ -52,6 +87,7 @@ class Ssd:
         remember: bool = True,
         read_only: bool = False,
         rebuild_tokens: int = REBUILD,
+        rebuild_seconds: float = math.inf,
         background: bool = True,
     ) -> None:
         tokenizer = history.tokenizer if history else tokenizer
@@ -68,44 +104,38 @@ class Ssd:
             separator=tokenizer.vocabulary,
             capacity=history_tokens,
             rebuild_tokens=rebuild_tokens,
+            rebuild_seconds=rebuild_seconds,
             background=background,
             read_only=read_only,
         )
         self._remember = remember
         eos = NO_TOKEN if tokenizer.eos is None else tokenizer.eos
         self._rules = np.array([query, continuation, eos], np.int64)
-        self._least = least_score
-        self._record = np.zeros((LENGTHS, 2))  # what became of drafts, by match length
         self._prompt_tokens = 0
         self._live = LiveContext(np.empty(0, np.int32))
-        self._shards: tuple[DatastoreShard, ...] = ()  # those that `_table` stands for
-        self._table = shard_table([])
-        self._drafted: tuple[Array, Array, Array, int] | None = None  # what `learn` compares
+        self._origins = (_Origin(self._rules, least_score), _Origin(self._rules, least_score))
 
     def start(self, prompt: TokenArray) -> None:
         self._past.refresh()
         self._live = LiveContext(prompt)
         self._prompt_tokens = len(prompt)
-        self._drafted = None
+        for origin in self._origins:
+            origin.drafted = None
 
     def draft(self, budget: int) -> DraftTree:
-        shards = self._past.shards
-        if not shards:
+        pairs = zip(self._origins, self._past.shards, strict=True)
+        drafts = [o.draft(shards, self._live.tokens, budget) for o, shards in pairs if shards]
+        drafts = [draft for draft in drafts if len(draft[0])]
+        if not drafts:
             return DraftTree.empty()
-        if shards is not self._shards:
-            self._shards = shards
-            self._table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
-        token_ids, parents, scores, shares, match = draft(
-            self._table, self._live.tokens, budget, self._rules, self._record, self._least
-        )
-        self._drafted = (token_ids, parents, shares, match)
+        best = drafts[0] if len(drafts) == 1 else merge(drafts[0], drafts[1], budget)
+        token_ids, parents, scores = best
         source = np.full(len(token_ids), Source.HISTORY, np.uint8)
         return DraftTree(token_ids, parents, scores, source)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        if self._drafted is not None:
-            learn(*self._drafted, tokens, self._record)
-            self._drafted = None
+        for origin in self._origins:
+            origin.learn(tokens)
         self._live.append(tokens)
 
     def finish(self) -> None:

@@ -4,6 +4,9 @@ How far a past request can be trusted is learnt per match length: `trust[l]` is 
 a continuation holds for one token more where the last l tokens agreed, beside its share of the
 matches. An accepted draft token makes the match one longer, so a node at depth d below a match of m
 tokens has the score share * trust[m] * trust[m + 1] * ... * trust[m + d - 1].
+
+Requests of different origins are drafted from apart, each by its own record of trust; `merge` then
+keeps the nodes that either is surest of.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy.typing as npt
 from numba import njit
 
 from ngramkit.kernels.suffix import find_all, longest_match
-from ngramkit.kernels.trie import COUNT, DEPTH, PARENT, TOKEN, top_prefixes
+from ngramkit.kernels.trie import COUNT, DEPTH, PARENT, ROOT, TOKEN, top_prefixes
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +39,7 @@ def draft(
     `rules` is int64[3]: the longest query, the deepest node, eos (-1 for none). The query is
     shortened until it has a continuation. Nodes whose score is below `least` are left out, and no
     continuation is looked for where the match is trusted less than that. `record` is
-    float64[LENGTHS, 2], see `learn`.
+    float64[LENGTHS, 2], see `learn`. `table` has a row at least.
     """
     longest, deepest, eos = rules[0], rules[1], rules[2]
     intervals = np.zeros((len(table), 2), np.int64)
@@ -117,3 +120,56 @@ def learn(
             return
         record[at, HITS] += 1.0
         node, whole = child, shares[child]
+
+
+@njit(cache=True, nogil=True)
+def merge(
+    first: tuple[Array, Array, Array], second: tuple[Array, Array, Array], budget: int
+) -> tuple[Array, Array, Array]:
+    """The `budget` best of the nodes of two drafts (token_ids, parents, scores): likewise, best
+    first. A node of both has the higher of its scores. No node may score above its parent.
+
+    [7, 8], parents [-1, 0], scores [0.6, 0.5] and [7, 9], [-1, -1], [0.9, 0.2]
+    -> [7, 8, 9], [-1, 0, -1], [0.9, 0.5, 0.2]
+    """
+    room = len(first[0]) + len(second[0])
+    token_ids, parents = np.empty(room, np.int32), np.empty(room, np.int32)
+    scores = np.empty(room, np.float32)
+    child = np.full(room + 1, ROOT, np.int32)  # of each node, the last found; then the root's
+    sibling = np.empty(room, np.int32)  # found before
+    size = _add(first, token_ids, parents, scores, child, sibling, 0)
+    size = _add(second, token_ids, parents, scores, child, sibling, size)
+    order = np.argsort(-scores[:size], kind="mergesort")[:budget]  # stable: parents come first
+    place = np.full(room + 1, ROOT, np.int32)
+    for i in range(len(order)):
+        place[order[i]] = i
+    return token_ids[order], place[parents[order]], scores[order]
+
+
+@njit(cache=True, nogil=True)
+def _add(
+    tree: tuple[Array, Array, Array],
+    token_ids: Array,
+    parents: Array,
+    scores: Array,
+    child: Array,
+    sibling: Array,
+    size: int,
+) -> int:
+    """Adds a tree's nodes to `size` others, or raises their scores; returns how many there are.
+
+    Parents are numbered as `child` is: the root is the last.
+    """
+    place = np.empty(len(tree[0]), np.int32)
+    for i in range(len(place)):
+        parent = place[tree[1][i]] if tree[1][i] >= 0 else len(child) - 1
+        node = child[parent]
+        while node >= 0 and token_ids[node] != tree[0][i]:
+            node = sibling[node]
+        if node < 0:
+            node, size = size, size + 1
+            token_ids[node], parents[node], scores[node] = tree[0][i], parent, 0.0
+            sibling[node], child[parent] = child[parent], node
+        scores[node] = max(scores[node], tree[2][i])
+        place[i] = node
+    return size

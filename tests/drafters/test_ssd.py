@@ -1,19 +1,25 @@
 import multiprocessing
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-import reference
+import reference_ssd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Source
-from ngramkit.drafters.past_requests import PastRequests, TokenRing
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
+from ngramkit.drafters.token_ring import TokenRing
 from ngramkit.errors import UsageError
+from ngramkit.evaluate.records import Turn
+from ngramkit.evaluate.replay import replay_turn
 from ngramkit.formats.history import INDEX, History
 from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.kernels import ssd
 
 VOCABULARY, EOS = 50, 49
 RECORD = TokenizerRecord("small", VOCABULARY, "f" * 64, EOS)
@@ -31,7 +37,7 @@ def serve(drafter, prompt, output):
 
 def contents(past):
     """Every request that is searchable, in any order."""
-    stream = [t for shard in past.shards for t in shard.tokens.tolist()]
+    stream = [t for part in past.shards for shard in part for t in shard.tokens.tolist()]
     found, request = [], []
     for token in stream:
         if token == past.separator:
@@ -100,6 +106,31 @@ def test_a_stale_history_is_soon_drafted_from_no_more():
     assert np.mean(sizes[300:]) < 2
 
 
+@pytest.mark.parametrize("least", [0.0, 0.02])
+def test_a_history_of_shuffled_words_costs_less_than_two_percent(tmp_path, least):
+    """Requests that repeat each other's phrases, after a history of their words in any order."""
+    rng = np.random.default_rng(5)
+    phrases = [rng.zipf(1.3, 5) % EOS for _ in range(60)]
+    requests = [
+        np.concatenate([phrases[i] for i in rng.zipf(1.2, 20) % 60]).astype(np.int32)
+        for _ in range(40)
+    ]
+    words = rng.permutation(np.tile(np.concatenate(requests), 25))
+    history = History.at(tmp_path / "h", RECORD)
+    for begin in range(0, len(words), 500):
+        history.append(words[begin : begin + 500], 1)
+    settings = {"least_score": least, "background": False}
+    for budget in (8, 64):
+        with_none = passes(Ssd(tokenizer=RECORD, **settings), requests, budget)
+        with_stale = passes(Ssd(history, read_only=True, **settings), requests, budget)
+        assert with_stale <= 1.02 * with_none
+
+
+def passes(drafter, requests, budget):
+    turns = [Turn(request[:10], request[10:]) for request in requests]
+    return sum(replay_turn(drafter, turn, budget).passes for turn in turns)
+
+
 def test_what_must_not_be_remembered_is_not(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     serve(Ssd(history), [1], [2, 3])
@@ -157,8 +188,8 @@ def test_a_hundred_rebuilds_lose_nothing_while_another_thread_drafts(tmp_path):
         request = rng.integers(0, EOS, rng.integers(1, 60)).astype(np.int32)
         past.remember(request, 1)
         added.append(tuple(request.tolist()))
-        if past._whole is not None:
-            rebuilds.add(past._whole_end)
+        if past._sorted_end:
+            rebuilds.add(past._sorted_end)
         if len(added) % 10 == 0:
             past.wait()
             assert contents(past) == sorted(added)
@@ -194,7 +225,51 @@ def test_rebuilding_changes_no_draft():
             drafter.accept(ids(*request[4:]))
             drafter.finish()
         assert trees[0] == trees[1]
-    assert len(at_once._past.shards) == 2 or at_once._past._whole is not None
+    assert at_once._past._sorted.recent
+
+
+def test_a_rebuild_by_the_clock():
+    now = [0.0]
+    past = PastRequests(
+        separator=VOCABULARY, rebuild_seconds=10, background=False, clock=lambda: now[0]
+    )
+    past.remember(ids(1, 2, 3), 1)
+    assert past._sorted_end == 0
+    now[0] = 9.9
+    past.refresh()
+    assert past._sorted_end == 0
+    now[0] = 10.0
+    past.refresh()  # at the next request, whether or not it adds anything
+    assert past._sorted_end == 4
+    shards = past.shards
+    now[0] = 30.0
+    past.refresh()
+    assert past.shards is shards  # nothing was added
+    past.remember(ids(4), 1)
+    assert past._sorted_end == 6
+    past.remember(ids(5), 1)
+    assert past._sorted_end == 6
+    assert contents(past) == [(1, 2, 3), (4,), (5,)]
+
+
+def test_what_was_there_at_first_is_sorted_once_and_apart(tmp_path):
+    history = History.at(tmp_path / "h", RECORD)
+    first = PastRequests(history, rebuild_tokens=10, background=False)
+    for i in range(4):
+        first.remember(ids(*[i] * 4), 1)
+    second = PastRequests(history, rebuild_tokens=10, background=False)
+    (earlier,), none = second.shards
+    assert (len(earlier.tokens), none) == (20, ())
+    for i in range(4, 8):
+        first.remember(ids(*[i] * 4), 1)
+        second.refresh()
+    assert second.shards.earlier == (earlier,)
+    assert sum(len(shard.tokens) for shard in second.shards.recent) == 20
+    assert contents(second) == contents(first) == [(i,) * 4 for i in range(8)]
+    history.trim(8)  # rewritten: nobody knows any more which are whose
+    second.refresh()
+    assert [len(shard.tokens) for shard in second.shards.earlier] == [10]
+    assert second.shards.recent == ()
 
 
 def test_a_smaller_buffers_index_hides_nothing_from_a_larger_one(tmp_path):
@@ -214,7 +289,7 @@ def test_a_long_log_without_index_is_indexed_in_the_background(tmp_path):
     past.wait()
     assert contents(past) == [(i,) * 9 for i in range(40)]
     loaded = PastRequests(history, rebuild_tokens=50)
-    assert len(loaded.shards) == 1
+    assert (len(loaded.shards.earlier), len(loaded.shards.recent)) == (1, 0)
     assert contents(loaded) == contents(past)
 
 
@@ -250,16 +325,40 @@ def test_one_repeated_token_is_drafted_in_full():
     assert drafter.draft(64).token_ids.tolist() == [7] * 24
 
 
-def test_the_twin_agrees_through_the_whole_drafter():
-    rng = np.random.default_rng(3)
-    drafter, streams = Ssd(tokenizer=RECORD, least_score=0.0), []
-    for _ in range(40):
-        prompt, output = rng.integers(0, 6, 6).tolist(), rng.integers(0, 6, 10).tolist()
-        drafter.start(ids(*prompt))
-        tree = drafter.draft(30)
-        _, rows = reference.ssd_draft([streams], prompt, 10, 24, VOCABULARY, EOS, 30)
-        assert tree.token_ids.tolist() == [row[0] for row in rows]
-        assert tree.parents.tolist() == [row[1] for row in rows]
-        drafter.accept(ids(*output))
-        drafter.finish()
-        streams += [*prompt, *output, VOCABULARY]
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=15), max_size=6),
+    st.lists(st.tuples(st.integers(1, 5), st.lists(st.integers(0, 5), min_size=6, max_size=20))),
+    st.sampled_from([0.0, 0.02, 0.1]),
+    st.integers(0, 30),
+    st.integers(5, 60),
+)
+def test_the_twin_agrees_through_the_whole_drafter(earlier, requests, least, budget, rebuild):
+    """Whatever was there at first, and however often the suffix arrays are made anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        history = History.at(Path(folder) / "h", RECORD)
+        for tokens in earlier:
+            history.append(ids(*tokens), 1)
+        drafter = Ssd(history, least_score=least, rebuild_tokens=rebuild, background=False)
+        rules = (10, 24, VOCABULARY, EOS)
+        constants = (ssd.LENGTHS, ssd.PRIOR, ssd.FORGET, ssd.RELENT)
+        twins = [reference_ssd.Origin(rules, least, constants) for _ in range(2)]
+        streams = [[t for tokens in earlier for t in (*tokens, VOCABULARY)], []]
+        for step, request in requests:
+            drafter.start(ids(*request[:4]))
+            for at in range(4, len(request), step):
+                tree = drafter.draft(budget)
+                context, written = request[:at], request[at : at + step]
+                pairs = zip(twins, streams, strict=True)
+                drafts = [twin.draft(stream, context, budget) for twin, stream in pairs]
+                found = [c.tolist() for c in (tree.token_ids, tree.parents, tree.scores)]
+                if all(drafts):
+                    expected = reference_ssd.merge(*drafts, budget)
+                else:
+                    expected = drafts[0] or drafts[1]
+                assert list(zip(*found, strict=True)) == expected
+                drafter.accept(ids(*written))
+                for twin in twins:
+                    twin.learn(written)
+            drafter.finish()
+            streams[1] += [*request, VOCABULARY]

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import reference
+import reference_ssd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
         record,
         least,
     )
-    expected, rows = reference.ssd_draft(
+    expected, rows = reference_ssd.draft(
         streams,
         context,
         query,
@@ -48,7 +49,7 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
         SEPARATOR,
         EOS,
         budget,
-        lambda match: reference.ssd_trust(known, match, ssd.LENGTHS, ssd.PRIOR) >= least,
+        lambda match: reference_ssd.trust(known, match, ssd.LENGTHS, ssd.PRIOR) >= least,
     )
     assert match == expected
     total = len(reference.matches(streams, context[-match:])) if match else 1
@@ -56,7 +57,7 @@ def test_draft_is_its_twins(shards, context, query, deepest, budget, known, leas
     for i, (token, parent, depth, count) in enumerate(rows):
         score = count / total
         for d in range(depth):
-            score *= reference.ssd_trust(known, match + d, ssd.LENGTHS, ssd.PRIOR)
+            score *= reference_ssd.trust(known, match + d, ssd.LENGTHS, ssd.PRIOR)
         if score >= least:
             place[i] = len(kept)
             kept.append((token, place[parent], pytest.approx(count / total), pytest.approx(score)))
@@ -90,7 +91,7 @@ def test_texts_that_repeat_themselves_are_drafted_alike(periods, query, budget, 
         np.zeros((ssd.LENGTHS, 2)),
         0.0,
     )
-    match, rows = reference.ssd_draft(streams, context, query, 12, SEPARATOR, EOS, budget)
+    match, rows = reference_ssd.draft(streams, context, query, 12, SEPARATOR, EOS, budget)
     assert found[4] == match
     assert found[0].tolist() == [row[0] for row in rows]
     assert found[1].tolist() == [row[1] for row in rows]
@@ -120,9 +121,37 @@ def test_learn_is_its_twin(nodes, match, answers):
             np.array(written, np.int32),
             record,
         )
-        reference.ssd_learn(tree, match, written, twin, ssd.LENGTHS, ssd.FORGET)
+        reference_ssd.learn(tree, match, written, twin, ssd.LENGTHS, ssd.FORGET)
     for length in range(ssd.LENGTHS):
         assert record[length].tolist() == pytest.approx(twin.get(length, (0, 0)), rel=1e-4)
+
+
+@st.composite
+def drafts(draw):
+    """[(token, parent, score)], siblings distinct, none above its parent."""
+    tree, seen = [], set()
+    for _ in range(draw(st.integers(0, 12))):
+        parent = draw(st.integers(-1, len(tree) - 1))
+        token = draw(st.integers(0, 3))
+        if (token, parent) not in seen:
+            seen.add((token, parent))
+            above = tree[parent][2] if parent >= 0 else 1.0
+            score = np.float32(above * draw(st.sampled_from([0.1, 0.3, 0.5, 1.0])))
+            tree.append((token, parent, float(score)))
+    return tree
+
+
+@settings(max_examples=200, deadline=None)
+@given(drafts(), drafts(), st.integers(0, 30))
+def test_merge_is_its_twin(first, second, budget):
+    merged = ssd.merge(_columns(first), _columns(second), budget)
+    found = list(zip(*(column.tolist() for column in merged), strict=True))
+    assert found == reference_ssd.merge(first, second, budget)
+
+
+def _columns(tree):
+    token_ids, parents, scores = zip(*tree, strict=True) if tree else ((), (), ())
+    return np.array(token_ids, np.int32), np.array(parents, np.int32), np.array(scores, np.float32)
 
 
 def test_no_trust_is_not_for_ever():
