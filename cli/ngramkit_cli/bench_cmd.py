@@ -71,6 +71,7 @@ def bench(
     stop: opt.Stop = None,
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
+    engine: opt.Engine = "auto",
     out_path: OutFolder = None,
     force: Force = False,
     json: Json = False,
@@ -105,7 +106,7 @@ def bench(
             )
             for each in _names(drafter)
         ]
-        task = _task(max_new_tokens, budget, loaded, sampling, tuple(stop or ()))
+        task = _task(max_new_tokens, budget, loaded, sampling, tuple(stop or ()), engine)
         form, form_name = _template(template, loaded)
         contest = Bench(loaded, _contestants(choices), asked, task, form)
         if contest.too_long:
@@ -150,7 +151,12 @@ def _names(asked: list[str] | None) -> list[str]:
 
 
 def _task(
-    new_tokens: int, budget: int | None, model: LanguageModel, sampling: Any, stop: tuple[str, ...]
+    new_tokens: int,
+    budget: int | None,
+    model: LanguageModel,
+    sampling: Any,
+    stop: tuple[str, ...],
+    engine: str,
 ) -> Any:
     import numpy as np
 
@@ -158,7 +164,7 @@ def _task(
 
     nodes = model.default_budget if budget is None else budget
     none_yet = np.zeros(1, np.int32)  # every question puts its own prompt here
-    return Task(none_yet, new_tokens, nodes, sampling, stop)
+    return Task(none_yet, new_tokens, nodes, sampling, stop, engine=engine)
 
 
 def _template(name: str, model: LanguageModel) -> tuple[Any, str]:

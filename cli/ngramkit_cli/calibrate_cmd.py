@@ -29,6 +29,7 @@ def calibrate(
     model: ModelName = "demo",
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
+    engine: opt.Engine = "auto",
     seconds: Time = 20.0,
     json: Json = False,
     debug: Debug = False,
@@ -44,8 +45,8 @@ def calibrate(
 
         out.say(said_model(model))
         loaded = load_model(model, device=device, dtype=dtype)
-        path = profile_path(loaded)
-        profile = measure(loaded, seconds=seconds, reporter=out.reporter)
+        path = profile_path(loaded, engine)
+        profile = measure(loaded, engine=engine, seconds=seconds, reporter=out.reporter)
         profile.save(path)
         plot(profile, path.with_suffix(".png"))
         for line in table_lines(profile):
@@ -63,7 +64,8 @@ def calibrate(
 def table_lines(profile: Profile) -> list[str]:
     """Milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
     head = "nodes".rjust(6) + "".join(f"{context:>16,}" for context in profile.contexts)
-    lines = [f"milliseconds per pass (slow-down) on {profile.device}, {profile.dtype}", head]
+    where = f"{profile.device}, {profile.dtype}, {profile.engine}"
+    lines = [f"milliseconds per pass (slow-down) on {where}", head]
     table = profile.table()
     for column, size in enumerate(profile.sizes):
         cells = [f"{1e3 * row[column]:9.2f} ({row[column] / row[0]:4.2f})" for row in table]

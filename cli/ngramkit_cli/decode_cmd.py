@@ -52,6 +52,7 @@ def decode(
     seed: opt.Seed = 0,
     budget: opt.BudgetOrAuto = None,
     verify: opt.Verify = None,
+    engine: opt.Engine = "auto",
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
     stop: opt.Stop = None,
@@ -93,8 +94,9 @@ def decode(
             ),
         )
         bound([choice], max_match=max_match, min_match=min_match, continuation=continuation)
-        nodes, profile = opt.chosen_budget(budget, loaded, verify, out)
-        task = Task(ids, max_new_tokens, nodes, sampling, tuple(stop or ()), verify, profile)
+        nodes, profile = opt.chosen_budget(budget, loaded, verify, engine, out)
+        stops = tuple(stop or ())
+        task = Task(ids, max_new_tokens, nodes, sampling, stops, verify, profile, engine)
         warm_up(loaded, choice.load_to_try(), task)
         screen = Screen(tokenizer.backend, ids, sys.stderr if json else sys.stdout, color=color)
         run = complete(loaded, choice.load(), task, screen.show)

@@ -56,6 +56,14 @@ Verify = Annotated[
         "take no such mask. Default: tree where the model can.",
     ),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|eager|static",
+        help="static: passes of a few fixed sizes over memory that does not move, as CUDA graphs "
+        "on a GPU. auto: static on CUDA, else eager.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str,
@@ -74,7 +82,7 @@ Color = Annotated[
 
 
 def chosen_budget(
-    text: str | None, model: LanguageModel, verify: str | None, out: Output
+    text: str | None, model: LanguageModel, verify: str | None, engine: str, out: Output
 ) -> tuple[int | None, Profile | None]:
     """--budget as a number of nodes, or the profile that decides. Says so where one was found.
 
@@ -88,13 +96,15 @@ def chosen_budget(
     from ngramkit.decode.verifiers import verify_mode
 
     tree = verify_mode(model.model, verify) == "tree"
-    profile = find_profile(model) if tree else None
+    profile = find_profile(model, engine) if tree else None
     if profile is not None:
-        out.say(f"budget: auto ({profile_path(model)})")
+        out.say(f"budget: auto ({profile_path(model, engine)})")
     elif text == "auto" and not tree:
         raise UsageError("--budget auto needs drafts verified as trees", "give a number")
     elif text == "auto":
+        which = "" if engine == "auto" else f" --engine {engine}"
         raise UsageError(
-            f"{model.name} was not calibrated on this device", f"ngramkit calibrate {model.name}"
+            f"{model.name} was not calibrated on this device with this engine",
+            f"ngramkit calibrate {model.name}{which}",
         )
     return None, profile

@@ -26,7 +26,8 @@ class Task:
     """What to write, before it is known which model writes it.
 
     `budget` None: by the device, or with a `profile` what pays for its time (then `budget` is the
-    most it may be). `verify` None: in trees where the model can take them.
+    most it may be). `verify` None: in trees where the model can take them. `engine`: see
+    ngramkit.decode.verifiers.engine_of.
     """
 
     prompt: TokenArray  # int32[n]
@@ -36,6 +37,7 @@ class Task:
     stop: Sequence[str] = ()
     verify: str | None = None
     profile: Profile | None = None
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         if len(self.prompt) == 0:
@@ -57,7 +59,8 @@ def complete(
         most = auto.most if task.budget is None else min(task.budget, auto.most)
         request = replace(request, auto=auto, budget=most)
     room = len(task.prompt) + request.longest + request.budget
-    return decode(open_verifier(model.model, task.verify, room=room), drafter, request, sink)
+    verifier = open_verifier(model.model, task.verify, task.engine, room=room)
+    return decode(verifier, drafter, request, sink)
 
 
 def request_for(model: LanguageModel, task: Task) -> Request:

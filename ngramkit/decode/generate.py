@@ -29,14 +29,21 @@ Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...]
 
 
 def generate(
-    model: Any, input_ids: Any, *, drafter: Drafters, budget: int | None = None, **options: Any
+    model: Any,
+    input_ids: Any,
+    *,
+    drafter: Drafters,
+    budget: int | None = None,
+    engine: str = "auto",
+    **options: Any,
 ) -> Any:
     """What `model.generate(input_ids, **options)` returns, in fewer passes.
 
     `model` is a transformers causal LM or what `load_model` gives, `input_ids` int64[n] or
     int64[rows, n], padded on the left where `attention_mask` says so. `drafter` is a drafter, a
     function that makes one, the name of one that needs no artifact, or a list with one per row.
-    `budget` is the draft nodes per pass; None: by the device. Rows are decoded one after another.
+    `budget` is the draft nodes per pass; None: by the device. `engine` is eager, static or auto:
+    static on CUDA. Rows are decoded one after another.
 
     Raises UsageError, by name, for options that cannot be honoured.
     """
@@ -48,6 +55,7 @@ def generate(
         custom_generate=custom_generate,
         drafter=drafter,
         budget=budget,
+        engine=engine,
         **_with_stop_strings(options),
     )
 
@@ -72,13 +80,14 @@ def custom_generate(
     generation_config: Any,
     drafter: Drafters | None = None,
     budget: int | None = None,
+    engine: str = "auto",
     **model_kwargs: Any,
 ) -> Any:
     """For `model.generate(..., custom_generate=custom_generate, drafter=...)`; see `generate`."""
     # transformers hands a function neither of these, though the caller may have given them.
     caller = sys._getframe(1).f_locals
     given = {name: caller.get(name) for name in ("streamer", "assistant_model", "synced_gpus")}
-    call = Call(model, input_ids, logits_processor, stopping_criteria, generation_config)
+    call = Call(model, input_ids, logits_processor, stopping_criteria, generation_config, engine)
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, {**given, **model_kwargs})
     streamer = given["streamer"]
     mask = model_kwargs.get("attention_mask")
@@ -116,6 +125,7 @@ class Call:
     processors: Any
     criteria: Any
     config: Any
+    engine: str
 
     def row(
         self, row: int, padding: int, drafter: Drafter, budget: int, streamer: Any
@@ -124,7 +134,7 @@ class Call:
         ids = self.input_ids[row]
         request = self._request(ids, padding, budget)
         room = len(request.prompt) + request.longest + budget
-        verifier = open_verifier(self.model, room=room)
+        verifier = open_verifier(self.model, engine=self.engine, room=room)
         sink: Sink | None = None
         if streamer is not None:
             sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731

@@ -23,7 +23,7 @@ class TreeMasks:
 
     def __init__(self, config: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.window: int | None = getattr(config, "sliding_window", None)
-        self.kinds = _attention_kinds(config, self.window)
+        self.kinds = attention_kinds(config, self.window)
         self._device = device
         self._blocked = float(torch.finfo(dtype).min)
         # Columns of accepted tokens are 0 in every row and never change, so they are kept.
@@ -69,7 +69,7 @@ class TreeMasks:
         return full.masked_fill(too_far, self._blocked)
 
 
-def _attention_kinds(config: Any, window: int | None) -> list[str]:
+def attention_kinds(config: Any, window: int | None) -> list[str]:
     """The layer types a model mixes. Raises InputError for those that no 4D mask can express."""
     listed = getattr(config, "layer_types", None)
     kinds = sorted(set(listed)) if listed else [FULL if window is None else SLIDING]

@@ -22,13 +22,18 @@ import torch
 
 from ngramkit.decode.device import device_facts
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.loop import Verifier
+from ngramkit.decode.static_pass import SIZES as STATIC_SIZES
+from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import InputError
 from ngramkit.progress import SILENT, Reporter
 
-ENGINE = "eager"
-SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
+SIZES = {
+    "eager": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96),
+    # Both ends of what costs the same, so that nothing is interpolated across a step.
+    "static": tuple(sorted({*STATIC_SIZES, *(size + 1 for size in STATIC_SIZES[:-1])})),
+}
 CONTEXTS = (32, 128, 512, 2048, 8192)
 LEAST_ROUNDS = 4
 
@@ -89,15 +94,15 @@ class Profile:
         return profile
 
 
-def profile_path(model: LanguageModel) -> Path:
-    """Where the model's profile is, or would be."""
+def profile_path(model: LanguageModel, engine: str = "auto") -> Path:
+    """Where the model's profile for this engine is, or would be."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     config = model.model.config.to_dict()
     decides = {
         "config": {
             k: v for k, v in config.items() if k not in ("_name_or_path", "transformers_version")
         },
-        "engine": ENGINE,
+        "engine": engine_of(model.model, engine),
         "attention": model.model.config._attn_implementation,
         **device_facts(model),
     }
@@ -106,15 +111,16 @@ def profile_path(model: LanguageModel) -> Path:
     return Path(home) / "ngramkit" / "profiles" / f"{name}-{digest[:8]}.json"
 
 
-def find_profile(model: LanguageModel) -> Profile | None:
-    path = profile_path(model)
+def find_profile(model: LanguageModel, engine: str = "auto") -> Profile | None:
+    path = profile_path(model, engine)
     return Profile.load(path) if path.exists() else None
 
 
 def measure(
     model: LanguageModel,
     *,
-    sizes: Sequence[int] = SIZES,
+    engine: str = "auto",
+    sizes: Sequence[int] | None = None,
     contexts: Sequence[int] = CONTEXTS,
     seconds: float = 10.0,
     reporter: Reporter = SILENT,
@@ -123,12 +129,14 @@ def measure(
 
     A pass is timed until the chosen tokens are on the host.
     """
+    engine = engine_of(model.model, engine)
+    sizes = SIZES[engine] if sizes is None else sizes
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
     best = {(context, size): float("inf") for context in fitting for size in sizes}
     reporter.stage("passes", seconds, "seconds")
     with torch.inference_mode():
-        verifiers = {context: _filled(model, context, max(sizes)) for context in fitting}
+        verifiers = {context: _filled(model, engine, context, max(sizes)) for context in fitting}
         started, rounds, before = time.perf_counter(), 0, 0.0
         while rounds <= LEAST_ROUNDS or before < seconds:
             for context, size in best:
@@ -140,11 +148,11 @@ def measure(
             rounds, before = rounds + 1, now
     facts = device_facts(model)
     passes = [Pass(size, context, took) for (context, size), took in best.items()]
-    return Profile(model.name, facts["device"], facts["dtype"], ENGINE, passes)
+    return Profile(model.name, facts["device"], facts["dtype"], engine, passes)
 
 
-def _filled(model: LanguageModel, context: int, most: int) -> TreeVerifier:
-    verifier = TreeVerifier(model.model, room=context + most + 1)
+def _filled(model: LanguageModel, engine: str, context: int, most: int) -> Verifier:
+    verifier = open_verifier(model.model, "tree", engine, room=context + most + 1)
     verifier.prefill(np.arange(context, dtype=np.int32) % _vocabulary(model))
     return verifier
 
@@ -153,7 +161,7 @@ def _vocabulary(model: LanguageModel) -> int:
     return int(model.model.config.get_text_config().vocab_size)
 
 
-def _timed(verifier: TreeVerifier, size: int) -> float:
+def _timed(verifier: Verifier, size: int) -> float:
     nodes = np.arange(size, dtype=np.int32)
     tree = DraftTree(nodes, (nodes - 1) // 2, np.zeros(size, np.float32), np.zeros(size, np.uint8))
     started = time.perf_counter()

@@ -1,7 +1,8 @@
-"""Which verifier a model can be given, found by trying: in one tree, else in rows.
+"""Which verifier a model can be given, found by trying: in one tree, else in rows; and by which
+engine, as it comes (eager) or in passes of fixed shape (static).
 
-Whether a model minds a 4D mask is written nowhere. So a small draft is verified, and the logits
-are compared with those of the same tokens read plainly.
+Whether a model minds a 4D mask, or keeps a number from one pass for the next, is written nowhere.
+So small drafts are verified, and the logits compared with those of the same tokens read plainly.
 """
 
 from __future__ import annotations
@@ -14,21 +15,67 @@ import numpy as np
 import torch
 
 from ngramkit.decode.loop import Verifier
+from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import InputError, UsageError
 
+Kind = type[TreeVerifier] | type[BatchVerifier] | type[StaticVerifier]
+
 VERIFIERS: dict[str, type[TreeVerifier] | type[BatchVerifier]] = {
     "tree": TreeVerifier,
     "batch": BatchVerifier,
 }
+ENGINES = ("auto", "eager", "static")
 _FOUND: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_STATIC: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-def open_verifier(model: Any, mode: str | None = None, *, room: int) -> Verifier:
-    """A verifier for one request of a transformers causal LM; `mode` as in `verify_mode`."""
+def open_verifier(
+    model: Any, mode: str | None = None, engine: str = "auto", *, room: int
+) -> Verifier:
+    """A verifier for one request of a transformers causal LM; `mode` as in `verify_mode`, `engine`
+    as in `engine_of`."""
+    if engine_of(model, engine, mode) == "static":
+        return StaticVerifier(model, room=room)
     return VERIFIERS[verify_mode(model, mode)](model, room=room)
+
+
+def engine_of(model: Any, engine: str = "auto", mode: str | None = None) -> str:
+    """eager or static. auto is static on CUDA; a model that cannot be run so is run eagerly, and
+    that is said once.
+
+    Raises UsageError for an unknown engine, and for static where drafts are asked for as rows.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"there is no engine called {engine!r}", ", ".join(ENGINES))
+    if engine == "static" and mode == "batch":
+        raise UsageError("the static engine verifies drafts as trees, not as rows", "leave one out")
+    if engine == "auto":
+        engine = "static" if model.device.type == "cuda" and mode != "batch" else "eager"
+    return "static" if engine == "static" and _takes_static(model) else "eager"
+
+
+def _takes_static(model: Any) -> bool:
+    if model not in _STATIC:
+        reason = _against_static(model)
+        if reason is not None:
+            logging.getLogger("ngramkit").warning(
+                "%s %s; it runs with --engine eager", model.config.model_type, reason
+            )
+        _STATIC[model] = reason is None
+    return _STATIC[model]
+
+
+def _against_static(model: Any) -> str | None:
+    if len({parameter.device for parameter in model.parameters()}) > 1:
+        return "is spread over several devices"
+    if verify_mode(model) != "tree":
+        return "cannot verify a draft as a tree"
+    if not agrees(model, StaticVerifier):
+        return "writes something else in passes of fixed shape"
+    return None
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:
@@ -56,8 +103,8 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
     return _FOUND[model]
 
 
-def agrees(model: Any, kind: type[TreeVerifier] | type[BatchVerifier]) -> bool:
-    """Whether drafts verified by `kind` give the logits of plain passes.
+def agrees(model: Any, kind: Kind) -> bool:
+    """Whether drafts verified by `kind` give the logits of plain passes, at two lengths.
 
     They are never equal to the last bit, so they must be far nearer to the right logits than to
     those of a model that saw the whole draft as one text.
@@ -74,9 +121,11 @@ def agrees(model: Any, kind: type[TreeVerifier] | type[BatchVerifier]) -> bool:
         try:
             verifier = kind(model, room=16)
             verifier.prefill(np.array([a, b], np.int32))
-            third = verifier.verify(root, tree)[3]
+            third = verifier.verify(root, tree)[3].clone()
             verifier.keep([1, 2])
-            fourth = verifier.verify(x, DraftTree.empty())[0]
+            fourth = verifier.verify(x, DraftTree.empty())[0].clone()
+            verifier.keep([])
+            fifth = verifier.verify(root, tree)[3]
         except torch.OutOfMemoryError:
             raise
         except Exception:
@@ -84,6 +133,7 @@ def agrees(model: Any, kind: type[TreeVerifier] | type[BatchVerifier]) -> bool:
         wrong = _after(model, [a, b, root, x, y, z])
         pairs = [(third, _after(model, [a, b, root, y, z]))]
         pairs.append((fourth, _after(model, [a, b, root, y, z, x])))
+        pairs.append((fifth, _after(model, [a, b, root, y, z, x, root, y, z])))
         return all(_distance(got, right) <= _distance(got, wrong) / 4 for got, right in pairs)
 
 

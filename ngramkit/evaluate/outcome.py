@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.decode.device import device_facts
+from ngramkit.decode.verifiers import engine_of
 from ngramkit.evaluate.bench import BASELINE, Bench
 from ngramkit.evaluate.replay import Replay, replay
 from ngramkit.evaluate.report import write_report
@@ -43,6 +44,7 @@ def plan_of(
         "max_new_tokens": task.max_new_tokens,
         "stop": list(task.stop),
         "sampling": asdict(task.sampling),
+        "engine": engine_of(bench.model.model, task.engine, task.verify),
         **device_facts(bench.model),
     }
 
