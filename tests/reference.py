@@ -72,30 +72,54 @@ def tree_paths(parents):
     return found
 
 
-def corrected_scores(parents, scores, drafts, belief):
-    """Scores times (accepted + belief) / (expected + belief) of such nodes in earlier `drafts`.
+def judged(draft, run):
+    """What a text says of a draft (token_ids, parents, scores, written), and the run after it.
 
-    A draft is (parents, scores, accepted). Nodes are alike in depth (up to 4) and power of two.
+    Every child of a node that came true is (share of its parent's score, run before it, whether it
+    came true). A run is how many tokens in a row were foreseen.
+    """
+    tokens, parents, scores, written = draft
+    found, at = [], -1
+    for token in written:
+        children = [i for i, parent in enumerate(parents) if parent == at]
+        found += [(share_of(parents, scores, i), run, tokens[i] == token) for i in children]
+        right = [i for i in children if tokens[i] == token]
+        if not right:
+            return found, 0 if children else run
+        at, run = right[0], run + 1
+    return found, run
+
+
+def share_of(parents, scores, node):
+    whole = scores[parents[node]] if parents[node] >= 0 else 1.0
+    return min(scores[node] / whole, 1.0) if whole else 0.0
+
+
+def corrected_scores(parents, scores, drafts, trust, run):
+    """A node's chance is its parent's times its share times what such shares were worth in `drafts`
+
+    (those before it; token_ids, parents, scores, written): (came true + 1.5 trust) / (sum + 1.5).
+    Shares are alike above 0.9, else by power of two; runs are 0, 1, 2, 3-4, 5-8 or more.
     """
 
-    def kind(parents, scores, node):
-        depth, at = 0, node
-        while parents[at] >= 0:
-            depth, at = depth + 1, parents[at]
-        level = next((k for k in range(7) if scores[node] > 0.5 ** (k + 1)), 7)
-        return level, min(depth, 3)
+    def kind(share, run):
+        level = next((k for k in range(1, 7) if share > 0.5**k), 7)
+        return 0 if share > 0.9 else level, sum(run > most for most in (0, 1, 2, 4, 8))
 
-    expected, accepted = Counter(), Counter()
-    for old_parents, old_scores, nodes in drafts:
-        for node, score in enumerate(old_scores):
-            expected[kind(old_parents, old_scores, node)] += score
-            accepted[kind(old_parents, old_scores, node)] += node in nodes
-    found = []
-    for node, score in enumerate(scores):
-        at = kind(parents, scores, node)
-        chance = score * (accepted[at] + belief) / (expected[at] + belief)
-        found.append(min(chance, found[parents[node]] if parents[node] >= 0 else 1.0))
-    return found
+    expected, came_true, after = Counter(), Counter(), 0
+    for draft in drafts:
+        found, after = judged(draft, after)
+        for share, before, right in found:
+            expected[kind(share, before)] += share
+            came_true[kind(share, before)] += right
+    chances, depths = [], []
+    for node, parent in enumerate(parents):
+        depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        share = share_of(parents, scores, node)
+        at = kind(share, run + depths[node])
+        worth = (came_true[at] + 1.5 * trust[at[1]]) / (expected[at] + 1.5)
+        chances.append((chances[parent] if parent >= 0 else 1.0) * min(share * worth, 1.0))
+    return chances
 
 
 def most_worthwhile(parents, chances, seconds, rate):

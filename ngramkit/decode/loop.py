@@ -128,7 +128,7 @@ class _Run:
         nodes, tokens = accepted(tree, choose)
         self._verifier.keep(nodes)
         if self._request.auto is not None:
-            self._request.auto.learn(tree, nodes)
+            self._request.auto.learn(tokens)
         return nodes, tokens
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:

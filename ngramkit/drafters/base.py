@@ -79,7 +79,8 @@ class Evidence:
 class Drafter(Protocol):
     """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`.
 
-    A class with `wants_evidence = True` is given Evidence of every pass, where a model decodes.
+    A class with `wants_evidence = True` is given Evidence of every pass, where a model decodes. One
+    with `scores_are_shares = True` says that its scores are shares of the matches, no chances.
     """
 
     def start(self, prompt: TokenArray) -> None:

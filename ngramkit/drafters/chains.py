@@ -14,8 +14,8 @@ def tree_of_chains(
 ) -> DraftTree:
     """Merges chains (tokens, score) into a tree, first chain first, until it has `budget` nodes.
 
-    [([7, 8], 0.5), ([7, 9], 0.2)] -> token_ids [7, 8, 9], parents [-1, 0, 0]. A node keeps the
-    score of the first chain that brought it.
+    [([7, 8], 0.5), ([7, 9], 0.2)] -> token_ids [7, 8, 9], parents [-1, 0, 0], scores [0.7, 0.5,
+    0.2]: a node's score is the sum over the chains through it.
     """
     nodes: dict[tuple[int, int], int] = {}
     scores: list[float] = []
@@ -27,8 +27,9 @@ def tree_of_chains(
                 if len(nodes) >= budget:
                     break
                 nodes[key] = len(nodes)
-                scores.append(score)
+                scores.append(0.0)
             at = nodes[key]
+            scores[at] += score
     if not nodes:
         return DraftTree.empty()
     parents, tokens = np.array(list(nodes), np.int32).T

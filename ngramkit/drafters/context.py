@@ -23,6 +23,8 @@ class Context:
     Ties go to the later occurrence. Where the query has none, it is shortened, down to one token.
     """
 
+    scores_are_shares = True
+
     def __init__(self, *, query: int = 2, width: int = 10) -> None:
         if query < 1 or width < 1:
             raise UsageError("query and width are at least 1")
@@ -59,6 +61,8 @@ class Context:
 
 class PromptLookup:
     """The earliest occurrence of the longest n-gram, n from `max_ngram` down to 1: one chain."""
+
+    scores_are_shares = True
 
     def __init__(self, *, max_ngram: int = 2, width: int = 10) -> None:
         if max_ngram < 1 or width < 1:

@@ -29,7 +29,7 @@ class Rest:
     for datastores of different tokenizers.
     """
 
-    belief = 0.3  # a share of the matches is no chance: of a single match it is 1
+    scores_are_shares = True
 
     def __init__(
         self,

@@ -1,8 +1,10 @@
 """How much of a draft pays for its time, and what a drafter's scores have been worth so far.
 
-Arrays in, arrays out. Records are float32[LEVELS, DEPTHS, 2]: of the verified nodes with scores of
-a level at a depth, the sum of their scores (how many should have been accepted) and how many were,
-older ones counting less.
+Arrays in, arrays out. Nodes are alike in two things: in their share of the parent's score (LEVELS),
+and in how many tokens in a row were foreseen before them, in this draft and right before it (RUNS):
+a draft that came true for ten tokens goes on better than one that has yet to begin. A record is
+float32[LEVELS, RUNS, 2]: of such nodes whose parents came true, the sum of their shares (how many
+should have come true) and how many did, older ones counting less.
 """
 
 from __future__ import annotations
@@ -13,30 +15,37 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-LEVELS = 8  # of scores: above 1/2, above 1/4, ...
-DEPTHS = 4  # below the root; deeper nodes count as the deepest
+LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
+RUNS = 6  # of tokens foreseen in a row: 0, 1, 2, 3 or 4, 5 to 8, more
+COPIED = 0.9  # a share above this stands for "whatever follows there", not for a choice
+BELIEF = 1.5  # expected nodes that a drafter's own scores count as, against those on record
+SHARES, TRUE = range(2)
 
 Floats = npt.NDArray[np.float32]
 
 
 @njit(cache=True, nogil=True)
 def chances(
-    parents: npt.NDArray[np.int32], scores: Floats, record: Floats, belief: np.float32
+    parents: npt.NDArray[np.int32], scores: Floats, record: Floats, trust: Floats, run: int
 ) -> Floats:
-    """The scores times what came of such scores before; float32[n], never above the parent's or 1.
+    """The chance of every node, float32[n]: its parent's times its share, as such shares came true.
 
-    Without a record they are the drafter's own. `belief` is how many accepted nodes that counts as:
-    at 1.5, where 3 of such nodes were to be accepted and none was, a third of the scores is left.
+    `trust` float32[RUNS] is what shares are worth without a record. `run` tokens in a row were
+    foreseen before this draft.
     """
     found = np.empty(len(parents), np.float32)
     depths = np.zeros(len(parents), np.int64)
     for node in range(len(parents)):
         parent = parents[node]
+        before = np.float32(1)
         if parent >= 0:
-            depths[node] = min(depths[parent] + 1, DEPTHS - 1)
-        cell = record[_level(scores[node]), depths[node]]
-        chance = scores[node] * (cell[1] + belief) / (cell[0] + belief)
-        found[node] = min(chance, np.float32(1) if parent < 0 else found[parent])
+            depths[node] = depths[parent] + 1
+            before = found[parent]
+        share = _share(parents, scores, node)
+        kind = _run(run + depths[node])
+        cell = record[_level(share), kind]
+        worth = (cell[TRUE] + BELIEF * trust[kind]) / (cell[SHARES] + BELIEF)
+        found[node] = before * min(share * worth, 1.0)
     return found
 
 
@@ -63,21 +72,38 @@ def worthwhile(
 
 @njit(cache=True, nogil=True)
 def recorded(
+    token_ids: npt.NDArray[np.int32],
     parents: npt.NDArray[np.int32],
     scores: Floats,
-    accepted: npt.NDArray[np.int64],
+    written: npt.NDArray[np.int32],
     record: Floats,
-    fade: np.float32,
-) -> None:
-    """Adds a verified draft to the record in place; all that was there counts `fade` times."""
-    record *= fade
-    depths = np.zeros(len(parents), np.int64)
-    for node in range(len(parents)):
-        if parents[node] >= 0:
-            depths[node] = min(depths[parents[node]] + 1, DEPTHS - 1)
-        record[_level(scores[node]), depths[node], 0] += scores[node]
-    for node in accepted:
-        record[_level(scores[node]), depths[node], 1] += np.float32(1)
+    fade: float,
+    run: int,
+) -> int:
+    """Adds a draft to the record in place; all that was there counts `fade` times. The new run.
+
+    `written` int32[m] is what followed the root. Nodes need not have been verified for that: where
+    a node came true, its children are judged by the next token. A run ends where there were
+    children and none came true.
+    """
+    record *= np.float32(fade)
+    at = -1
+    for token in written:
+        kind, drafted, right = _run(run), False, -1
+        for node in range(at + 1, len(parents)):
+            if parents[node] != at:
+                continue
+            drafted = True
+            share = _share(parents, scores, node)
+            cell = record[_level(share), kind]
+            cell[SHARES] += np.float32(share)
+            if token_ids[node] == token:
+                cell[TRUE] += np.float32(1)
+                right = node
+        if right < 0:
+            return 0 if drafted else run
+        at, run = right, run + 1
+    return run
 
 
 @njit(cache=True, nogil=True)
@@ -92,9 +118,42 @@ def subtree(parents: npt.NDArray[np.int32], kept: npt.NDArray[np.int32]) -> npt.
 
 
 @njit(cache=True, nogil=True)
-def _level(score: Any) -> Any:
-    level = 0
-    while level < LEVELS - 1 and score <= 0.5:
-        score *= 2
+def cut(
+    parents: npt.NDArray[np.int32],
+    scores: Floats,
+    record: Floats,
+    trust: Floats,
+    run: int,
+    seconds: npt.NDArray[np.float64],
+    rate: float,
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """What is worthwhile of a draft, by its chances: the nodes and their parents, int32[k] each."""
+    kept = worthwhile(parents, chances(parents, scores, record, trust, run), seconds, rate)
+    return kept, subtree(parents, kept)
+
+
+@njit(cache=True, nogil=True)
+def _share(parents: Any, scores: Any, node: int) -> Any:
+    """Of the parent's score, float64 in [0, 1]; the root's score is 1."""
+    whole = 1.0 if parents[node] < 0 else np.float64(scores[parents[node]])
+    return min(np.float64(scores[node]) / whole, 1.0) if whole > 0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def _level(share: Any) -> Any:
+    if share > COPIED:
+        return 0
+    level = 1
+    while level < LEVELS - 1 and share <= 0.5:
+        share *= 2
         level += 1
     return level
+
+
+@njit(cache=True, nogil=True)
+def _run(run: Any) -> Any:
+    kind, most = 0, 0
+    while kind < RUNS - 1 and run > most:
+        kind += 1
+        most = max(2 * most, 1)
+    return kind

@@ -10,7 +10,7 @@ from scripted import NoisyOracle, tree_of
 from tiny_models import tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode.budget import AutoBudget
+from ngramkit.decode.budget import SPARE, AutoBudget
 from ngramkit.decode.complete import Task, complete
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Pass, Profile, find_profile, measure, profile_path
@@ -61,19 +61,40 @@ def test_a_cut_tree_is_a_tree_of_the_same_paths():
     assert cut.source.tolist() == [1, 3, 4]
 
 
-def test_scores_that_do_not_come_true_are_believed_less():
-    auto = AutoBudget(profile(0.2), drafter := NoDraft())
-    tree = chain([0.9] * 6)
+def learnt(auto, tree, written, passes=40):
+    """The sizes of cuts of the same tree, pass by pass."""
     sizes = []
-    for _ in range(40):
-        cut = auto.cut(tree, 10)
-        sizes.append(len(cut))
-        auto.learn(cut, [])
+    for _ in range(passes):
+        sizes.append(len(auto.cut(tree, 10)))
+        auto.learn(written)
+    return sizes
+
+
+def test_scores_that_do_not_come_true_are_believed_less():
+    drafter, tree = NoDraft(), chain([0.9] * 6)
+    sizes = learnt(AutoBudget(profile(0.2), drafter), tree, [99])
     assert sizes[0] == 6
-    assert max(sizes[-5:]) <= 1
+    assert max(sizes[-5:]) == 0
     # The next request of the same drafter knows; another drafter's does not.
-    assert len(AutoBudget(profile(0.2), drafter).cut(tree, 10)) < 6
+    assert len(AutoBudget(profile(0.2), drafter).cut(tree, 10)) == 0
     assert len(AutoBudget(profile(0.2), NoDraft()).cut(tree, 10)) == 6
+
+
+def test_what_was_left_out_is_judged_too():
+    """Scores far too low: nothing is verified, and yet it is learnt that all would have held."""
+    tree = chain([0.02] * 6)
+    sizes = learnt(AutoBudget(profile(0.02), NoDraft()), tree, tree.token_ids.tolist())
+    assert sizes[0] == 0
+    assert min(sizes[-5:]) == 6
+
+
+def test_shares_of_matches_are_no_chances():
+    drafter = NoDraft()
+    drafter.scores_are_shares = True
+    found = [
+        len(AutoBudget(profile(0.2), each).cut(chain([1] * 6), 9)) for each in (drafter, NoDraft())
+    ]
+    assert found == [1, 6]
 
 
 def test_costs_are_those_of_the_context():
@@ -88,7 +109,7 @@ def test_a_drafter_is_asked_for_little_more_than_was_kept():
     assert auto.ask(64) == 16
     for _ in range(8):
         auto.cut(chain([0.5] * 8), 10)
-    assert auto.ask(64) == 4
+    assert auto.ask(64) == SPARE
     assert auto.ask(2) == 2
 
 

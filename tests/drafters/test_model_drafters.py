@@ -141,3 +141,12 @@ def test_a_table_is_needed_and_of_the_right_kind(bigram, unigram):
         load_drafter("ngrammys")
     with pytest.raises(ArtifactError, match="is a model-unigram, not a model-bigram"):
         load_drafter("bigram", bigram=unigram)
+
+
+def test_context_scores_are_the_share_of_occurrences_that_go_on_so():
+    """After 5: 6 7 twice, 6 8 once, 9 9 once."""
+    drafter = load_drafter("context", query=1, width=2)
+    tree = after(drafter, [5, 6, 7, 5, 6, 8, 5, 9, 9, 5, 6, 7, 5], 64)
+    assert tree.token_ids.tolist() == [6, 7, 9, 9, 8]
+    assert tree.parents.tolist() == [-1, 0, -1, 2, 0]
+    assert tree.scores.tolist() == [0.75, 0.5, 0.25, 0.25, 0.25]

@@ -3,7 +3,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.worth import DEPTHS, LEVELS, chances, recorded, subtree, worthwhile
+from ngramkit.kernels.worth import LEVELS, RUNS, chances, cut, recorded, subtree, worthwhile
 
 SCORES = st.floats(0, 1, width=32)
 
@@ -16,41 +16,70 @@ def scored_trees(draw, most=9):
 
 
 @st.composite
-def verified(draw):
-    """A tree, and the path in it that was accepted."""
+def drafts(draw):
+    """token_ids, parents, scores and what was written: along some path, then anything."""
     parents, scores = draw(scored_trees())
-    node = draw(st.integers(-1, len(parents) - 1))
-    path = []
+    seen, tokens = set(), []
+    for parent in parents:
+        tokens.append(next(t for t in range(len(parents)) if (parent, t) not in seen))
+        seen.add((parent, tokens[-1]))
+    node, written = draw(st.integers(-1, len(parents) - 1)), [draw(st.integers(0, 3))]
     while node >= 0:
-        path.insert(0, node)
+        written.insert(0, tokens[node])
         node = parents[node]
-    return parents, scores, path
+    return tokens, parents, scores, written
 
 
 def arrays(parents, scores):
     return np.array(parents, np.int32), np.array(scores, np.float32)
 
 
-@settings(max_examples=60, deadline=None)
-@given(scored_trees(), st.lists(verified(), max_size=4), st.sampled_from([0.25, 1.5, 4.0]))
-def test_scores_are_corrected_by_what_came_of_such_scores(tree, drafts, belief):
-    record = np.zeros((LEVELS, DEPTHS, 2), np.float32)
-    for parents, scores, path in drafts:
-        recorded(*arrays(parents, scores), np.array(path, np.int64), record, np.float32(1))
-    found = chances(*arrays(*tree), record, np.float32(belief))
+def on_record(all_drafts, fade=1.0):
+    """The record and the run after these drafts."""
+    record, run = np.zeros((LEVELS, RUNS, 2), np.float32), 0
+    for tokens, parents, scores, written in all_drafts:
+        ids = np.array(tokens, np.int32)
+        new = np.array(written, np.int32)
+        run = recorded(ids, *arrays(parents, scores), new, record, fade, run)
+    return record, run
+
+
+@settings(max_examples=80, deadline=None)
+@given(scored_trees(), st.lists(drafts(), max_size=5), st.lists(SCORES, min_size=6, max_size=6))
+def test_scores_are_corrected_by_what_came_of_such_scores(tree, before, trust):
+    record, run = on_record(before)
+    found = chances(*arrays(*tree), record, np.array(trust, np.float32), run)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(
-        found, reference.corrected_scores(*tree, drafts, belief), rtol=1e-4, atol=1e-6
-    )
+    expected = reference.corrected_scores(*tree, before, trust, run)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(drafts(), max_size=5))
+def test_a_run_lasts_as_long_as_tokens_are_foreseen(all_drafts):
+    run = 0
+    for draft in all_drafts:
+        _, run = reference.judged(draft, run)
+    assert on_record(all_drafts)[1] == run
+
+
+def test_a_chain_that_came_true_is_a_run_of_its_length():
+    chain = ([5, 6, 7], [-1, 0, 1], [0.75, 0.75, 0.75])
+    assert on_record([(*chain, [5, 6, 7, 8])])[1] == 3
+    assert on_record([(*chain, [5, 6, 7, 8]), (*chain, [5, 6, 9])])[1] == 0
+    # Without a guess there is nothing to be wrong about.
+    assert on_record([(*chain, [5, 6, 7, 8]), ([], [], [], [4])])[1] == 3
+    record, _ = on_record([(*chain, [5, 9])])
+    assert record[1, 0].tolist() == [0.75, 1.0]  # the first came true
+    assert record[0, 1].tolist() == [1.0, 0.0]  # the second was certain after it, and wrong
+    assert record.sum() == 2.75  # nothing is known of the third
 
 
 def test_old_drafts_fade():
-    record = np.zeros((LEVELS, DEPTHS, 2), np.float32)
-    tree = arrays([-1], [0.75])
-    recorded(*tree, np.array([0]), record, np.float32(0.5))
-    recorded(*tree, np.array([], np.int64), record, np.float32(0.5))
-    assert record[0, 0].tolist() == [0.75 + 0.375, 0.5]
-    assert record.sum() == 1.625
+    one = ([5], [-1], [0.75])
+    record, _ = on_record([(*one, [5]), (*one, [6])], fade=0.5)
+    assert record[1, 0].tolist() == [0.375, 0.5]
+    assert record[1, 1].tolist() == [0.75, 0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,3 +114,15 @@ def test_kept_nodes_keep_their_parents():
     kept = subtree(parents, np.array([0, 2, 3, 4], np.int32))
     assert kept.tolist() == [-1, -1, 1, 2]
     assert kept.dtype == np.int32
+
+
+@settings(max_examples=40, deadline=None)
+@given(scored_trees())
+def test_a_cut_is_the_worthwhile_part_by_chances(tree):
+    record, trust = np.zeros((LEVELS, RUNS, 2), np.float32), np.full(RUNS, 0.5, np.float32)
+    seconds = 1 + 0.1 * np.arange(len(tree[0]) + 1.0)
+    kept, parents = cut(*arrays(*tree), record, trust, 0, seconds, 1.0)
+    chance = chances(*arrays(*tree), record, trust, 0)
+    wanted = worthwhile(arrays(*tree)[0], chance, seconds, 1.0)
+    assert kept.tolist() == wanted.tolist()
+    assert parents.tolist() == subtree(arrays(*tree)[0], wanted).tolist()
