@@ -1,18 +1,22 @@
 """The ssd drafter: what it learns, what a stale history costs, and its worst buffer.
 
-References are no history on the same requests, in turns, and a buffer of ordinary code.
+References are no history on the same requests, in turns, and a buffer of ordinary code. What a
+stale history costs in tokens/step is a replay of the records of benchmarks.rest.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks import Row, interleaved
+from benchmarks.rest import _data
 from ngramkit.decode.complete import Task, complete, warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.prompt import prompt_ids
@@ -20,12 +24,17 @@ from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.none import NoDraft
 from ngramkit.drafters.ssd import Ssd
+from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay import replay
+from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.history import History
 
 PROMPTS = 8
 NEW_TOKENS = 96
 ROUNDS = 5
 BUFFER = 1_000_000  # tokens
 DRAFTS = 400
+STALE = 4_000_000  # tokens at most
 
 
 def rows() -> Iterator[Row]:
@@ -39,6 +48,7 @@ def rows() -> Iterator[Row]:
     ordinary = np.concatenate(requests)
     yield learning(model, tasks, requests)
     yield stale(model, tasks, ordinary)
+    yield stale_and_learning()
     yield worst_buffer(model, ordinary)
 
 
@@ -74,6 +84,37 @@ def stale(model: LanguageModel, tasks: list[Task], ordinary: npt.NDArray[np.int3
         seconds[1] / seconds[0],
         "0.98 or above",
     )
+
+
+def stale_and_learning() -> Row:
+    """Requests that are remembered, after a history of words in random order and after none."""
+    with tempfile.TemporaryDirectory() as name:
+        datastore, pairs = _data(Path(name))
+        history, words = shuffled_history(Path(name) / "history", datastore)
+        records = [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(pairs)]
+        make = partial(Ssd, tokenizer=datastore.tokenizer, read_only=True, background=False)
+        after_stale, after_none = (
+            replay("ssd", partial(make, past), records, 64, keep_state=True).total
+            for past in (history, None)
+        )
+    return Row(
+        f"ssd with 64 nodes over a stale history, {after_none.tokens:,} recorded tokens",
+        f"{after_stale.tokens_per_step:.2f} tokens/step after {words:,} shuffled tokens",
+        f"{after_none.tokens_per_step:.2f} after none",
+        after_stale.tokens_per_step / after_none.tokens_per_step,
+        "0.98 or above",
+    )
+
+
+def shuffled_history(path: Path, datastore: Datastore) -> tuple[History, int]:
+    """Of a datastore's tokens, in requests of 500; and how many there are."""
+    tokens = datastore.shards[0].tokens
+    words = tokens[tokens != datastore.separator][:STALE].astype(np.int32)
+    words = np.random.default_rng(0).permutation(words)
+    history = History.at(path, datastore.tokenizer)
+    for request in np.split(words, range(500, len(words), 500)):
+        history.append(request, 1)
+    return history, len(words)
 
 
 def worst_buffer(model: LanguageModel, ordinary: npt.NDArray[np.int32]) -> Row:
