@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ngramkit_cli.artifact_options import (
     BigramPath,
@@ -19,48 +16,26 @@ from ngramkit_cli.artifact_options import (
 from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
 from ngramkit_cli.options import Debug, Json, Model, said_model
 from ngramkit_cli.output import Output
+from ngramkit_cli.replay_options import (
+    Answers,
+    Budgets,
+    DrafterNames,
+    DropLeaked,
+    KeepState,
+    Limit,
+    Plot,
+    Questions,
+    Repeat,
+    Seed,
+    TemplateName,
+    parse_budgets,
+)
+from ngramkit_cli.replay_output import as_json, say
 from ngramkit_cli.rest_options import Continuation, MaxMatch, MinMatch, bound
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.records import Record
     from ngramkit.evaluate.replay import Replay
-
-Answers = Annotated[
-    Path,
-    typer.Option(
-        "--answers",
-        metavar="FILE",
-        help="Recorded answers, jsonl: FastChat or Spec-Bench (with --questions), or lines with "
-        "prompt and output, or with messages.",
-    ),
-]
-Questions = Annotated[
-    Path | None,
-    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
-]
-TemplateName = Annotated[
-    str,
-    typer.Option(help="How prompts were built: vicuna, chatml, llama-2, mistral, none, tokenizer."),
-]
-DrafterNames = Annotated[
-    list[str] | None,
-    typer.Option("--drafter", metavar="NAME", help="May be repeated. Default: blend."),
-]
-Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]
-KeepState = Annotated[
-    bool,
-    typer.Option("--keep-state", help="One drafter for all questions, for those that learn."),
-]
-Seed = Annotated[int, typer.Option("--seed", help="The questions' order with --keep-state.")]
-Repeat = Annotated[
-    int,
-    typer.Option("--repeat", min=1, help="With --keep-state: every question comes N times."),
-]
-DropLeaked = Annotated[
-    bool, typer.Option("--drop-leaked", help="Leave out answers that stand in a datastore.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
 
 
 def replay(
@@ -100,7 +75,7 @@ def replay(
         from ngramkit.evaluate.replay import shuffled
         from ngramkit.evaluate.templates import find_template
 
-        budgets = _budgets(budget)
+        budgets = parse_budgets(budget)
         out.say(said_model(model))
         tokenizer = load_tokenizer(model)
         form = find_template(template, tokenizer.full)
@@ -123,25 +98,13 @@ def replay(
         if keep_state:
             records = shuffled(records * repeat, seed)
         results = _run(choices, budgets, records, keep_state, out)
-        _say(results, out)
+        say(results, out)
         if plot is not None:
             from ngramkit.evaluate.plot import plot as draw
 
             draw(results, plot, learning=keep_state)
             out.say(f"picture: {plot}")
-        out.result(plot, results=[_as_json(r) for r in results], **leakage)
-
-
-def _budgets(text: str) -> list[int]:
-    from ngramkit.errors import UsageError
-
-    try:
-        budgets = [int(part) for part in text.split(",")]
-    except ValueError:
-        budgets = []
-    if not budgets or min(budgets) < 1:
-        raise UsageError(f"--budget {text!r} is not a list of numbers of nodes", "like 8,16,64")
-    return list(dict.fromkeys(budgets))
+        out.result(plot, results=[as_json(r) for r in results], **leakage)
 
 
 def _without_leaks(
@@ -200,65 +163,3 @@ def _factory(choice: DrafterChoice) -> Callable[[], Any]:
         for kind, paths in choice.artifacts.items()
     }
     return lambda: load_drafter(choice.name, **opened, **choice.parameters)
-
-
-def _say(results: list[Replay], out: Output) -> None:
-    from ngramkit.evaluate.replay import categories
-
-    names = list(dict.fromkeys(r.drafter for r in results))
-    budgets = sorted({r.budget for r in results})
-    cell = {(r.drafter, r.budget): r for r in results}
-    width = max(map(len, names)) + 2
-    passes = f"{results[0].total.tokens:,} tokens after the prefills'"
-    out.say(f"\ntokens/step by draft nodes per pass ({passes})")
-    out.say(" " * width + "".join(f"{b:>8}" for b in budgets))
-    for name in names:
-        row = "".join(f"{cell[name, b].total.tokens_per_step:8.3f}" for b in budgets)
-        out.say(name.ljust(width) + row)
-    widest = [cell[name, budgets[-1]] for name in names]
-    out.say(f"\nwith {budgets[-1]} nodes")
-    out.say(" " * width + "draft p50    p99   empty   accepted 0, 1, 2, ... of passes")
-    for r in widest:
-        t = r.total
-        shares = " ".join(f"{_share(t.accepted[i], t.passes):.0%}" for i in range(8))
-        more = sum(n for i, n in t.accepted.items() if i >= 8)
-        out.say(
-            f"{r.drafter.ljust(width)}{t.draft_us(50):6.0f} us {t.draft_us(99):5.0f} us  "
-            f"{_share(t.empty, t.passes):4.0%}   {shares}, more {_share(more, t.passes):.0%}"
-        )
-    out.say("\nby category")
-    shown = categories(results)
-    out.say(" " * width + "".join(f"{c[:11]:>12}" for c in shown))
-    for r in widest:
-        out.say(
-            r.drafter.ljust(width)
-            + "".join(f"{r.by_category[c].tokens_per_step:12.3f}" for c in shown)
-        )
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
-
-
-def _as_json(result: Replay) -> dict[str, Any]:
-    total = result.total
-    return {
-        "drafter": result.drafter,
-        "budget": result.budget,
-        "tokens": total.tokens,
-        "passes": total.passes,
-        "tokens_per_step": total.tokens_per_step,
-        "draft_us_p50": total.draft_us(50),
-        "draft_us_p99": total.draft_us(99),
-        "empty_share": _share(total.empty, total.passes),
-        "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
-        "reliability": result.reliability.rows(),
-        "by_category": {
-            category: {
-                "tokens": tally.tokens,
-                "passes": tally.passes,
-                "tokens_per_step": tally.tokens_per_step,
-            }
-            for category, tally in result.by_category.items()
-        },
-    }
