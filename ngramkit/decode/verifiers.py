@@ -1,8 +1,9 @@
-"""Which verifier a model can be given, found by trying: in one tree, else in rows; and by which
-engine, as it comes (eager) or in passes of fixed shape (static).
+"""Which verifier a model can be given, and which engine runs its passes, found by trying.
 
-Whether a model minds a 4D mask, or keeps a number from one pass for the next, is written nowhere.
-So small drafts are verified, and the logits compared with those of the same tokens read plainly.
+A draft is verified in one tree, else in rows; a pass runs as it comes (eager) or in a fixed shape
+(static). Whether a model minds a 4D mask, or keeps a number from one pass for the next, is written
+nowhere. So small drafts are verified, and the logits compared with those of the same tokens read
+plainly.
 """
 
 from __future__ import annotations

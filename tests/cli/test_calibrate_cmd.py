@@ -51,6 +51,18 @@ def test_a_calibrated_model_is_decoded_with_auto(run):
     assert (rows.exit_code, "budget: auto" in rows.stderr) == (0, False)
 
 
+def test_an_engine_is_calibrated_by_itself(run):
+    calibrated = run("calibrate", "demo", "--engine", "static", "--time", 0, "--json")
+    facts = json.loads(calibrated.stdout.splitlines()[-1])
+    assert facts["engine"] == "static"
+    eager = run(*DECODE, "--json")
+    assert "budget: auto" not in eager.stderr
+    ours = run(*DECODE, "--engine", "static", "--json")
+    assert f"budget: auto ({facts['profile']})" in ours.stderr
+    tokens = [json.loads(result.stdout.splitlines()[-1])["token_ids"] for result in (eager, ours)]
+    assert tokens[0] == tokens[1]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -59,6 +71,8 @@ def test_a_calibrated_model_is_decoded_with_auto(run):
         (["--budget", "-1"], "no number of nodes"),
         (["--budget", "auto", "--verify", "batch"], "verified as trees"),
         (["--verify", "rows"], "called 'rows'"),
+        (["--engine", "fast"], "no engine called 'fast'"),
+        (["--engine", "static", "--verify", "batch"], "as trees, not as rows"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(run, options, said):
