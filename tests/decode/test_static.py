@@ -89,6 +89,18 @@ def test_logits_are_the_tree_verifiers(model, seed, sizes):
     compared(model, seed, sizes)
 
 
+def test_windows_reach_back_along_the_path(model):
+    """Past siblings of the draft that lie between in the cache."""
+    siblings = [(100 + node, -1) for node in range(10)]
+    chain = [(200 + node, node - 1 if node > 10 else -1) for node in range(10, 40)]
+    tree = tree_of(siblings + chain)
+    ours, other = StaticVerifier(model, room=90), TreeVerifier(model, room=90)
+    with torch.inference_mode():
+        for each in (ours, other):
+            each.prefill(PROMPT)
+        torch.testing.assert_close(ours.verify(1, tree), other.verify(1, tree), **CLOSE)
+
+
 def test_a_replay_holds_for_other_tokens_trees_and_lengths(model, tape):
     """Nothing but shapes may be fixed in a recording; with the tape, that is tested here."""
     sizes = [5, 0, 7, 8, 0, 20, 30, 64, 0, 1, 50]
