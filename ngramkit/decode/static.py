@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.decode.static_cache import Shapes, StaticCache, layer_shapes, sent
+from ngramkit.decode.static_cache import Shapes, StaticCache, layer_shapes, sendable
 from ngramkit.decode.static_graphs import CudaGraphs, Recorder, Recordings
 from ngramkit.decode.static_pass import SIZES, STEP, StaticPass, packed
 from ngramkit.drafters.base import DraftTree, TokenArray
@@ -52,7 +52,7 @@ class Memory:
         size = len(numbers)
         if size not in self._inputs:
             self._inputs[size] = torch.zeros(size, dtype=numbers.dtype, device=self._device)
-        return self._inputs[size].copy_(sent(numbers, self._device))
+        return self._inputs[size].copy_(sendable(numbers, self._device), non_blocking=True)
 
 
 class Pool:

@@ -119,15 +119,13 @@ class StaticCache(Cache):
             lying += 1
         if lying < len(rows):
             moved = torch.tensor([self.length + row for row in rows[lying:]])
-            moved = sent(moved, self._device)
+            moved = sendable(moved, self._device).to(self._device, non_blocking=True)
             begin, end = self.length + lying, self.length + len(rows)
             for store in self._stores.values():
                 store[:, :, begin:end] = store.index_select(2, moved)
         self.length += len(rows)
 
 
-def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """`tensor` on the device, without waiting for it: what is not pinned would be waited for."""
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+def sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The host's tensor where a copy to the device need not be waited for."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
