@@ -89,7 +89,8 @@ class Replay:
     budget: int
     total: Tally = field(default_factory=Tally)
     by_category: dict[str, Tally] = field(default_factory=dict)
-    by_record: list[Tally] = field(default_factory=list)  # in the order replayed
+    names: list[str] = field(default_factory=list)  # of the records, in the order replayed
+    by_record: list[Tally] = field(default_factory=list)  # likewise
     reliability: Reliability = field(default_factory=Reliability)
 
 
@@ -118,6 +119,7 @@ def replay(
             tally.add(replay_turn(drafter, turn, budget, result.reliability))
         result.total.add(tally)
         result.by_category.setdefault(record.category, Tally()).add(tally)
+        result.names.append(record.name)
         result.by_record.append(tally)
         reporter.advance(1)
     return result

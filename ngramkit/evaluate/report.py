@@ -20,11 +20,16 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 68em; padding: 0 1em;
        color: #222; background: #fff }
 h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
-table { border-collapse: collapse } td, th { padding: .25em .8em; border-bottom: 1px solid #ddd;
-       text-align: right } td:first-child, th:first-child { text-align: left }
-table.facts td { text-align: left } .pictures { display: flex; flex-wrap: wrap; gap: 1em }
-svg { max-width: 100%; height: auto }
+table { border-collapse: collapse } td, th { padding: .25em .7em; border-bottom: 1px solid #ddd;
+       text-align: right; white-space: nowrap }
+td:first-child, th:first-child { text-align: left; white-space: normal }
+.wide { overflow-x: auto }
+table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26em, 1fr));
+       gap: 1.5em; margin: 2em 0 }
+svg { width: 100%; height: auto }
 """
+LENGTHS = 10  # shown one by one, the last for all that are longer
 COLUMNS = (
     "drafter",
     "tokens/step",
@@ -59,7 +64,7 @@ def write_report(
         _table(COLUMNS, [_row(result) for result in results]),
         '<div class="pictures">',
         *pictures,
-        "</div><h2>By category: tokens/step, speed-up</h2>",
+        "</div><h2>By category: tokens/step and speed-up</h2>",
         _categories(drafters, spokes),
         "<h2>What was measured</h2>",
         _facts({key: _said(value) for key, value in plan.items()}),
@@ -92,7 +97,7 @@ def _categories(drafters: Sequence[Result], spokes: Sequence[str]) -> str:
     rows = []
     for spoke in spokes:
         found = [result.by_category[spoke] for result in drafters]
-        cells = [f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}" for f in found]
+        cells = [f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}x" for f in found]
         rows.append((spoke, *cells))
     return _table(("", *(result.drafter for result in drafters)), rows)
 
@@ -102,7 +107,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
 
     titles = line("th", head) if any(head) else ""
-    return f"<table>{titles}{''.join(line('td', row) for row in rows)}</table>"
+    body = titles + "".join(line("td", row) for row in rows)
+    return f'<div class="wide"><table>{body}</table></div>'
 
 
 def _facts(rows: Mapping[str, str]) -> str:
@@ -123,7 +129,7 @@ def _picture(draw: Callable[[Any], None]) -> str:
     from matplotlib import pyplot
 
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ngramkit"}):
-        figure = pyplot.figure(figsize=(6.6, 4.4), layout="constrained")
+        figure = pyplot.figure(figsize=(6.6, 5.2), layout="constrained")
         draw(figure)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
@@ -135,23 +141,24 @@ def _picture(draw: Callable[[Any], None]) -> str:
 def _speedups(figure: Any, drafters: Sequence[Result], colors: Mapping[str, str]) -> None:
     axes = figure.add_subplot()
     names = [result.drafter for result in drafters]
-    heights = [result.speedup for result in drafters]
+    widths = [result.speedup for result in drafters]
     below = [result.speedup - result.speedup_low for result in drafters]
     above = [result.speedup_high - result.speedup for result in drafters]
-    axes.bar(
-        names, heights, yerr=[below, above], capsize=4, color=[colors[n] for n in names], width=0.6
+    axes.barh(
+        names, widths, xerr=[below, above], capsize=4, color=[colors[n] for n in names], height=0.6
     )
     for i, result in enumerate(drafters):
         axes.annotate(
             f"{result.speedup:.2f}",
-            (i, result.speedup_high),
-            xytext=(0, 4),
+            (result.speedup_high, i),
+            xytext=(6, 0),
             textcoords="offset points",
-            ha="center",
+            va="center",
         )
-    axes.axhline(1, color="gray", linewidth=0.8, linestyle=":")
-    axes.set(ylabel="speed-up", title="speed-up over no drafts, 95% interval over questions")
-    axes.margins(y=0.15)
+    axes.invert_yaxis()
+    axes.axvline(1, color="gray", linewidth=0.8, linestyle=":")
+    axes.set(xlabel="speed-up", title="speed-up over no drafts, 95% interval over questions")
+    axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -169,7 +176,7 @@ def _radar(
 def _histograms(figure: Any, drafters: Sequence[Result], colors: Mapping[str, str]) -> None:
     axes = figure.add_subplot()
     longest = max((int(n) for r in drafters for n in r.accepted_lengths), default=1)
-    shown, width = min(longest, 12), 0.8 / max(len(drafters), 1)
+    shown, width = min(longest, LENGTHS), 0.8 / max(len(drafters), 1)
     for i, result in enumerate(drafters):
         counts = [0] * shown
         for length, passes in result.accepted_lengths.items():
