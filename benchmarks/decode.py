@@ -1,116 +1,113 @@
-"""Decoding held-out prompts with the demo model on the CPU: each drafter, our own loop without
-drafts, and transformers' model.generate, in turns.
+"""Decoding held-out prompts with the demo model on the CPU: every drafter, our own loop without
+drafts, transformers' model.generate and its prompt lookup, in turns.
 
-References are model.generate(do_sample=False). Artifacts are those of `make demo`; where there are
-none they are built first, untimed.
+References are model.generate(do_sample=False), without and with prompt_lookup_num_tokens=10. Drafts
+are as large as pays for their time (--budget auto, calibrated in the same run). ssd knows the
+requests before, not the one at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import numpy.typing as npt
 
-from benchmarks import Row, interleaved
-from ngramkit.builders.datastore import build_datastore
-from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
-from ngramkit.decode.complete import Task, complete, warm_up
+from benchmarks import Row
+from benchmarks._decoding import Drafters, Tokens, generated, held_out, in_turns, run, timed
+from ngramkit.decode.complete import Task, warm_up
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.profile import Profile, measure
 from ngramkit.decode.result import Decoded
-from ngramkit.demo import demo_prompts
-from ngramkit.drafters import load_drafter
-from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters import DRAFTERS
 
 PROMPTS = 6
-NEW_TOKENS = 128
 ROUNDS = 3
-TARGETS = {
-    "none": "no slower",
-    "rest": "above no drafts",
-    "cacheback": "above no drafts",
-    "blend": ">= 1.6",
-}
+LOOKUP = 10  # tokens
+CALIBRATION = 10.0  # seconds
+GENERATE, THEIR_LOOKUP, NONE = "model.generate", "its prompt lookup", "none"
+TARGETS = {NONE: "no slower", "unigram": "no slower", "blend": ">= 1.6"}
 
-Make = Callable[[], Drafter]
+
+@dataclass
+class Times:
+    """Seconds by prompt, each way's best round, and the last run of each of our drafters."""
+
+    tokens: int = 0
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    runs: dict[str, list[Decoded]] = field(default_factory=dict)
+
+    def ratios(self, name: str, reference: str) -> tuple[float, float, float]:
+        """Of all prompts together, the lowest and the highest of one."""
+        ours, theirs = np.array(self.seconds[name]), np.array(self.seconds[reference])
+        each = theirs / ours
+        return float(theirs.sum() / ours.sum()), float(each.min()), float(each.max())
 
 
 def rows() -> Iterator[Row]:
     model = load_model("demo", device="cpu")
-    tasks = [
-        Task(prompt_ids(model.tokenizer, text), NEW_TOKENS) for _, text in demo_prompts(PROMPTS)
-    ]
     with TemporaryDirectory() as folder:
-        drafters = {"none": NoDraft, **built(Path(folder))}
-        yield from compared(model, tasks, drafters)
+        drafters = Drafters(model, Path(folder))
+        profile = measure(model, seconds=CALIBRATION)
+        times = Times()
+        for task in held_out(model, PROMPTS):
+            compared(model, drafters, task, profile, times)
+    for name in DRAFTERS:
+        yield row(name, times)
 
 
-def built(folder: Path) -> dict[str, Make]:
-    """The drafters over artifacts of the embedded corpus."""
-    store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
-    datastore = build_datastore(store, folder / "datastore")
-    frozen = build_frozen(store, folder / "frozen")
-    return {
-        "rest": lambda: load_drafter("rest", datastores=[datastore]),
-        "cacheback": lambda: load_drafter("cacheback", frozen_table=frozen),
-        "blend": lambda: load_drafter("blend", datastores=[datastore]),
+def compared(
+    model: LanguageModel, drafters: Drafters, task: Task, profile: Profile, times: Times
+) -> None:
+    """One prompt. Raises AssertionError where an output is not model.generate's."""
+    expected = generated(model, task)
+    same(THEIR_LOOKUP, generated(model, task, prompt_lookup_num_tokens=LOOKUP), expected)
+    ways = {
+        GENERATE: lambda: timed(lambda: generated(model, task)),
+        THEIR_LOOKUP: lambda: timed(
+            lambda: generated(model, task, prompt_lookup_num_tokens=LOOKUP)
+        ),
     }
 
+    def ours(name: str) -> float:
+        chosen = None if name == NONE else profile
+        latest[name] = run(model, partial(drafters.make, name), task, chosen)
+        return latest[name].seconds
 
-def compared(model: LanguageModel, tasks: list[Task], drafters: dict[str, Make]) -> Iterator[Row]:
-    """The times of a drafter are summed over the prompts, the best of some rounds each."""
-    runs: dict[str, list[Decoded]] = {name: [] for name in drafters}
-    seconds = dict.fromkeys(["generate", *drafters], 0.0)
-    for task in tasks:
-        expected = generated(model, task)
-        for name, make in drafters.items():
-            warm_up(model, make(), task)
-            run = complete(model, make(), task)
-            if not np.array_equal(run.token_ids, expected):
-                raise AssertionError(f"{name} is not lossless")
-            runs[name].append(run)
-        timed = [partial(generated, model, task)]
-        timed += [partial(fresh, model, make, task) for make in drafters.values()]
-        for name, best in zip(seconds, interleaved(*timed, rounds=ROUNDS), strict=True):
-            seconds[name] += best
-    for name, done in runs.items():
-        yield row(name, done, seconds)
+    latest: dict[str, Decoded] = {}
+    for name in DRAFTERS:
+        warm_up(model, drafters.make(name), task)
+        ways[name] = partial(ours, name)
+    for name, best in in_turns(ways, ROUNDS).items():
+        times.seconds.setdefault(name, []).append(best)
+    for name, done in latest.items():
+        same(name, done.token_ids, expected)
+        times.runs.setdefault(name, []).append(done)
+    times.tokens += len(expected)
+    drafters.past.append(np.append(task.prompt, expected), len(task.prompt))
 
 
-def fresh(model: LanguageModel, make: Make, task: Task) -> Decoded:
-    """A new drafter every time: one that learns must not have seen the answer."""
-    return complete(model, make(), task)
+def same(name: str, tokens: Tokens, expected: Tokens) -> None:
+    if not np.array_equal(tokens, expected):
+        raise AssertionError(f"{name} is not lossless")
 
 
-def row(name: str, runs: list[Decoded], seconds: dict[str, float]) -> Row:
-    tokens = sum(len(run.token_ids) for run in runs)
-    steps = sum(len(run.token_ids) - 1 for run in runs) / sum(run.passes for run in runs)
-    outside = sum(run.draft_seconds + run.other_seconds for run in runs)
-    share = outside / sum(run.seconds for run in runs)
-    over_none = seconds["none"] / seconds[name]
-    what = f"decode, demo on the CPU, {len(runs)} held-out prompts, drafter {name}"
-    ours = f"{tokens / seconds[name]:,.0f} tokens/s, {steps:.2f} tokens/step, {share:.1%} outside"
-    rate = tokens / seconds["generate"]
-    reference = f"{rate:,.0f} tokens/s, model.generate ({over_none:.2f} over no drafts)"
-    return Row(what, ours, reference, seconds["generate"] / seconds[name], TARGETS[name])
-
-
-def generated(model: LanguageModel, task: Task) -> npt.NDArray[np.int64]:
-    """What transformers writes, int64[n]."""
-    import torch
-
-    ids = torch.from_numpy(task.prompt.astype(np.int64))[None]
-    output = model.model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=task.max_new_tokens,
+def row(name: str, times: Times) -> Row:
+    runs = times.runs[name]
+    steps = sum(len(done.token_ids) - 1 for done in runs) / sum(done.passes for done in runs)
+    outside = sum(done.draft_seconds + done.other_seconds for done in runs)
+    share = outside / sum(done.seconds for done in runs)
+    ratio, low, high = times.ratios(name, GENERATE)
+    over_lookup, over_none = (times.ratios(name, each)[0] for each in (THEIR_LOOKUP, NONE))
+    speed = {way: times.tokens / sum(seconds) for way, seconds in times.seconds.items()}
+    return Row(
+        f"decode, demo on the CPU, {len(runs)} held-out prompts, drafter {name}",
+        f"{speed[name]:,.0f} tokens/s, {steps:.2f} tokens/step, {share:.1%} outside the model",
+        f"{speed[GENERATE]:,.0f} tokens/s, model.generate ({low:.2f} to {high:.2f} by prompt; "
+        f"{over_lookup:.2f} over its prompt lookup, {over_none:.2f} over no drafts)",
+        ratio,
+        TARGETS.get(name, "above no drafts"),
     )
-    return output[0, ids.shape[1] :].numpy()

@@ -1,0 +1,102 @@
+"""What the decoding benchmarks share: the demo model's held-out prompts and every drafter for them.
+
+Artifacts are those of `make demo`, and the model's own tables; they are built first, untimed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.model_bigram import build_model_bigram
+from ngramkit.builders.model_unigram import build_model_unigram
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.decode.complete import Task, complete
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.profile import Profile
+from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.result import Decoded
+from ngramkit.demo import demo_prompts
+from ngramkit.drafters import DRAFTERS, load_drafter
+from ngramkit.drafters.base import Drafter
+from ngramkit.formats.history import History
+from ngramkit.formats.kinds import open_artifact
+
+NEW_TOKENS = 128
+
+Make = Callable[[], Drafter]
+Tokens = npt.NDArray[np.int32]
+
+
+def held_out(model: LanguageModel, count: int) -> list[Task]:
+    return [Task(prompt_ids(model.tokenizer, text), NEW_TOKENS) for _, text in demo_prompts(count)]
+
+
+class Drafters:
+    """Every drafter of the registry, new each time: one that learns must not have seen the answer.
+
+    `past` holds the requests that ssd knows; it is empty at first.
+    """
+
+    def __init__(self, model: LanguageModel, folder: Path) -> None:
+        store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+        build_model_bigram(model.model, model.tokenizer, folder / "bigram")
+        build_model_unigram(model.model, model.tokenizer, folder / "unigram")
+        self.past = History.at(folder / "past", model.tokenizer.record)
+        self._artifacts: dict[str, Any] = {
+            "datastores": [build_datastore(store, folder / "datastore")],
+            "frozen_table": build_frozen(store, folder / "frozen"),
+            "bigram": open_artifact(folder / "bigram"),
+            "unigram": open_artifact(folder / "unigram"),
+        }
+
+    def make(self, name: str) -> Drafter:
+        if not DRAFTERS[name].learns:
+            return load_drafter(name, **self._artifacts)
+        past = History.open(self.past.path)
+        return load_drafter(name, history=past, remember=False, background=False)
+
+
+def run(model: LanguageModel, make: Make, task: Task, profile: Profile | None = None) -> Decoded:
+    """With `profile`, as --budget auto decodes. Making the drafter is not in its seconds."""
+    return complete(model, make(), replace(task, profile=profile))
+
+
+def generated(model: LanguageModel, task: Task, **options: Any) -> Tokens:
+    """What transformers' greedy decoding writes, int32[n]."""
+    import torch
+
+    ids = torch.from_numpy(task.prompt.astype(np.int64))[None]
+    output = model.model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=task.max_new_tokens,
+        **options,
+    )
+    return output[0, ids.shape[1] :].numpy().astype(np.int32)
+
+
+def timed(task: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    task()
+    return time.perf_counter() - started
+
+
+def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """The least seconds of each; they take turns, so that a drifting machine favours none."""
+    best = dict.fromkeys(ways, float("inf"))
+    names: Sequence[str] = list(ways)
+    for _ in range(rounds):
+        for name in names:
+            best[name] = min(best[name], ways[name]())
+    return best
