@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Request, Sink, decode
+from ngramkit.decode.loop import Request, Sink, Verifier, decode
 from ngramkit.decode.profile import Profile
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.text import StopStrings
-from ngramkit.decode.verifiers import open_verifier
+from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -53,14 +53,22 @@ def complete(
 
     `sink` is called with every written token and whether a draft held it.
     """
+    request = _request(model, drafter, task)
+    return decode(_opened(model, task, request), drafter, request, sink)
+
+
+def _request(model: LanguageModel, drafter: Drafter, task: Task) -> Request:
     request = request_for(model, task)
-    if task.profile is not None:
-        auto = AutoBudget(task.profile, drafter)
-        most = auto.most if task.budget is None else min(task.budget, auto.most)
-        request = replace(request, auto=auto, budget=most)
+    if task.profile is None:
+        return request
+    auto = AutoBudget(task.profile, drafter)
+    most = auto.most if task.budget is None else min(task.budget, auto.most)
+    return replace(request, auto=auto, budget=most)
+
+
+def _opened(model: LanguageModel, task: Task, request: Request) -> Verifier:
     room = len(task.prompt) + request.longest + request.budget
-    verifier = open_verifier(model.model, task.verify, task.engine, room=room)
-    return decode(verifier, drafter, request, sink)
+    return open_verifier(model.model, task.verify, task.engine, room=room)
 
 
 def request_for(model: LanguageModel, task: Task) -> Request:
@@ -102,8 +110,16 @@ class Comparison:
 
 
 def warm_up(model: LanguageModel, drafter: Drafter, task: Task) -> None:
-    """A few tokens nobody sees, after the prompt's last: imports and kernels are paid for once."""
-    short = replace(task, prompt=task.prompt[-WARM_UP:], max_new_tokens=WARM_UP, stop=())
+    """A few tokens nobody sees, after the prompt's last: imports and kernels are paid for once.
+
+    Recordings hold for one memory and one size of context: there the whole prompt is read, in the
+    memory that the task will be given.
+    """
+    prompt = task.prompt[-WARM_UP:]
+    if engine_of(model.model, task.engine, task.verify) == "static":
+        _opened(model, task, _request(model, drafter, task))
+        prompt = task.prompt
+    short = replace(task, prompt=prompt, max_new_tokens=WARM_UP, stop=())
     _whole(complete(model, drafter, short))
 
 

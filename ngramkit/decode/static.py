@@ -56,7 +56,10 @@ class Memory:
 
 
 class Pool:
-    """A model's memories that are in no request's use. Holds nothing of the model itself."""
+    """A model's memories that are in no request's use. Holds nothing of the model itself.
+
+    For one thread: a CUDA graph cannot be captured beside another thread's work.
+    """
 
     def __init__(self, model: Any, recorder: Recorder | None) -> None:
         self.addresses = addresses(model)

@@ -14,7 +14,7 @@ from tiny_models import tiny_model
 
 import ngramkit
 from ngramkit.decode import static, verifiers
-from ngramkit.decode.complete import Task, complete
+from ngramkit.decode.complete import Task, complete, warm_up
 from ngramkit.decode.load import load_model
 from ngramkit.decode.profile import find_profile, measure, profile_path
 from ngramkit.decode.static import StaticVerifier
@@ -125,6 +125,18 @@ def test_complete_takes_it(demo, opened):
     assert run.token_ids.tolist() == plain.token_ids.tolist()
     assert run.tokens_per_step > 1.5
     assert opened
+
+
+def test_a_warm_up_records_what_the_task_needs(demo, monkeypatch):
+    monkeypatch.setattr(static, "_POOLS", weakref.WeakKeyDictionary())
+    tape = Tape()
+    monkeypatch.setattr(static, "recorder_for", lambda model: tape)
+    task = Task(np.arange(300, dtype=np.int32), 40, engine="static")
+    warm_up(demo, NoDraft(), task)
+    recorded, replayed = tape.recorded, tape.replayed
+    complete(demo, NoDraft(), task)
+    assert tape.recorded == recorded
+    assert tape.replayed == replayed + 39
 
 
 def test_generate_takes_it(model, opened):
