@@ -12,7 +12,7 @@ from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def token_store(tmp_path_factory):
     """token_store(documents, vocabulary, per_shard=..., eos=...) -> TokenStore, without text.
 

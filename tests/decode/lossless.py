@@ -31,15 +31,17 @@ class Reference:
     answer: Any  # int32[m]
 
 
-def references(model: Any, tokenizer: Any, new_tokens: int = NEW_TOKENS) -> list[Reference]:
-    """PROMPTS prompts of the embedded corpus with what model.generate(do_sample=False) writes."""
-    texts = [text for _, text in demo_prompts(PROMPTS + SPARE)]
+def references(
+    model: Any, tokenizer: Any, new_tokens: int = NEW_TOKENS, count: int = PROMPTS
+) -> list[Reference]:
+    """Prompts of the embedded corpus with what model.generate(do_sample=False) writes."""
+    texts = [text for _, text in demo_prompts(count + SPARE)]
     found: list[Reference] = []
     for i, length in enumerate(LENGTHS):
         batch = [tokenizer.encode(text)[:length] for text in texts[i :: len(LENGTHS)]]
         found += _generated(model, np.stack(batch), new_tokens)
-    assert len(found) >= PROMPTS
-    return found[:PROMPTS]
+    assert len(found) >= count
+    return found[:count]
 
 
 def _generated(model: Any, prompts: Any, new_tokens: int) -> list[Reference]:
@@ -70,9 +72,14 @@ def until_eos(tokens: Any, eos: int = 0) -> Any:
 
 
 def decoded(
-    model: Any, drafter: Drafter, reference: Reference, budget: int, new_tokens: int = NEW_TOKENS
+    model: Any,
+    drafter: Drafter,
+    reference: Reference,
+    budget: int,
+    new_tokens: int = NEW_TOKENS,
+    verified_by: Any = TreeVerifier,
 ) -> Decoded:
     # Little room, so that the cache has to grow on the way.
-    verifier = TreeVerifier(model, room=len(reference.prompt) + 2)
+    verifier = verified_by(model, room=len(reference.prompt) + 2)
     request = Request(reference.prompt, new_tokens, budget, eos=frozenset({0}))
     return decode(verifier, drafter, request)
