@@ -63,8 +63,8 @@ class Pool:
 
     def __init__(self, model: Any, recorder: Recorder | None) -> None:
         self.addresses = addresses(model)
-        self._device = model.device
-        self._recorder = recorder
+        self.device = model.device
+        self.recorder = recorder
         self._shapes = layer_shapes(model)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._longest = None if limit is None else aligned(limit + SIZES[-1] + 1)
@@ -76,7 +76,7 @@ class Pool:
         fitting = [memory for memory in free if memory.cache.room >= room]
         memory = fitting[0] if fitting else free[-1] if free else None
         if memory is None:
-            return Memory(self._shapes, self.room_for(room), self._device, self._recorder)
+            return Memory(self._shapes, self.room_for(room), self.device, self.recorder)
         self._free.remove(memory)
         memory.cache.clear()
         if not fitting:
@@ -98,9 +98,11 @@ _POOLS: weakref.WeakKeyDictionary[Any, Pool] = weakref.WeakKeyDictionary()
 def pool_of(model: Any) -> Pool:
     """The model's pool; another one once its weights lie elsewhere."""
     pool = _POOLS.get(model)
-    if pool is None or pool.addresses != addresses(model):
-        pool = _POOLS[model] = Pool(model, recorder_for(model))
-    return pool
+    if pool is not None and pool.addresses == addresses(model):
+        return pool
+    stays = pool is not None and pool.device == model.device
+    _POOLS[model] = Pool(model, pool.recorder if pool and stays else recorder_for(model))
+    return _POOLS[model]
 
 
 def recorder_for(model: Any) -> Recorder | None:
@@ -109,11 +111,11 @@ def recorder_for(model: Any) -> Recorder | None:
     return CudaGraphs(model.config.model_type, model.device)
 
 
-def addresses(model: Any) -> int:
+def addresses(model: Any) -> tuple[Any, ...]:
     """Of all weights; a recording reads them there, whatever lies there."""
     held = [*model.parameters(), *model.buffers()]
-    attention = model.config._attn_implementation
-    return hash((attention, *((each.data_ptr(), each.dtype, each.device) for each in held)))
+    places = ((each.data_ptr(), each.dtype, each.device) for each in held)
+    return (model.config._attn_implementation, *places)
 
 
 class StaticVerifier:
@@ -126,7 +128,7 @@ class StaticVerifier:
         with torch.inference_mode():
             self._pool = pool_of(model)
             self._memory = self._pool.take(room + STEP)
-        weakref.finalize(self, self._pool.give, self._memory)
+        weakref.finalize(self, self._pool.give, self._memory).atexit = False
 
     @property
     def length(self) -> int:

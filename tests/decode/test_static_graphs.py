@@ -57,6 +57,8 @@ def test_what_cannot_be_captured_runs_as_it_is_and_that_is_said_once(graphs, fin
     model = tiny_model("llama", **WAITING)
     compared(model, 1, [5, 0, 3, 20, 0])
     compared(model, 2, [5, 40])
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight * 2)  # another pool
+    compared(model, 3, [5])
     assert len(cuda.graphs) == (0 if finds_waits else 1)
     assert cuda.current == "the caller's"
     assert [record.getMessage() for record in caplog.records] == [
