@@ -1,0 +1,76 @@
+"""How often drafts change what is written in bfloat16, and how near the tie is where they first do.
+
+Held-out prompts, the demo model on the CPU; the reference is model.generate(do_sample=False) in
+bfloat16 too. Passes of several rows add up in another order than passes of one, so a near tie may
+fall either way. Gaps are in units in the last place of the best logit, as a plain pass has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from benchmarks import Row
+from benchmarks._decoding import Drafters, Tokens, generated, held_out, run
+from ngramkit.decode.complete import Task
+from ngramkit.decode.load import LanguageModel, load_model
+
+PROMPTS = 30
+NAMES = ("none", "blend", "cacheback", "rest", "context")
+NEAR = 2  # units in the last place
+BITS = 7  # of a bfloat16's fraction
+
+
+def rows() -> Iterator[Row]:
+    model = load_model("demo", device="cpu", dtype="bfloat16")
+    tasks = held_out(model, PROMPTS)
+    expected = [generated(model, task) for task in tasks]
+    pairs = list(zip(tasks, expected, strict=True))
+    near = np.concatenate([np.sort(behind(model, *pair), -1)[:-1, 1] for pair in pairs]) <= NEAR
+    with TemporaryDirectory() as folder:
+        drafters = Drafters(model, Path(folder))
+        for name in NAMES:
+            gaps = [
+                gap_where_different(
+                    model, task, wanted, run(model, partial(drafters.make, name), task).token_ids
+                )
+                for task, wanted in pairs
+            ]
+            yield row(name, [gap for gap in gaps if gap is not None], float(near.mean()))
+
+
+def gap_where_different(
+    model: LanguageModel, task: Task, wanted: Tokens, found: Tokens
+) -> float | None:
+    """At the first token that differs, the one of the two that is farther behind the best."""
+    both = zip(wanted.tolist(), found.tolist(), strict=False)
+    place = next((i for i, (theirs, ours) in enumerate(both) if theirs != ours), None)
+    if place is None:
+        return None
+    gaps = behind(model, task, wanted[:place])[-1]
+    return float(max(gaps[wanted[place]], gaps[found[place]]))
+
+
+def behind(model: LanguageModel, task: Task, tokens: Tokens) -> np.ndarray:
+    """How far each logit is behind the best, float32[len(tokens) + 1, V], from one plain pass."""
+    ids = torch.from_numpy(np.concatenate([task.prompt, tokens]).astype(np.int64))[None]
+    with torch.inference_mode():
+        logits = model.model(ids).logits[0, len(task.prompt) - 1 :].float()
+    best = logits.max(-1, keepdim=True).values
+    return ((best - logits) / 2.0 ** (best.abs().log2().floor() - BITS)).numpy()
+
+
+def row(name: str, gaps: list[float], near: float) -> Row:
+    at_most = f", first at gaps of at most {max(gaps):.0f} units" if gaps else ""
+    return Row(
+        f"bfloat16, demo on the CPU, {PROMPTS} held-out prompts, drafter {name}",
+        f"{len(gaps) / PROMPTS:.0%} of the texts differ{at_most}",
+        f"model.generate, whose two best are within {NEAR} units at {near:.0%} of its tokens",
+        1 - len(gaps) / PROMPTS,
+        f"gaps of at most {NEAR} units",
+    )
