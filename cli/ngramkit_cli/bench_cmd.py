@@ -15,6 +15,7 @@ from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.profile import Profile
     from ngramkit.evaluate.bench import Bench
     from ngramkit.evaluate.questions import Question
     from ngramkit.evaluate.results import Result
@@ -63,7 +64,7 @@ def bench(
     template: TemplateName = "auto",
     limit: Limit = None,
     max_new_tokens: NewTokens = 256,
-    budget: opt.Budget = None,
+    budget: opt.BudgetOrAuto = None,
     temperature: opt.Temperature = 0.0,
     top_p: opt.TopP = 1.0,
     top_k: opt.TopK = 0,
@@ -106,7 +107,8 @@ def bench(
             )
             for each in _names(drafter)
         ]
-        task = _task(max_new_tokens, budget, loaded, sampling, tuple(stop or ()), engine)
+        chosen = opt.chosen_budget(budget, loaded, None, engine, out)
+        task = _task(max_new_tokens, chosen, loaded, sampling, tuple(stop or ()), engine)
         form, form_name = _template(template, loaded)
         contest = Bench(loaded, _contestants(choices), asked, task, form)
         if contest.too_long:
@@ -152,7 +154,7 @@ def _names(asked: list[str] | None) -> list[str]:
 
 def _task(
     new_tokens: int,
-    budget: int | None,
+    budget: tuple[int | None, Profile | None],
     model: LanguageModel,
     sampling: Any,
     stop: tuple[str, ...],
@@ -162,9 +164,11 @@ def _task(
 
     from ngramkit.decode.complete import Task
 
-    nodes = model.default_budget if budget is None else budget
+    nodes, profile = budget
+    if nodes is None and profile is None:
+        nodes = model.default_budget
     none_yet = np.zeros(1, np.int32)  # every question puts its own prompt here
-    return Task(none_yet, new_tokens, nodes, sampling, stop, engine=engine)
+    return Task(none_yet, new_tokens, nodes, sampling, stop, engine=engine, profile=profile)
 
 
 def _template(name: str, model: LanguageModel) -> tuple[Any, str]:

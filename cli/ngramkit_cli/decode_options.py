@@ -36,9 +36,6 @@ Temperature = Annotated[float, typer.Option(min=0.0, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens up to this probability.")]
 TopK = Annotated[int, typer.Option(min=0, help="Keep this many of the likeliest tokens; 0: all.")]
 Seed = Annotated[int, typer.Option(help="Of the sampling; the same text with and without drafts.")]
-Budget = Annotated[
-    int | None, typer.Option(min=0, help="Draft tokens per pass. Default: by the device.")
-]
 BudgetOrAuto = Annotated[
     str | None,
     typer.Option(

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.honoured import refuse_what_cannot_be_honoured
 from ngramkit.decode.load import LanguageModel, default_budget
 from ngramkit.decode.loop import Request, Sink, Stop, decode
 from ngramkit.decode.processed import GREEDY_OR_SAMPLED, Processed
+from ngramkit.decode.profile import Profile, profile_of
 from ngramkit.decode.sampling import GREEDY, Rule
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters import load_drafter
@@ -33,7 +35,7 @@ def generate(
     input_ids: Any,
     *,
     drafter: Drafters,
-    budget: int | None = None,
+    budget: int | Literal["auto"] | None = None,
     engine: str = "auto",
     **options: Any,
 ) -> Any:
@@ -42,10 +44,12 @@ def generate(
     `model` is a transformers causal LM or what `load_model` gives, `input_ids` int64[n] or
     int64[rows, n], padded on the left where `attention_mask` says so. `drafter` is a drafter, a
     function that makes one, the name of one that needs no artifact, or a list with one per row.
-    `budget` is the draft nodes per pass; None: by the device. `engine` is eager, static or auto:
-    static on CUDA. Rows are decoded one after another.
+    `budget` is the draft nodes per pass; auto: what pays for its time, see ngramkit calibrate;
+    None: by the device. `engine` is eager, static or auto: static on CUDA. Rows are decoded one
+    after another.
 
-    Raises UsageError, by name, for options that cannot be honoured.
+    Raises UsageError, by name, for options that cannot be honoured, and for auto where the model
+    was not calibrated on this device.
     """
     if isinstance(model, LanguageModel):
         model = model.model
@@ -79,7 +83,7 @@ def custom_generate(
     stopping_criteria: Any,
     generation_config: Any,
     drafter: Drafters | None = None,
-    budget: int | None = None,
+    budget: int | Literal["auto"] | None = None,
     engine: str = "auto",
     **model_kwargs: Any,
 ) -> Any:
@@ -91,14 +95,26 @@ def custom_generate(
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, {**given, **model_kwargs})
     streamer = given["streamer"]
     mask = model_kwargs.get("attention_mask")
-    nodes = default_budget(model) if budget is None else budget
+    nodes, profile = _nodes(model, budget, engine)
     rows = []
     for row, each in enumerate(one_per_row(drafter, len(input_ids))):
         padding = 0 if mask is None else int((mask[row] == 0).sum())
-        rows.append(call.row(row, padding, each, nodes, streamer))
+        rows.append(call.row(row, padding, each, nodes, profile, streamer))
     if streamer is not None:
         streamer.end()
     return call.output(rows)
+
+
+def _nodes(
+    model: Any, budget: int | Literal["auto"] | None, engine: str
+) -> tuple[int, Profile | None]:
+    """Draft nodes per pass at most, and the profile that decides where that is asked for."""
+    if budget != "auto":
+        return default_budget(model) if budget is None else budget, None
+    profile = profile_of(model, engine)
+    if profile is None:
+        raise UsageError('budget="auto" needs a calibrated model', "run: ngramkit calibrate MODEL")
+    return profile.sizes[-1], profile
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
@@ -128,11 +144,19 @@ class Call:
     engine: str
 
     def row(
-        self, row: int, padding: int, drafter: Drafter, budget: int, streamer: Any
+        self,
+        row: int,
+        padding: int,
+        drafter: Drafter,
+        budget: int,
+        profile: Profile | None,
+        streamer: Any,
     ) -> torch.Tensor:
         """The row with what was written after it, int64[n + m]. Ctrl-C is raised."""
         ids = self.input_ids[row]
         request = self._request(ids, padding, budget)
+        if profile is not None:
+            request = replace(request, auto=AutoBudget(profile, drafter))
         room = len(request.prompt) + request.longest + budget
         verifier = open_verifier(self.model, engine=self.engine, room=room)
         sink: Sink | None = None

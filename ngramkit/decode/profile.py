@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +115,13 @@ def profile_path(model: LanguageModel, engine: str = "auto") -> Path:
 def find_profile(model: LanguageModel, engine: str = "auto") -> Profile | None:
     path = profile_path(model, engine)
     return Profile.load(path) if path.exists() else None
+
+
+def profile_of(model: Any, engine: str = "auto") -> Profile | None:
+    """A transformers model's, whatever name it was calibrated under."""
+    unnamed = profile_path(LanguageModel("", model, None), engine)  # type: ignore[arg-type]
+    found = sorted(unnamed.parent.glob(f"*{unnamed.name}"))
+    return Profile.load(found[0]) if found else None
 
 
 def measure(

@@ -112,7 +112,10 @@ class Bench:
     def _answer(self, name: str, drafter: Drafter, index: int, question: Question) -> Run:
         turns: list[TurnRun] = []
         for prompt in self._conversation(question, turns):
-            decoded = complete(self.model, drafter, self._task(index, prompt))
+            task = self._task(index, prompt)
+            if name == BASELINE:
+                task = replace(task, profile=None)
+            decoded = complete(self.model, drafter, task)
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
             turns.append(self._turn(decoded))

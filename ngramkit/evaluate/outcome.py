@@ -40,7 +40,7 @@ def plan_of(
         "template": template,
         "drafters": [contestant.name for contestant in bench.contestants[1:]],
         "artifacts": list(artifacts),
-        "budget": task.budget,
+        "budget": task.budget if task.profile is None else "auto",
         "max_new_tokens": task.max_new_tokens,
         "stop": list(task.stop),
         "sampling": asdict(task.sampling),

@@ -80,3 +80,16 @@ def test_what_makes_no_sense_is_a_usage_error(run, options, said):
     assert done.exit_code == 2
     assert said in done.stderr
     assert "Traceback" not in done.output
+
+
+def test_bench_takes_what_pays_for_its_time(run):
+    bench = ["bench", "--drafter", "context", "--limit", 1, "--max-new-tokens", 8]
+    refused = run(*bench, "--budget", "auto")
+    assert refused.exit_code == 2
+    assert "ngramkit calibrate demo" in refused.stderr
+    assert run("calibrate", "demo", "--time", 0).exit_code == 0
+    done = run(*bench, "--json")
+    assert done.exit_code == 0, done.output
+    assert "budget: auto (" in done.stderr
+    told = json.loads(Path("bench/python-stdlib-demo/results.json").read_text())
+    assert told["plan"]["budget"] == "auto"

@@ -6,18 +6,20 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from scripted import NoisyOracle, tree_of
 from tiny_models import tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.budget import SPARE, AutoBudget
 from ngramkit.decode.complete import Task, complete
+from ngramkit.decode.generate import generate
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Pass, Profile, find_profile, measure, profile_path
 from ngramkit.decode.profile_plot import plot
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, UsageError
 
 
 def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):
@@ -165,3 +167,22 @@ def test_a_damaged_profile_is_named(model):
         path.write_text(damage)
         with pytest.raises(InputError, match="is no profile"):
             find_profile(model)
+
+
+def test_generate_takes_what_pays_for_its_time(model):
+    ids = torch.tensor([[3, 14, 15, 92, 65]])
+    with pytest.raises(UsageError, match="needs a calibrated model"):
+        generate(model, ids, drafter=NoDraft(), budget="auto", max_new_tokens=20)
+    plain = generate(model, ids, drafter=NoDraft(), max_new_tokens=20)
+    oracle = NoisyOracle(plain[0, 5:].tolist(), 4096)
+    oracle.draft = noted(scored_draft(oracle.draft), asked := [])
+    for node, verified in ((9.0, False), (0.0, True)):
+        profile(node).save(profile_path(model))
+        done = generate(model, ids, drafter=oracle, budget="auto", max_new_tokens=20)
+        assert done.tolist() == plain.tolist()
+        assert (len(asked) < 15) == verified  # in how many passes
+        asked.clear()
+
+
+def noted(draft, asked):
+    return lambda budget: asked.append(budget) or draft(budget)
