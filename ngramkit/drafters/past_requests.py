@@ -1,14 +1,15 @@
 """Past requests, always searchable: a circular token buffer and suffix arrays over it.
 
-Requests that were there at first and those that came since are kept in different suffix arrays, so
-that what the ones are worth says nothing of the others.
+Requests that were there at first, those that came since, and the newest of these have different
+suffix arrays, so that what the ones are worth says nothing of the others.
 
 What was added last lies in a short tail whose suffix array is made at once (a few milliseconds).
 When the tail has grown to `rebuild_tokens`, or is `rebuild_seconds` old, suffix arrays over the
 whole buffer are made in the background, while drafting goes on with the old ones; all are then
 replaced together. What is found is the same before and after: only what the circular buffer has
-overwritten goes with the rebuild. (`shards` is one attribute, set at once: whoever drafts sees the
-old ones or the new ones.)
+overwritten goes with the rebuild, and of more than `newest_tokens` the older half are no longer
+the newest. (`shards` is one attribute, set at once: whoever drafts sees the old ones or the new
+ones.)
 
 Knows nothing of drafting. One thread adds; `shards` may be read at any time.
 """
@@ -35,13 +36,15 @@ from ngramkit.kernels.suffix_sort import sort_shard
 
 CAPACITY = 4_000_000  # tokens
 REBUILD = 1 << 15  # tokens; sorting as many takes 5 to 20 ms
+NEWEST = 1 << 16  # tokens
 
 
 class Shards(NamedTuple):
-    """None, one (sorted), or two (sorted, and a tail) of each."""
+    """By origin: none, one (sorted), or two (sorted, and a tail)."""
 
     earlier: tuple[DatastoreShard, ...] = ()  # there at first, or after the log was rewritten
-    recent: tuple[DatastoreShard, ...] = ()  # added since, by anybody
+    session: tuple[DatastoreShard, ...] = ()  # added since, by anybody, but for
+    newest: tuple[DatastoreShard, ...] = ()  # the last of these
 
 
 class PastRequests:
@@ -62,6 +65,7 @@ class PastRequests:
         capacity: int = CAPACITY,
         rebuild_tokens: int = REBUILD,
         rebuild_seconds: float = math.inf,
+        newest_tokens: int = NEWEST,
         background: bool = True,
         read_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -77,6 +81,7 @@ class PastRequests:
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens
         self._rebuild_seconds = rebuild_seconds
+        self._newest_tokens = newest_tokens
         self._clock = clock
         self._background = background
         self._read_only = read_only
@@ -119,7 +124,8 @@ class PastRequests:
     def _clear(self) -> None:
         self.shards = Shards()
         self._stream = TokenRing(self._capacity, token_dtype(self.separator))
-        self._opened = 0  # where in the stream the recent requests begin
+        self._opened = self._newest = 0  # where in the stream each origin begins
+        self._ends: list[int] = []  # of the newest requests
         self._sorted = Shards()  # at most one each, over the stream up to `_sorted_end`
         self._sorted_end = 0
         self._sorted_at = self._clock()
@@ -146,8 +152,10 @@ class PastRequests:
                 self._clear()
             for request in requests:
                 self._stream.add(np.append(request, self.separator))
+                self._ends.append(self._stream.end)
             if restarted or opening:
-                self._opened = self._stream.end
+                self._opened = self._newest = self._stream.end
+                self._ends = []
             self._mark = mark
             self._publish()
         self._rebuild_if_due()
@@ -173,15 +181,13 @@ class PastRequests:
         """New shards: the sorted ones as they are, the tail's made now; a bounded tail, as a first
         load of a long history, or a slow rebuild, may leave much to the background."""
         begin = max(self._sorted_end, self._stream.end - 2 * self._rebuild_tokens)
-        earlier, recent = self._by_origin(self._stream.since(begin))
-        self.shards = Shards(
-            self._sorted.earlier + self._sort(earlier), self._sorted.recent + self._sort(recent)
-        )
+        tails = self._parted(self._stream.since(begin), self._newest)
+        self.shards = Shards(*(s + self._sort(t) for s, t in zip(self._sorted, tails, strict=True)))
 
-    def _by_origin(self, tokens: Array) -> tuple[Array, Array]:
-        """The stream's last `tokens` in two: what was there at first, what came since."""
-        cut = max(len(tokens) - (self._stream.end - self._opened), 0)
-        return tokens[:cut], tokens[cut:]
+    def _parted(self, tokens: Array, newest: int) -> list[Array]:
+        """The stream's last `tokens` by origin; `newest`: where in the stream those begin."""
+        begin = self._stream.end - len(tokens)
+        return np.split(tokens, [max(self._opened - begin, 0), max(newest - begin, 0)])
 
     def _sort(self, tokens: Array) -> tuple[DatastoreShard, ...]:
         """One shard, or none of no tokens."""
@@ -196,7 +202,7 @@ class PastRequests:
             self._building = False
             raise
         if self._history is not None and mark is not None and not self._read_only:
-            (shard,) = self._joined(shards)
+            shard = self._joined(shards)
             # Without its index a history is only slower to load: a full disk may go unsaid here.
             with contextlib.suppress(OSError):
                 self._history.save_index(shard, mark, complete=end < self._capacity)
@@ -205,23 +211,31 @@ class PastRequests:
         """A suffix array per origin over the whole buffer; where in the stream and in the history
         they end."""
         with self._swap:
-            stream, end, mark = self._stream, self._stream.end, self._mark
-            earlier, recent = self._by_origin(stream.since(0))
+            stream, end, mark, newest = self._stream, self._stream.end, self._mark, self._aged()
+            earlier, *others = self._parted(stream.since(0), newest)
             kept = self._sorted.earlier if self._sorted_end >= self._opened else ()
         if sum(len(shard.tokens) for shard in kept) != len(earlier):  # else it is as it was
             kept = self._sort(earlier)
-        shards = Shards(kept, self._sort(recent))
+        shards = Shards(kept, *map(self._sort, others))
         with self._swap:
             if stream is self._stream:  # else the history was rewritten meanwhile
                 self._sorted, self._sorted_end = shards, end
                 self._sorted_at = self._clock()
+                self._newest, self._ends = newest, [e for e in self._ends if e > newest]
                 self._publish()
             self._building = self._due
         return shards, end, mark
 
-    def _joined(self, shards: Shards) -> tuple[DatastoreShard, ...]:
+    def _aged(self) -> int:
+        """Where in the stream the newest requests begin after a rebuild."""
+        if self._stream.end - self._newest <= self._newest_tokens:
+            return self._newest
+        limit = self._stream.end - self._newest_tokens // 2
+        return max((end for end in self._ends if end <= limit), default=self._newest)
+
+    def _joined(self, shards: Shards) -> DatastoreShard:
         """What a later process loads: all of it is then earlier."""
-        if shards.earlier and shards.recent:
-            both = [shard.tokens for part in shards for shard in part]
-            return self._sort(np.concatenate(both))
-        return shards.earlier or shards.recent
+        each = [shard for part in shards for shard in part]
+        return (
+            each[0] if len(each) == 1 else self._sort(np.concatenate([s.tokens for s in each]))[0]
+        )

@@ -7,8 +7,8 @@ When the request is over, it joins them.
 
 A history can be stale. What became of earlier drafts decides how far later ones are trusted
 (ngramkit.kernels.ssd), and what is not worth its place in a pass is not drafted. What was there at
-first and what came since are matched and trusted apart, so that the one never hides the other: the
-draft is the best nodes of both.
+first, what came since, and the newest of that are matched and trusted apart, so that none hides
+the others: the draft is the best nodes of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.live import LiveContext
-from ngramkit.drafters.past_requests import CAPACITY, REBUILD, PastRequests
+from ngramkit.drafters.past_requests import CAPACITY, NEWEST, REBUILD, PastRequests
 from ngramkit.errors import UsageError
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard
@@ -69,8 +69,8 @@ class Ssd:
     one, from this object's own requests, whose `tokenizer` must then be given. `history_tokens` is
     how many tokens are searched; `remember` False forgets every request; `read_only` learns, but
     leaves the folder alone. `query` and `continuation` are in tokens. A node less probable than
-    `least_score` is not drafted. `rebuild_tokens`, `rebuild_seconds` and `background` as in
-    PastRequests.
+    `least_score` is not drafted. `rebuild_tokens`, `rebuild_seconds`, `newest_tokens` and
+    `background` as in PastRequests.
 
     Raises UsageError for bounds that make no sense, or without history and tokenizer.
     """
@@ -88,6 +88,7 @@ class Ssd:
         read_only: bool = False,
         rebuild_tokens: int = REBUILD,
         rebuild_seconds: float = math.inf,
+        newest_tokens: int = NEWEST,
         background: bool = True,
     ) -> None:
         tokenizer = history.tokenizer if history else tokenizer
@@ -105,6 +106,7 @@ class Ssd:
             capacity=history_tokens,
             rebuild_tokens=rebuild_tokens,
             rebuild_seconds=rebuild_seconds,
+            newest_tokens=newest_tokens,
             background=background,
             read_only=read_only,
         )
@@ -113,7 +115,7 @@ class Ssd:
         self._rules = np.array([query, continuation, eos], np.int64)
         self._prompt_tokens = 0
         self._live = LiveContext(np.empty(0, np.int32))
-        self._origins = (_Origin(self._rules, least_score), _Origin(self._rules, least_score))
+        self._origins = [_Origin(self._rules, least_score) for _ in self._past.shards]
 
     def start(self, prompt: TokenArray) -> None:
         self._past.refresh()
@@ -128,7 +130,9 @@ class Ssd:
         drafts = [draft for draft in drafts if len(draft[0])]
         if not drafts:
             return DraftTree.empty()
-        best = drafts[0] if len(drafts) == 1 else merge(drafts[0], drafts[1], budget)
+        best = drafts[0]
+        for other in drafts[1:]:
+            best = merge(best, other, budget)
         token_ids, parents, scores = best
         source = np.full(len(token_ids), Source.HISTORY, np.uint8)
         return DraftTree(token_ids, parents, scores, source)

@@ -126,6 +126,24 @@ def test_a_history_of_shuffled_words_costs_less_than_two_percent(tmp_path, least
         assert with_stale <= 1.02 * with_none
 
 
+def test_what_a_session_was_asked_long_ago_is_a_stale_history_too():
+    rng = np.random.default_rng(6)
+    phrases = [rng.zipf(1.3, 5) % EOS for _ in range(60)]
+    requests = [
+        np.concatenate([phrases[i] for i in rng.zipf(1.2, 20) % 60]).astype(np.int32)
+        for _ in range(40)
+    ]
+    words = rng.permutation(np.tile(np.concatenate(requests), 25)).astype(np.int32)
+    taken = {}
+    for newest, stale in ((1000, False), (1000, True), (10**6, True)):
+        drafter = Ssd(tokenizer=RECORD, rebuild_tokens=500, newest_tokens=newest, background=False)
+        for begin in range(0, len(words) if stale else 0, 500):
+            serve(drafter, words[begin : begin + 1], words[begin + 1 : begin + 500])
+        taken[newest, stale] = passes(drafter, requests, 64)
+    assert taken[1000, True] <= 1.05 * taken[1000, False]
+    assert taken[10**6, True] > 1.2 * taken[1000, False]  # where all are newest
+
+
 def passes(drafter, requests, budget):
     turns = [Turn(request[:10], request[10:]) for request in requests]
     return sum(replay_turn(drafter, turn, budget).passes for turn in turns)
@@ -166,8 +184,8 @@ def test_bad_parameters_are_refused():
 
 def test_a_hundred_rebuilds_lose_nothing_while_another_thread_drafts(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
-    past = PastRequests(history, rebuild_tokens=64)
-    drafter = Ssd(history, rebuild_tokens=64)
+    past = PastRequests(history, rebuild_tokens=64, newest_tokens=200)
+    drafter = Ssd(history, rebuild_tokens=64, newest_tokens=200)
     ended, broken, rebuilds = threading.Event(), [], set()
 
     def draft_on():
@@ -225,7 +243,7 @@ def test_rebuilding_changes_no_draft():
             drafter.accept(ids(*request[4:]))
             drafter.finish()
         assert trees[0] == trees[1]
-    assert at_once._past._sorted.recent
+    assert at_once._past._sorted.newest
 
 
 def test_a_rebuild_by_the_clock():
@@ -252,24 +270,52 @@ def test_a_rebuild_by_the_clock():
     assert contents(past) == [(1, 2, 3), (4,), (5,)]
 
 
+def test_the_older_half_of_many_new_requests_is_no_longer_the_newest(tmp_path):
+    history = History.at(tmp_path / "h", RECORD)
+    past = PastRequests(history, rebuild_tokens=10, newest_tokens=40, background=False)
+    for i in range(8):
+        past.remember(ids(*[i] * 4), 1)
+    assert past.shards.session == ()
+    past.remember(ids(*[8] * 4), 1)
+    past.remember(ids(*[9] * 4), 1)  # 50 tokens, more than 40: the newest 20 stay
+    assert past.shards.earlier == ()
+    (session,), (newest,) = past.shards.session, past.shards.newest
+    assert set(session.tokens.tolist()) == {0, 1, 2, 3, 4, 5, VOCABULARY}
+    assert set(newest.tokens.tolist()) == {6, 7, 8, 9, VOCABULARY}
+    assert contents(past) == [(i,) * 4 for i in range(10)]
+    again = PastRequests(history, rebuild_tokens=10, background=False)
+    assert [len(part) for part in again.shards] == [1, 0, 0]
+    assert contents(again) == contents(past)
+
+
+def test_a_long_request_stays_the_newest_until_another_comes():
+    past = PastRequests(separator=VOCABULARY, rebuild_tokens=10, newest_tokens=40, background=False)
+    past.remember(ids(*[1] * 99), 1)
+    assert [len(part) for part in past.shards] == [0, 0, 1]
+    for i in range(2, 7):
+        past.remember(ids(*[i] * 4), 1)
+    assert [len(shard.tokens) for shard in past.shards.session] == [100]
+    assert contents(past) == [(1,) * 99, *((i,) * 4 for i in range(2, 7))]
+
+
 def test_what_was_there_at_first_is_sorted_once_and_apart(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     first = PastRequests(history, rebuild_tokens=10, background=False)
     for i in range(4):
         first.remember(ids(*[i] * 4), 1)
     second = PastRequests(history, rebuild_tokens=10, background=False)
-    (earlier,), none = second.shards
-    assert (len(earlier.tokens), none) == (20, ())
+    (earlier,), *none = second.shards
+    assert (len(earlier.tokens), none) == (20, [(), ()])
     for i in range(4, 8):
         first.remember(ids(*[i] * 4), 1)
         second.refresh()
     assert second.shards.earlier == (earlier,)
-    assert sum(len(shard.tokens) for shard in second.shards.recent) == 20
+    assert sum(len(shard.tokens) for shard in second.shards.newest) == 20
     assert contents(second) == contents(first) == [(i,) * 4 for i in range(8)]
     history.trim(8)  # rewritten: nobody knows any more which are whose
     second.refresh()
     assert [len(shard.tokens) for shard in second.shards.earlier] == [10]
-    assert second.shards.recent == ()
+    assert second.shards.session == second.shards.newest == ()
 
 
 def test_a_smaller_buffers_index_hides_nothing_from_a_larger_one(tmp_path):
@@ -289,7 +335,7 @@ def test_a_long_log_without_index_is_indexed_in_the_background(tmp_path):
     past.wait()
     assert contents(past) == [(i,) * 9 for i in range(40)]
     loaded = PastRequests(history, rebuild_tokens=50)
-    assert (len(loaded.shards.earlier), len(loaded.shards.recent)) == (1, 0)
+    assert [len(part) for part in loaded.shards] == [1, 0, 0]
     assert contents(loaded) == contents(past)
 
 
@@ -332,33 +378,45 @@ def test_one_repeated_token_is_drafted_in_full():
     st.sampled_from([0.0, 0.02, 0.1]),
     st.integers(0, 30),
     st.integers(5, 60),
+    st.sampled_from([20, 10**6]),
 )
-def test_the_twin_agrees_through_the_whole_drafter(earlier, requests, least, budget, rebuild):
+def test_the_twin_agrees_through_the_whole_drafter(
+    earlier, requests, least, budget, rebuild, newest
+):  # fmt: skip
     """Whatever was there at first, and however often the suffix arrays are made anew."""
     with tempfile.TemporaryDirectory() as folder:
         history = History.at(Path(folder) / "h", RECORD)
         for tokens in earlier:
             history.append(ids(*tokens), 1)
-        drafter = Ssd(history, least_score=least, rebuild_tokens=rebuild, background=False)
+        drafter = Ssd(
+            history,
+            least_score=least,
+            rebuild_tokens=rebuild,
+            newest_tokens=newest,
+            background=False,
+        )
         rules = (10, 24, VOCABULARY, EOS)
         constants = (ssd.LENGTHS, ssd.PRIOR, ssd.FORGET, ssd.RELENT)
-        twins = [reference_ssd.Origin(rules, least, constants) for _ in range(2)]
-        streams = [[t for tokens in earlier for t in (*tokens, VOCABULARY)], []]
+        twins = [reference_ssd.Origin(rules, least, constants) for _ in range(3)]
+        stream = [t for tokens in earlier for t in (*tokens, VOCABULARY)]
+        opened = len(stream)
         for step, request in requests:
             drafter.start(ids(*request[:4]))
+            begin = drafter._past._newest
+            streams = stream[:opened], stream[opened:begin], stream[begin:]
             for at in range(4, len(request), step):
                 tree = drafter.draft(budget)
                 context, written = request[:at], request[at : at + step]
                 pairs = zip(twins, streams, strict=True)
                 drafts = [twin.draft(stream, context, budget) for twin, stream in pairs]
                 found = [c.tolist() for c in (tree.token_ids, tree.parents, tree.scores)]
-                if all(drafts):
-                    expected = reference_ssd.merge(*drafts, budget)
-                else:
-                    expected = drafts[0] or drafts[1]
+                drafts = [draft for draft in drafts if draft] or [[]]
+                expected = drafts[0]
+                for other in drafts[1:]:
+                    expected = reference_ssd.merge(expected, other, budget)
                 assert list(zip(*found, strict=True)) == expected
                 drafter.accept(ids(*written))
                 for twin in twins:
                     twin.learn(written)
             drafter.finish()
-            streams[1] += [*request, VOCABULARY]
+            stream += [*request, VOCABULARY]
