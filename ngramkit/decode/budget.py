@@ -28,7 +28,7 @@ Costs = npt.NDArray[np.float64]
 FADE = 0.99  # of what is known, per pass
 MEMORY = 0.98  # of the rate, per pass
 FIRST_RATE = 1.5  # tokens per pass without a draft, before anything is known
-SPARE = 12  # nodes asked for beyond twice what was last kept
+SPARE = 8  # nodes asked for beyond one and a half times what was last kept
 CALIBRATED = np.ones(RUNS, np.float32)
 # A share of the matches is no chance: of a single match it is 1. What such shares were worth on
 # Vicuna 7B's answers to MT-Bench, by the run before them, for continuations in a datastore of 10
@@ -70,7 +70,7 @@ class AutoBudget:
             tree.parents, tree.scores, self._record, self._trust, self._run, costs, rate
         )
         self._cost = float(costs[len(kept)])
-        self._ask = max(2 * len(kept) + SPARE, self._ask // 2)
+        self._ask = max(len(kept) * 3 // 2 + SPARE, self._ask // 2)
         if len(kept) == len(tree):
             return tree
         return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])
