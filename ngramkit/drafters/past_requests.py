@@ -4,9 +4,9 @@ Requests that were there at first, those that came since, and the newest of thes
 suffix arrays, so that what the ones are worth says nothing of the others.
 
 What was added last lies in a short tail whose suffix array is made at once (a few milliseconds).
-When the tail has grown to `rebuild_tokens`, or is `rebuild_seconds` old, suffix arrays over the
-whole buffer are made in the background, while drafting goes on with the old ones; all are then
-replaced together. What is found is the same before and after: only what the circular buffer has
+When the tail has grown to `rebuild_tokens`, or there is one `rebuild_seconds` after the last time,
+suffix arrays over the whole buffer are made in the background, while drafting goes on with the old
+ones; all are then replaced together. What is found is the same before and after: only what the circular buffer has
 overwritten goes with the rebuild, and of more than `newest_tokens` the older half are no longer
 the newest. (`shards` is one attribute, set at once: whoever drafts sees the old ones or the new
 ones.)
@@ -51,10 +51,10 @@ class PastRequests:
     """`shards` are datastore shards by origin, none at first.
 
     With a `history`, begins with what is in it; `remember` adds there, `refresh` takes in what
-    other processes have added. `rebuild_seconds`, of `clock`, are looked at when requests
-    begin and end. `background` False rebuilds in the caller's time, so that what is found
-    never depends on timing; `read_only` remembers in memory alone. Raises ValueError where neither
-    history nor separator is given.
+    other processes have added. `rebuild_seconds`, of `clock`, are looked at when requests begin and
+    end. `background` False rebuilds in the caller's time, so that what is found never depends on
+    timing; `read_only` remembers in memory alone. Raises ValueError where neither history nor
+    separator is given.
     """
 
     def __init__(
