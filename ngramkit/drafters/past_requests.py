@@ -6,10 +6,10 @@ suffix arrays, so that what the ones are worth says nothing of the others.
 What was added last lies in a short tail whose suffix array is made at once (a few milliseconds).
 When the tail has grown to `rebuild_tokens`, or there is one `rebuild_seconds` after the last time,
 suffix arrays over the whole buffer are made in the background, while drafting goes on with the old
-ones; all are then replaced together. What is found is the same before and after: only what the circular buffer has
-overwritten goes with the rebuild, and of more than `newest_tokens` the older half are no longer
-the newest. (`shards` is one attribute, set at once: whoever drafts sees the old ones or the new
-ones.)
+ones; all are then replaced together. What is found is the same before and after: only what the
+circular buffer has overwritten goes with the rebuild, and of more than `newest_tokens` the older
+half are no longer the newest. (`shards` is one attribute, set at once: whoever drafts sees the old
+ones or the new ones.)
 
 Knows nothing of drafting. One thread adds; `shards` may be read at any time.
 """
