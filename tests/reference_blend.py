@@ -5,30 +5,46 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-LEVELS, DEPTH, KEPT = (1, 2, 3, 4, 6, 8), 8, 48
+LEVELS, DEPTH, KEPT = (1, 2, 3, 4, 6, 8), 8, 32
 COLUMNS = 2 * len(LEVELS)
 SPARSER = (1, 1, 1, 2, 4, 4, 4, 4, 4)
-REACH, LEAST, FLOOR, LONG_AGO = 0.4, 1e-4, 2e-3, 4096
+REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
+SURENESS, CONTINUATIONS, PRIOR, UNSEEN = 4, 32, 10.0, 1e-6
+FIRST_PAST_TRUST, FIRST_BIGRAM_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7), 0.1
 
 
 class Twin:
-    """`shards`: token lists with separators. `weights`: the seven arrays, as lists."""
+    """`shards`: token lists with separators. `weights`: the seven arrays, as lists.
 
-    def __init__(self, shards, vocabulary, weights, scan, sample, hops, eos):
+    `frozen`: {leader: (count, {follower: count})}. `bigram`: {token: {next: p}}. `past`: token
+    lists with separators of the past requests, the earlier ones and those that came lately.
+    """
+
+    def __init__(
+        self, shards, vocabulary, weights, scan, sample, hops, eos, frozen=None, bigram=None,
+        past=((), ()),
+    ):  # fmt: skip
         self.shards, self.vocabulary, self.weights = shards, vocabulary, weights
         self.scan, self.sample, self.hops, self.eos = scan, sample, hops, eos
+        self.frozen, self.bigram, self.past = frozen or {}, bigram or {}, past
+        self.accounts = {}  # kind of opinion -> [times right, times asked]
+        self.predictions = {}  # of the last draft, by path
         everything = Counter(token for shard in shards for token in shard)
+        for leader, (count, _) in self.frozen.items():
+            everything[leader[-1]] += count
         total = sum(everything.values())
         self.shares = {t: math.log1p(n / total * 1e6) for t, n in everything.items()}
 
     def draft(self, live, budget):
         """{path: score}, grown best first."""
         waiting, tree, node, score = [], {}, (), 1.0
+        self.predictions = {}
         while len(tree) < budget:
             room = budget - len(tree)
             floor = waiting[-1][0] if len(waiting) >= room else LEAST
             if score * REACH > floor and (not node or node[-1] != self.eos):
-                for token, p in sorted(self.predict(live, node).items()):
+                self.predictions[node] = self.predict(live, node, floor / score)
+                for token, p in sorted(self.predictions[node].items()):
                     if score * p >= LEAST:
                         waiting.append((score * p, (*node, token)))
                 waiting = sorted(waiting, key=lambda w: -w[0])[:room]
@@ -38,12 +54,72 @@ class Twin:
             tree[node] = score
         return tree
 
-    def predict(self, live, path):
+    def predict(self, live, path, least=0.0):
         """{token: p}"""
         context = [*live, *path]
+        p = self._by_counts(live, context, least)
+        for origin in (0, 1):
+            p = self._mixed(p, *self._past(origin, context))
+        return self._mixed(p, *self._bigrams(context, p))
+
+    def judge(self, live, written):
+        """Credits past requests and bigrams with what came after `live`."""
+        p = self._by_counts(live, live, 0.0)
+        for origin in (0, 1):
+            kind, theirs = self._past(origin, live)
+            self._credit(kind, p, theirs, written)
+            p = self._mixed(p, kind, theirs)
+        kind, theirs = self._bigrams(live, p)
+        self._credit(kind, p, theirs, written)
+
+    def _mixed(self, p, kind, theirs):
+        if kind is None:
+            return p
+        right, asked = self._account(kind)
+        trust = right / asked
+        both = p.keys() | theirs.keys()
+        return {t: (1 - trust) * p.get(t, 0.0) + trust * theirs.get(t, 0.0) for t in both}
+
+    def _credit(self, kind, p, theirs, written):
+        if kind is None or written >= self.vocabulary:
+            return
+        account = self._account(kind)
+        trust = account[0] / account[1]
+        opinion, ours = (max(each.get(written, 0.0), UNSEEN) for each in (theirs, p))
+        account[0] += trust * opinion / (trust * opinion + (1 - trust) * ours)
+        account[1] += 1
+
+    def _account(self, kind):
+        if kind[0] == "bigram":
+            first = FIRST_BIGRAM_TRUST * (1 - (kind[1] + 0.5) / SURENESS)
+        else:
+            first = FIRST_PAST_TRUST[kind[1]]
+        return self.accounts.setdefault(kind, [PRIOR * first, PRIOR])
+
+    def _past(self, origin, context):
+        """What followed the longest match in past requests; its kind is how long and how often."""
+        columns = [Counter() for _ in LEVELS]
+        totals, distinct = [0.0] * len(LEVELS), [0.0] * len(LEVELS)
+        self._datastores(self.past[origin], context, columns, totals, distinct)
+        levels = [level for level, n in enumerate(distinct) if n]
+        if not levels:
+            return None, {}
+        level = levels[-1]
+        total = totals[level]
+        found = {t: n / total for t, n in columns[level].items() if n >= total / CONTINUATIONS}
+        return (origin, level, 0 if total < 2 else 1 if total < 4 else 2), found
+
+    def _bigrams(self, context, p):
+        if context[-1] not in self.bigram:
+            return None, {}
+        sure = min(int(max(p.values(), default=0.0) * SURENESS), SURENESS - 1)
+        return ("bigram", sure), self.bigram[context[-1]]
+
+    def _by_counts(self, live, context, least):
         columns = [Counter() for _ in range(COLUMNS)]
         totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
-        self._datastores(context, columns, totals, distinct)
+        self._datastores(self.shards, context, columns, totals, distinct)
+        self._frozen(context, columns, totals, distinct)
         newest = self._live(live, context, columns, totals, distinct)
         tokens = set().union(*columns)
         gates, none = self._gates(totals, distinct, len(live))
@@ -55,25 +131,40 @@ class Twin:
         p = {}
         for t in tokens:
             p[t] = mixed[t]
-            if mixed[t] >= FLOOR:
+            if mixed[t] >= max(FLOOR, least * MARGIN):
                 p[t] = self._corrected(t, mixed[t], live, newest, columns)
         whole = rest + sum(p.values())
         return {t: value / whole for t, value in p.items()}
 
-    def _datastores(self, context, columns, totals, distinct):
+    def _frozen(self, context, columns, totals, distinct):
+        for level, order in enumerate(LEVELS):
+            for leader, (count, followers) in self.frozen.items():
+                more = order - len(leader)
+                if more < 0 or tuple(context[-order:][: len(leader)]) != leader:
+                    continue
+                rest, found = tuple(context[-order:][len(leader) :]), Counter()
+                for follower, times in followers.items():
+                    if len(follower) > more and follower[:more] == rest:
+                        found[follower[more]] += times
+                if found:
+                    totals[level] += count if more == 0 else sum(found.values())
+                    distinct[level] += len(found)
+                    columns[level] += found
+
+    def _datastores(self, shards, context, columns, totals, distinct):
         level = 0
         for order in range(1, DEPTH + 1):
             if order > len(context):
                 return
-            found = [self._suffixes(shard, context[-order:]) for shard in self.shards]
+            found = [self._suffixes(shard, context[-order:]) for shard in shards]
             width = sum(map(len, found))
             if width == 0:
                 return
             if width <= self.scan:
-                self._read(found, order, context, level, columns, totals, distinct)
+                self._read(shards, found, order, context, level, columns, totals, distinct)
                 return
             if order in LEVELS:
-                runs = self._sampled(found, order, width)
+                runs = self._sampled(shards, found, order, width)
                 totals[level] += width
                 distinct[level] += len(runs)
                 for token, estimate in sorted(runs, key=lambda run: -run[1])[:KEPT]:
@@ -86,9 +177,9 @@ class Twin:
         hits = [i for i in range(len(shard) - n) if shard[i : i + n] == pattern]
         return sorted(hits, key=lambda i: shard[i:])
 
-    def _read(self, found, order, context, level, columns, totals, distinct):
+    def _read(self, shards, found, order, context, level, columns, totals, distinct):
         recent = context[::-1][:DEPTH]
-        for shard, positions in zip(self.shards, found, strict=True):
+        for shard, positions in zip(shards, found, strict=True):
             for position in positions:
                 match, before = order, position - 1
                 while match < len(recent) and before >= 0 and shard[before] == recent[match]:
@@ -103,13 +194,13 @@ class Twin:
             distinct[c] += columns[c][token] == 0
             columns[c][token] += 1
 
-    def _sampled(self, found, order, width):
+    def _sampled(self, shards, found, order, width):
         """[(token, estimated count)], run by run, shard by shard."""
         flat = [(s, position) for s, positions in enumerate(found) for position in positions]
         runs, last, taken = [], None, self.sample // SPARSER[order]
         for i in range(taken):
             s, position = flat[i * width // taken]
-            token = self.shards[s][position + order]
+            token = shards[s][position + order]
             if (s, token) != last:
                 runs.append([token, 0.0])
             last = (s, token)

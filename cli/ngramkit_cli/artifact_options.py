@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,9 +69,14 @@ class DrafterChoice:
 
         return load_drafter(self.name, **self.artifacts, **{**self.parameters, **parameters})
 
+    @property
+    def learns(self) -> bool:
+        """From finished requests."""
+        return "remember" in self.parameters
+
     def load_to_try(self) -> Drafter:
         """One whose requests are not remembered: they are not the user's."""
-        return self.load(**({"remember": False} if "remember" in self.parameters else {}))
+        return self.load(**({"remember": False} if self.learns else {}))
 
     @property
     def paths(self) -> list[Path]:
@@ -93,8 +99,8 @@ def choose_drafter(
 ) -> DrafterChoice:
     """The drafter with artifacts for `tokenizer`: named, else the newest, else built now.
 
-    Without a name: blend where a datastore is named or found, else cacheback. Says what it takes.
-    Raises ArtifactError where a named artifact is of another tokenizer.
+    Without a name: blend. A drafter of several sources takes those that are named, or all that are
+    found. Says what it takes. Raises ArtifactError where an artifact is of another tokenizer.
     """
     from ngramkit.drafters import drafter_entry
 
@@ -104,16 +110,20 @@ def choose_drafter(
         "bigram": bigram,
         "unigram": unigram,
     }
-    chosen = name or _best(tokenizer, given)
+    chosen = name or "blend"
     entry = drafter_entry(chosen)
     choice = DrafterChoice(chosen)
     if entry.learns:
         given["history"] = history.prepare(tokenizer)
-        choice.parameters = history.parameters(tokenizer)
+        parameters = history.parameters(tokenizer)
+        choice.parameters = {each: parameters[each] for each in entry.learns}
+    several = len(entry.artifacts) > 1
+    if several and not any(given[artifact] for artifact in KINDS):
+        given |= _all_found(entry.artifacts, tokenizer, out)
     for artifact in entry.artifacts:
         if given.get(artifact):
             choice.artifacts[artifact] = _fetched(given[artifact], out)
-        elif artifact in KINDS:
+        elif artifact in KINDS and not several:
             path = _found_or_built(KINDS[artifact], tokenizer, out)
             choice.artifacts[artifact] = [path] if artifact == "datastores" else path
     for path in choice.paths:
@@ -132,14 +142,22 @@ def _fetched(given: Any, out: Output) -> Any:
     return fetch(given, reporter=out.reporter) if isinstance(given, Path) else given
 
 
-def _best(tokenizer: TokenizerRecord, given: dict[str, Any]) -> str:
+def _all_found(artifacts: Sequence[str], tokenizer: TokenizerRecord, out: Output) -> dict[str, Any]:
+    """The newest of every kind under artifacts/; where no corpus's is there, a datastore made now.
+
+    What a corpus says is half of a draft; a model's table is read off when it is asked for by name.
+    """
     from ngramkit.formats.newest import newest
 
-    if given["datastores"]:
-        return "blend"
-    if given["frozen_table"]:
-        return "cacheback"
-    return "blend" if newest("datastore", tokenizer) else "cacheback"
+    kinds = {artifact: KINDS[artifact] for artifact in artifacts if artifact in KINDS}
+    found: dict[str, Any] = {}
+    for artifact, kind in kinds.items():
+        path = newest(kind, tokenizer)
+        if path is not None:
+            found[artifact] = [path] if artifact == "datastores" else path
+    if not found.keys() & {"datastores", "frozen_table"}:
+        found["datastores"] = [_found_or_built("datastore", tokenizer, out)]
+    return found
 
 
 def _require(path: Path, tokenizer: TokenizerRecord) -> None:

@@ -180,13 +180,12 @@ def _template(name: str, model: LanguageModel) -> tuple[Any, str]:
 
 
 def _contestants(choices: list[DrafterChoice]) -> list[Any]:
-    from ngramkit.drafters import drafter_entry
     from ngramkit.evaluate.bench import Contestant
 
     def make(choice: DrafterChoice) -> Any:
         return lambda remember: choice.load() if remember else choice.load_to_try()
 
-    return [Contestant(c.name, make(c), drafter_entry(c.name).learns) for c in choices]
+    return [Contestant(c.name, make(c), c.learns) for c in choices]
 
 
 def _run(contest: Bench, runs: Runs, folder: Path, out: Output) -> None:

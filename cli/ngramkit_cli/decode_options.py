@@ -19,7 +19,7 @@ DrafterName = Annotated[
         "--drafter",
         metavar="NAME",
         help="blend, rest, cacheback, ngrammys, bigram, unigram, context, prompt-lookup, ssd or "
-        "none. Default: blend where a datastore fits the model, else cacheback.",
+        "none. Default: blend, over all artifacts that fit the model.",
     ),
 ]
 Model = Annotated[

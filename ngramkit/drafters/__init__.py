@@ -27,8 +27,11 @@ class Entry:
     class_name: str
     artifacts: tuple[str, ...] = ()
     required: bool = True  # False: it drafts without them too, from the context
-    learns: bool = False  # from finished requests; takes the parameters of Ssd
+    learns: tuple[str, ...] = ()  # from finished requests, with these parameters
 
+
+LEARNING = ("tokenizer", "history_tokens", "remember", "read_only", "background")
+SOURCES = ("datastores", "frozen_table", "bigram", "history")
 
 DRAFTERS = {
     "none": Entry("ngramkit.drafters.none", "NoDraft"),
@@ -39,10 +42,16 @@ DRAFTERS = {
     "bigram": Entry("ngramkit.drafters.bigram", "Bigram", ("bigram",)),
     "unigram": Entry("ngramkit.drafters.unigram", "Unigram", ("unigram",)),
     "ngrammys": Entry("ngramkit.drafters.ngrammys", "Ngrammys", ("bigram",)),
-    "blend": Entry("ngramkit.drafters.blend", "Blend", ("datastores",)),
+    "blend": Entry("ngramkit.drafters.blend", "Blend", SOURCES, required=False, learns=LEARNING),
     "context": Entry("ngramkit.drafters.context", "Context"),
     "prompt-lookup": Entry("ngramkit.drafters.context", "PromptLookup"),
-    "ssd": Entry("ngramkit.drafters.ssd", "Ssd", ("history",), required=False, learns=True),
+    "ssd": Entry(
+        "ngramkit.drafters.ssd",
+        "Ssd",
+        ("history",),
+        required=False,
+        learns=(*LEARNING, "least_score"),
+    ),
 }
 
 

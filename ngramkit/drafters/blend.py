@@ -1,52 +1,59 @@
 """blend: one probability model over everything at hand, and the tree of its most probable paths.
 
-What followed the last 1, 2, 3, ... tokens, in the datastores and in the live context, is mixed by
-gates that were fitted on other text (ngramkit.evaluate.fit_blend). Scores are calibrated: a node
-with score 0.3 is accepted about three times in ten. Where decode says what the model itself held
-likely (`Evidence`), that is one more opinion, trusted as far as it has come true so far.
+What followed the last 1, 2, 3, ... tokens, in datastores, a frozen table and the live context, is
+mixed by gates that were fitted on other text (ngramkit.evaluate.fit_blend). Scores are calibrated:
+a node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
+where decode says what the model itself held likely, its `Evidence` are further opinions, each
+trusted as far as it has come true so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_state import (
+    NO_TOKEN,
     forget,
     grown,
-    load_weights,
-    log_shares,
-    new_candidates,
-    new_live,
-    new_memo,
-    new_opinions,
+    new_corpus,
+    new_place,
+    new_sources,
 )
+from ngramkit.drafters.blend_weights import load_weights
+from ngramkit.drafters.past_requests import CAPACITY, PastRequests, Shards
 from ngramkit.errors import UsageError
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
-from ngramkit.kernels.blend_counts import BUFFER, DEPTH, Memo
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.blend_mix import Weights
-from ngramkit.kernels.blend_tree import extend, grow, learn, look
-from ngramkit.kernels.suffix import shard_table
+from ngramkit.kernels.blend_sources import extend, hear, learn, look
+from ngramkit.kernels.blend_table import BUFFER
+from ngramkit.kernels.blend_tree import grow
 
 Floats = npt.NDArray[np.float32]
 
-NO_TOKEN = -1
-# What samples of a datastore gave holds for every drafter over it. Two threads that write one row
-# at once may spoil a draft, never what the model writes.
-_MEMOS: WeakKeyDictionary[Datastore, dict[tuple[int, int], Memo]] = WeakKeyDictionary()
+PAST_ROWS = 1 << 13  # of what is remembered about past requests, which change often
 
 
 class Blend:
-    """Drafts from any number of datastores and the live context.
+    """Drafts from any number of datastores, a frozen table, the model's bigrams, past requests, and
+    always from the live context. Without any artifact, the `tokenizer` must be given.
 
-    `scan`: intervals up to this many occurrences are read whole; wider ones are sampled at
-    `sample` places. `hops`: how many occurrences of a token in the live context are followed, the
-    newest first. Raises UsageError without a datastore, ArtifactError for datastores of different
+    Every finished request is added to the `history`; with `remember` True it is remembered without
+    one too, in memory. `history_tokens`, `remember` False, `read_only` and `background` are as in
+    Ssd. Intervals of up to `scan` occurrences are read whole, wider ones sampled at `sample`
+    places. `hops`: how many occurrences of a token in the live context are followed, the newest
+    first. A frozen table of a datastore's own corpus says nothing new and is left out.
+
+    Raises UsageError where no tokenizer is known, ArtifactError for artifacts of different
     tokenizers.
     """
 
@@ -54,8 +61,16 @@ class Blend:
 
     def __init__(
         self,
-        datastores: Sequence[Datastore],
+        datastores: Sequence[Datastore] = (),
+        frozen_table: FrozenTable | None = None,
+        bigram: ModelBigram | None = None,
+        history: History | None = None,
         *,
+        tokenizer: TokenizerRecord | None = None,
+        history_tokens: int = CAPACITY,
+        remember: bool | None = None,
+        read_only: bool = False,
+        background: bool = True,
         scan: int = 48,
         sample: int = 256,
         hops: int = 128,
@@ -63,105 +78,122 @@ class Blend:
     ) -> None:
         if not 1 <= scan <= BUFFER or not 8 <= sample <= BUFFER:
             raise UsageError(f"scan {scan}, sample {sample}", f"at most {BUFFER}")
-        if not datastores:
-            raise UsageError("the blend drafter needs a datastore", "build one: build-datastore")
-        first = datastores[0]
-        for other in datastores[1:]:
-            first.tokenizer.require(other.tokenizer, str(first.path))
-        self._vocabulary = first.tokenizer.vocabulary
-        self._datastores = list(datastores)  # keeps the arrays behind the table alive
-        shards = [shard for datastore in datastores for shard in datastore.shards]
-        self._table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
-        self._shares = log_shares(shards, self._vocabulary)
-        self._weights = load_weights() if weights is None else weights
-        eos = NO_TOKEN if first.tokenizer.eos is None else first.tokenizer.eos
-        self._limits = np.array([scan, sample, hops, eos], np.int64)
-        self._memo = self._shared_memo(scan, sample)
-        self._candidates = new_candidates(self._vocabulary)
-        self._opinions = new_opinions()
-        self._live = new_live(self._vocabulary, 1 << 12)
-        self._root = np.zeros((DEPTH + 1, len(self._table), 2), np.int64)
-        self._recent = np.full(DEPTH, NO_TOKEN, np.int32)
+        if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
+            frozen_table = None
+        # Keeps the arrays behind the kernels' addresses alive.
+        self._artifacts = [*datastores, *(a for a in (frozen_table, bigram, history) if a)]
+        known = _common_tokenizer(self._artifacts, tokenizer)
+        self._vocabulary = known.vocabulary
+        self._past: PastRequests | None = None
+        if history is not None or remember:
+            self._past = PastRequests(
+                history,
+                separator=self._vocabulary,
+                capacity=history_tokens,
+                background=background,
+                read_only=read_only,
+            )
+        self._remember = remember is not False
+        self._prompt_tokens = 0
+        self._shards = Shards()
+        weights = load_weights() if weights is None else weights
+        limits = (scan, sample, hops)
+        self._sources = new_sources(datastores, frozen_table, bigram, known, limits, weights)
+        self._judged = bigram is not None or self._past is not None
+        self._place = new_place(self._sources)
         self._size = 0
-
-    def _shared_memo(self, scan: int, sample: int) -> Memo:
-        if len(self._datastores) > 1:
-            return new_memo(len(self._table))
-        memos = _MEMOS.setdefault(self._datastores[0], {})
-        return memos.setdefault((scan, sample), new_memo(len(self._table)))
 
     def start(self, prompt: TokenArray) -> None:
-        forget(self._opinions)
-        self._live.latest[:] = -1
-        self._live.counts[:] = 0
-        self._root[:] = 0
-        self._recent[:] = NO_TOKEN
+        sources, place = self._sources, self._place
+        forget(sources.opinions)
+        sources.live.latest[:] = -1
+        sources.live.counts[:] = 0
+        place.root[:] = 0
+        place.past[:] = 0
+        place.recent[:] = NO_TOKEN
         self._size = 0
-        self.accept(prompt)
+        self._prompt_tokens = len(prompt)
+        self._look_back()
+        self._append(prompt)
+
+    def _look_back(self) -> None:
+        """Takes in what came to the past requests; they stay as they are until the next start."""
+        if self._past is None:
+            return
+        self._past.refresh()
+        if self._past.shards is self._shards:
+            return
+        self._shards = self._past.shards  # keeps the arrays behind the tables alive
+        earlier = new_corpus(self._shards.earlier, PAST_ROWS)
+        lately = new_corpus((*self._shards.session, *self._shards.newest), PAST_ROWS)
+        self._sources = self._sources._replace(
+            earlier=self._sources.earlier._replace(corpus=earlier),
+            lately=self._sources.lately._replace(corpus=lately),
+        )
 
     def draft(self, budget: int) -> DraftTree:
         kernel: Any = grow
-        return DraftTree(*kernel(*self._known(), self._opinions, budget))
-
-    def _known(self) -> tuple[Any, ...]:
-        """What every kernel that predicts is called with."""
-        return (
-            self._table,
-            self._root,
-            self._recent,
-            self._live,
-            self._size,
-            self._memo,
-            self._candidates,
-            self._weights,
-            self._shares,
-            self._limits,
-        )
+        return DraftTree(*kernel(self._sources, self._place, self._size, budget))
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        if evidence is not None and self._size and len(tokens):
-            kernel: Any = learn
+        before = self._place.recent.copy()
+        judged = self._size > 0 and (self._judged or evidence is not None)
+        self._append(tokens, judged=judged)
+        if evidence is not None and judged:
+            kernel: Any = hear
             kernel(
-                *self._known(),
-                self._opinions,
+                self._sources,
+                before,
                 np.ascontiguousarray(evidence.token_ids, np.int32),
                 np.ascontiguousarray(evidence.parents, np.int32),
                 np.ascontiguousarray(evidence.top_ids, np.int32),
                 np.ascontiguousarray(evidence.top_log_probs, np.float32),
-                int(tokens[0]),
             )
+
+    def _append(self, tokens: TokenArray, *, judged: bool = False) -> None:
         begin, end = self._size, self._size + len(tokens)
-        if end > len(self._live.tokens):
-            self._live = grown(self._live, 2 * end)
+        live = self._sources.live
+        if end > len(live.tokens):
+            live = grown(live, 2 * end)
+            self._sources = self._sources._replace(live=live)
         # A model may know more ids than its tokenizer does; all of those are one unknown.
-        np.minimum(tokens, self._vocabulary, out=self._live.tokens[begin:end])
-        extend(
-            self._table,
-            self._root,
-            self._recent,
-            self._live,
-            begin,
-            end,
-            self._memo,
-            self._limits,
-        )
+        np.minimum(tokens, self._vocabulary, out=live.tokens[begin:end])
+        kernel: Any = extend
+        judge: Any = learn
+        if judged:
+            judge(self._sources, self._place, begin, end)
+        else:
+            kernel(self._sources, self._place, begin, end)
         self._size = end
 
     def look(self) -> tuple[Floats, ...]:
         """What is known of the next token: candidates int32[n], counts [n, COLUMNS], totals
         [COLUMNS], evidence [EVIDENCE], traits [n, TRAITS] (without log p, which is 0)."""
-        found: tuple[Floats, ...] = look(
-            self._table,
-            self._root,
-            self._recent,
-            self._live,
-            self._size,
-            self._memo,
-            self._candidates,
-            self._shares,
-            self._limits,
-        )
+        kernel: Any = look
+        found: tuple[Floats, ...] = kernel(self._sources, self._place, self._size)
         return found
 
     def finish(self) -> None:
-        """Nothing is learnt across requests."""
+        """The request joins the past ones."""
+        if self._past is not None and self._remember and self._size:
+            self._past.remember(self._sources.live.tokens[: self._size], self._prompt_tokens)
+
+
+def _common_tokenizer(
+    artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None
+) -> TokenizerRecord:
+    records = [artifact.tokenizer for artifact in artifacts]
+    if not records and tokenizer is None:
+        raise UsageError("the blend drafter needs an artifact or a tokenizer", "give one of them")
+    for other in artifacts[1:]:
+        other.tokenizer.require(records[0], str(other.path))
+    return tokenizer if tokenizer is not None else records[0]
+
+
+def _same_corpus(one: Artifact, other: Artifact) -> bool:
+    """Whether both hold the same documents, as far as their manifests tell."""
+    records = [
+        (a.manifest.corpus, a.manifest.counts["documents"], a.manifest.counts["tokens"])
+        for a in (one, other)
+    ]
+    return records[0] == records[1]

@@ -3,25 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.errors import ArtifactError
-from ngramkit.formats.container import open_arrays, write_arrays
-from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.kernels.blend_counts import BUFFER, CANDIDATES, COLUMNS, KEPT, Candidates, Live, Memo
-from ngramkit.kernels.blend_evidence import ORDERS, SURENESS, TOPS, Opinions
-from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
+from ngramkit.formats.datastore import Datastore, DatastoreShard
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.kernels.blend_corpus import KEPT, Corpus, Memo
+from ngramkit.kernels.blend_evidence import ORDERS, TOPS, Bigram, Opinions, bigram_row
+from ngramkit.kernels.blend_frozen import Frozen, frozen_row
+from ngramkit.kernels.blend_history import CONTINUATIONS, OFTEN, History
+from ngramkit.kernels.blend_live import Live
+from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Scratch, Weights
+from ngramkit.kernels.blend_sources import PAST_SHARDS, Place, Sources
+from ngramkit.kernels.blend_table import BUFFER, CANDIDATES, COLUMNS, DEPTH, N_LEVELS, Candidates
+from ngramkit.kernels.blend_trust import ASKED, RIGHT, SURENESS
+from ngramkit.kernels.suffix import shard_table
 
-FITTED = Path(__file__).with_name("blend_weights.safetensors")
+NO_TOKEN = -1
 MEMO_ROWS = 1 << 15
 MILLION = 1e6
 OPINION_ROWS = 1 << 14
-FIRST_TRUST = (0.3, 0.5, 0.7)  # in the last one, two and three tokens' opinions, the less the
-# surer the counts are ...
-ASKED = 10.0  # ... as if learnt from so many
+# First trusts, as if learnt from so many tokens. In the bigrams' and the last one, two and three
+# tokens' opinions, the less the surer the counts are; in past requests by what matched, LEVELS.
+PRIOR = 10.0
+FIRST_TRUST = (0.1, 0.3, 0.5, 0.7)
+FIRST_PAST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)
+
+
+# What samples of a datastore gave holds for every drafter over it. Two threads that write one row
+# at once may spoil a draft, never what the model writes.
+_KNOWN: WeakKeyDictionary[Datastore, dict[tuple[int, int], Corpus]] = WeakKeyDictionary()
+
+
+def new_sources(
+    datastores: Sequence[Datastore],
+    frozen: FrozenTable | None,
+    bigram: ModelBigram | None,
+    tokenizer: TokenizerRecord,
+    limits: tuple[int, int, int],
+    weights: Weights,
+) -> Sources:
+    """`limits`: scan, sample and hops. The artifacts must outlive it."""
+    scan, sample, hops = limits
+    vocabulary = tokenizer.vocabulary
+    eos = NO_TOKEN if tokenizer.eos is None else tokenizer.eos
+    nothing = new_corpus(())
+    return Sources(
+        corpus=_shared_corpus(datastores, (scan, sample)),
+        frozen=new_frozen(frozen),
+        live=new_live(vocabulary, 1 << 12),
+        earlier=new_history(vocabulary, nothing),
+        lately=new_history(vocabulary, nothing),
+        bigram=new_bigram(bigram),
+        opinions=new_opinions(),
+        shares=log_shares(datastores, frozen, vocabulary),
+        limits=np.array([scan, sample, hops, eos], np.int64),
+        weights=weights,
+        scratch=new_scratch(weights),
+        into=new_candidates(vocabulary),
+        aside=new_candidates(vocabulary),
+    )
+
+
+def new_place(sources: Sources) -> Place:
+    """Before the first token."""
+    return Place(
+        recent=np.full(DEPTH, NO_TOKEN, np.int32),
+        root=np.zeros((DEPTH + 1, len(sources.corpus.table), 2), np.int64),
+        past=np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
+    )
+
+
+def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:
+    if len(datastores) != 1:
+        return new_corpus([shard for datastore in datastores for shard in datastore.shards])
+    known = _KNOWN.setdefault(datastores[0], {})
+    if sampled not in known:
+        known[sampled] = new_corpus(datastores[0].shards)
+    return known[sampled]
 
 
 def new_live(vocabulary: int, capacity: int) -> Live:
@@ -47,33 +110,79 @@ def new_candidates(vocabulary: int) -> Candidates:
         tokens=np.empty(CANDIDATES, np.int32),
         counts=np.empty((CANDIDATES, COLUMNS), np.float32),
         newest=np.empty(CANDIDATES, np.int32),
+        source=np.empty(CANDIDATES, np.uint8),
         slot=np.zeros(vocabulary + 1, np.int32),
         stamp=np.zeros(vocabulary + 1, np.int32),
         totals=np.zeros(COLUMNS, np.float32),
         distinct=np.zeros(COLUMNS, np.float32),
-        state=np.zeros(2, np.int64),
+        state=np.zeros(3, np.int64),
         positions=np.empty(BUFFER, np.int64),
         successors=np.empty(BUFFER, np.int64),
     )
 
 
-def new_memo(shards: int, rows: int = MEMO_ROWS) -> Memo:
-    """Pages are taken as they are touched: about 9 MB at most."""
+def new_scratch(weights: Weights) -> Scratch:
+    sizes = EVIDENCE, len(weights.gate_bias), GATES, TRAITS, len(weights.trait_bias), CANDIDATES
+    return Scratch(*(np.empty(size, np.float32) for size in sizes))
+
+
+def new_memo(rows: int = MEMO_ROWS) -> Memo:
+    """Pages are taken as they are touched: about 13 MB at most."""
     return Memo(
         keys=np.zeros(rows, np.uint64),
         tokens=np.zeros((rows, KEPT), np.int32),
         counts=np.zeros((rows, KEPT), np.float32),
         sizes=np.zeros((rows, 2), np.int32),
-        pair_keys=np.zeros(rows, np.uint64),
-        pairs=np.zeros((rows, shards, 2), np.int64),
+        totals=np.zeros(rows, np.float32),
+    )
+
+
+def new_corpus(shards: Sequence[DatastoreShard], rows: int = MEMO_ROWS) -> Corpus:
+    """The shards must outlive it."""
+    return Corpus(
+        table=shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards]),
+        memo=new_memo(rows if shards else 1),
+        pair_keys=np.zeros(rows if shards else 1, np.uint64),
+        pairs=np.zeros((rows if shards else 1, len(shards), 2), np.int64),
+    )
+
+
+def new_frozen(table: FrozenTable | None) -> Frozen:
+    """The table must outlive it."""
+    if table is None:
+        return Frozen(np.zeros(11, np.int64), new_memo(1))
+    arrays = table.leaders, table.leader_counts, table.follower_offsets
+    where = frozen_row(*arrays, table.followers, table.follower_counts)
+    return Frozen(where, new_memo())
+
+
+def new_bigram(bigram: ModelBigram | None) -> Bigram:
+    """The bigrams must outlive it."""
+    if bigram is None:
+        return Bigram(np.zeros(5, np.int64), np.zeros(1, np.float32))
+    bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        probabilities = np.exp(bits.astype(np.float32))
+    return Bigram(bigram_row(bigram.next_tokens, bigram.log_probs), probabilities)
+
+
+def new_history(vocabulary: int, corpus: Corpus) -> History:
+    trust = np.full((N_LEVELS, OFTEN, 2), PRIOR)
+    trust[..., RIGHT] *= np.array(FIRST_PAST_TRUST)[:, None]
+    return History(
+        corpus=corpus,
+        found=new_candidates(vocabulary),
+        tokens=np.empty(CONTINUATIONS, np.int32),
+        p=np.empty(CONTINUATIONS, np.float32),
+        trust=trust,
     )
 
 
 def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
     opinions = Opinions(
         keys=np.zeros(rows, np.uint64),
-        tokens=np.zeros((rows, TOPS), np.int32),
-        p=np.zeros((rows, TOPS), np.float32),
+        tokens=np.zeros((rows + 1, TOPS), np.int32),
+        p=np.zeros((rows + 1, TOPS), np.float32),
         trust=np.zeros((ORDERS + 1, SURENESS, 2), np.float64),
     )
     forget(opinions)
@@ -84,35 +193,18 @@ def forget(opinions: Opinions) -> None:
     """A new request: other text, other opinions."""
     opinions.keys[:] = 0
     unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
-    opinions.trust[1:, :, 0] = ASKED * np.outer(FIRST_TRUST, unsure)
-    opinions.trust[:, :, 1] = ASKED
+    opinions.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
+    opinions.trust[..., ASKED] = PRIOR
 
 
-def log_shares(shards: Sequence[DatastoreShard], vocabulary: int) -> npt.NDArray[np.float32]:
-    """float32[V + 1]: log(1 + each token's share of the datastores' tokens, in millionths)."""
+def log_shares(
+    datastores: Sequence[Datastore], frozen: FrozenTable | None, vocabulary: int
+) -> npt.NDArray[np.float32]:
+    """float32[V + 1]: log(1 + each token's share of the corpora's tokens, in millionths)."""
     counts = np.zeros(vocabulary + 1, np.float64)
-    for shard in shards:
+    for shard in (shard for datastore in datastores for shard in datastore.shards):
         counts += np.diff(shard.first_token.astype(np.float64))
+    if frozen is not None:  # a longer leader's last token stands for itself
+        np.add.at(counts, frozen.leaders[:, -1], frozen.leader_counts)
     counts *= MILLION / max(counts.sum(), 1)
     return np.log1p(counts).astype(np.float32)
-
-
-def load_weights(path: Path = FITTED) -> Weights:
-    """The fitted weights. Raises ArtifactError where the file does not have the kernel's shapes."""
-    arrays = open_arrays(path)
-    try:
-        weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
-    except KeyError as error:
-        raise ArtifactError(f"{path} has no {error}", "fit the weights again") from error
-    hidden, units = len(weights.gate_bias), len(weights.trait_bias)
-    wanted = [
-        (EVIDENCE, hidden), (hidden,), (hidden, GATES), (GATES,),
-        (TRAITS, units), (units,), (units + 1,),
-    ]  # fmt: skip
-    if [w.shape for w in weights] != wanted:
-        raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")
-    return weights
-
-
-def save_weights(weights: Weights, path: Path = FITTED) -> None:
-    write_arrays(path, weights._asdict())

@@ -1,8 +1,10 @@
 """Fits the blend drafter's weights on recorded text: `python -m ngramkit.evaluate.fit_blend`.
 
-Each --on names a model (its tokenizer), a datastore and a record file whose answers are not in it;
-the weights are fitted on all of them together. They minimise the log loss of what was written
-next, at places of the answers drawn at random. The evaluation's own records have no part in it.
+Each --on names a model (its tokenizer), artifacts of a corpus (a datastore, a frozen table, or both
+with a comma between; - for none) and a record file whose answers are not in them. The weights are
+fitted on all of them together, so that they hold whatever is at hand. They minimise the log loss of
+what was written next, at places of the answers drawn at random. The evaluation's own records have
+no part in it.
 
 The weights in this repository were fitted on chat answers of models and to questions that were
 both left out of the datastore (see `ngramkit.evaluate.split_chat`), and on held-out files of the
@@ -22,16 +24,18 @@ import numpy.typing as npt
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.blend import Blend
-from ngramkit.drafters.blend_state import FITTED, save_weights
+from ngramkit.drafters.blend_weights import FITTED, save_weights
 from ngramkit.evaluate.records import Record, read_records
 from ngramkit.evaluate.templates import find_template
 from ngramkit.formats.datastore import Datastore
-from ngramkit.kernels.blend_counts import COLUMNS
+from ngramkit.formats.frozen_table import FrozenTable
+from ngramkit.formats.kinds import open_artifact
 from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
+from ngramkit.kernels.blend_table import COLUMNS
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
-HIDDEN, UNITS = 32, 12
-EPOCHS, BATCH, RATE = 8, 512, 6e-3
+HIDDEN, UNITS = 48, 12
+EPOCHS, BATCH, RATE = 10, 512, 6e-3
 MISS = -30.0  # log p of what is not there
 
 Floats = npt.NDArray[np.float32]
@@ -145,13 +149,14 @@ def _loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for flag in ("--on", "--check-on"):
-        names = ("MODEL", "DATASTORE", "RECORDS")
+        names = ("MODEL", "ARTIFACTS", "RECORDS")
         parser.add_argument(flag, nargs=3, action="append", metavar=names, default=[])
     parser.add_argument("--template", default="vicuna")
     parser.add_argument("--places", type=int, default=60_000, help="per --on")
     parser.add_argument("--out", type=Path, default=FITTED)
     options = parser.parse_args()
-    seen = [_places(each, options, seed=1) for each in options.on]
+    # One that is named twice gives other places the second time, and weighs twice.
+    seen = [_places(each, options, seed=seed) for seed, each in enumerate(options.on, 1)]
     columns = zip(*(vars(places).values() for places in seen), strict=True)
     together = Places(*(np.concatenate(column) for column in columns))
     weights = fit(together)
@@ -163,11 +168,17 @@ def main() -> None:
 
 
 def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places:
-    model, datastore, answers = on
+    model, artifacts, answers = on
     tokenizer = load_tokenizer(model)
     template = find_template(options.template, tokenizer.full)
     records = read_records(Path(answers), None, tokenizer, template)
-    drafter = Blend([Datastore.open(datastore)], weights=_unfitted())
+    opened = [open_artifact(path) for path in artifacts.split(",") if path != "-"]
+    drafter = Blend(
+        [each for each in opened if isinstance(each, Datastore)],
+        next((each for each in opened if isinstance(each, FrozenTable)), None),
+        tokenizer=tokenizer.record,
+        weights=_unfitted(),
+    )
     return observe(drafter, records, options.places, seed)
 
 

@@ -1,8 +1,9 @@
 """The model's own opinion: what it held likely the last time it saw these tokens.
 
 As Token Recycling (arXiv:2408.08696) keeps the model's top candidates per token, but for the last
-one, two and three tokens. The longest that is known is mixed with the counts' prediction. How much
-it is trusted is learnt while decoding, from how often it had what was then written.
+one, two and three tokens; where it has said nothing of them yet, its bigrams (N-Grammys) say what
+it holds likely after the last token alone. The longest that is known is mixed with the counts'
+prediction. How much it is trusted is learnt while decoding (`blend_trust`).
 """
 
 from __future__ import annotations
@@ -12,23 +13,39 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_counts import hashed, row_of
+from ngramkit.kernels.blend_table import hashed
+from ngramkit.kernels.blend_trust import judge, mix_in, sureness
 from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.memory import load_u16, unsigned_at
 
 Array = npt.NDArray[Any]
 
 ORDERS = 3
-SURENESS = 4  # steps of how sure the counts are: their highest probability
 TOPS = 16  # candidates kept, at most
+# Columns of `where`: two addresses, an item size, two lengths.
+NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
+
+
+class Bigram(NamedTuple):
+    """A model's bigram table, see formats.model_bigram; ROWS 0 where there is none."""
+
+    where: Array  # int64[5]
+    probabilities: Array  # float32[65536], of log-probabilities by their bits
 
 
 class Opinions(NamedTuple):
     """By a hash of the last 1, 2 or 3 tokens; a newer opinion overwrites an older."""
 
     keys: Array  # uint64[rows], 0 is an empty row
-    tokens: Array  # int32[rows, TOPS], -1 ends a row
-    p: Array  # float32[rows, TOPS]
-    trust: Array  # float64[ORDERS + 1, SURENESS, 2], times it was right, times it was asked
+    tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
+    p: Array  # float32[rows + 1, TOPS]
+    trust: Array  # float64[ORDERS + 1, SURENESS, 2], see blend_trust; order 0 is the bigrams'
+
+
+def bigram_row(next_tokens: Array, log_probs: Array) -> Array:
+    """int64[5], `where` of these arrays ([V, k]); they must outlive it."""
+    sizes = [next_tokens.itemsize, *next_tokens.shape]
+    return np.array([next_tokens.ctypes.data, log_probs.ctypes.data, *sizes], np.int64)
 
 
 @leaf
@@ -63,65 +80,41 @@ def _keep(opinions, key, ids, log_probs):  # type: ignore[no-untyped-def]
 
 
 @leaf
-def recall(opinions, recent):  # type: ignore[no-untyped-def]
-    """The order and the slot of the longest known opinion; 0, 0 where there is none."""
+def _longest(opinions, bigram, recent):  # type: ignore[no-untyped-def]
+    """The order and the row of the longest known opinion; -1, 0 where there is none."""
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
             key = hashed(recent, order)
             slot = np.int64(key % np.uint64(len(opinions.keys)))
             if opinions.keys[slot] == key:
-                return order, slot
-    return 0, np.int64(0)
+                return np.int64(order), slot
+    token = np.int64(recent[0])
+    if token < 0 or token >= bigram.where[ROWS]:
+        return np.int64(-1), np.int64(0)
+    where, scratch = bigram.where, np.int64(len(opinions.keys))
+    for i in range(TOPS):
+        held = i < where[K]
+        at = token * where[K] + i
+        opinions.tokens[scratch, i] = (
+            unsigned_at(where[NEXT_TOKENS], where[ID_BYTES], at) if held else -1
+        )
+        opinions.p[scratch, i] = bigram.probabilities[load_u16(where[LOG_PROBS], at)] if held else 0
+    return np.int64(0), scratch
 
 
 @leaf
-def sureness(into, p):  # type: ignore[no-untyped-def]
-    """0..SURENESS - 1, from the highest probability."""
-    highest = np.float32(0)
-    for row in range(into.state[0]):
-        highest = max(highest, p[row])
-    return min(np.int64(highest * SURENESS), SURENESS - 1)
-
-
-@leaf
-def mix_in(opinions, recent, into, p):  # type: ignore[no-untyped-def]
+def mix_in_opinion(opinions, bigram, recent, into, p):  # type: ignore[no-untyped-def]
     """Mixes the longest known opinion into p float32[CANDIDATES]."""
-    order, slot = recall(opinions, recent)
-    if order == 0:
-        return
-    account = opinions.trust[order, sureness(into, p)]
-    trust = np.float32(account[0] / account[1])
-    for row in range(into.state[0]):
-        p[row] *= np.float32(1) - trust
-    for i in range(TOPS):
-        token = opinions.tokens[slot, i]
-        if token < 0 or token >= len(into.stamp) - 1:
-            continue
-        before = into.state[0]
-        row = row_of(into, token)
-        if row == before:
-            p[row] = 0
-        if row >= 0:
-            p[row] += trust * opinions.p[slot, i]
+    order, row = _longest(opinions, bigram, recent)
+    if order >= 0:
+        account = opinions.trust[order, sureness(into, p)]
+        mix_in(account, opinions.tokens[row], opinions.p[row], into, p)
 
 
 @leaf
-def judge(opinions, recent, into, p, token):  # type: ignore[no-untyped-def]
-    """Learns from what was written: `p` is the counts' prediction alone, `token` what came.
-
-    One step of expectation maximisation on the weight of a mixture of two.
-    """
-    order, slot = recall(opinions, recent)
-    if order == 0 or token >= len(into.stamp) - 1:
-        return
-    theirs = np.float32(1e-6)
-    for i in range(TOPS):
-        if opinions.tokens[slot, i] == token:
-            theirs = opinions.p[slot, i]
-    ours = np.float32(1e-6)
-    if into.stamp[token] == into.state[1]:
-        ours = max(ours, p[into.slot[token]])
-    account = opinions.trust[order, sureness(into, p)]
-    trust = account[0] / account[1]
-    account[0] += trust * theirs / (trust * theirs + (1 - trust) * ours)
-    account[1] += 1
+def judge_opinion(opinions, bigram, recent, into, p, token):  # type: ignore[no-untyped-def]
+    """Learns from what was written: `p` is the prediction without it, `token` what came."""
+    order, row = _longest(opinions, bigram, recent)
+    if order >= 0:
+        account = opinions.trust[order, sureness(into, p)]
+        judge(account, opinions.tokens[row], opinions.p[row], into, p, token)

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from ngramkit.kernels.blend_counts import COLUMNS
+from ngramkit.kernels.blend_table import COLUMNS
 from ngramkit.kernels.leaf import leaf
 
 Array = npt.NDArray[Any]
@@ -26,6 +25,7 @@ EVIDENCE = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction
 TRAITS = 7  # inputs of a candidate's correction
 FLOOR = np.float32(2e-3)  # candidates below are not corrected: they are too rare to matter
+MARGIN = np.float32(0.5)  # a correction hardly ever doubles a probability
 LONG_AGO = 4096  # tokens; the age of what never occurred
 LOGS = np.log1p(np.arange(LONG_AGO + 1)).astype(np.float32)
 
@@ -40,6 +40,17 @@ class Weights(NamedTuple):
     trait_in: Array  # [TRAITS, R]
     trait_bias: Array  # [R]
     trait_out: Array  # [R + 1], the last scales log p
+
+
+class Scratch(NamedTuple):
+    """What one prediction writes on the way. All float32."""
+
+    evidence: Array  # [EVIDENCE]
+    hidden: Array  # [H]
+    gates: Array  # [GATES]
+    traits: Array  # [TRAITS]
+    units: Array  # [R]
+    p: Array  # [CANDIDATES]
 
 
 @leaf
@@ -108,6 +119,16 @@ def gates_of(weights, x, into, hidden, out):  # type: ignore[no-untyped-def]
 
 
 @leaf
+def _mixed(gates, counts):  # type: ignore[no-untyped-def]
+    """The sum over all columns, in halves that the processor adds up side by side."""
+    left, right = np.float32(0), np.float32(0)
+    for c in range(COLUMNS // 2):
+        left += gates[c] * counts[c]
+        right += gates[COLUMNS // 2 + c] * counts[COLUMNS // 2 + c]
+    return left + right
+
+
+@leaf
 def corrected(weights, x, log_p, units):  # type: ignore[no-untyped-def]
     """The candidate's corrected log p, before it is normalised. `units` float32[R] is scratch."""
     size = len(units)
@@ -122,36 +143,33 @@ def corrected(weights, x, log_p, units):  # type: ignore[no-untyped-def]
     return y
 
 
-@njit(cache=True, nogil=True)
-def probabilities(weights, into, live, size, shares, p):  # type: ignore[no-untyped-def]
-    """p float32[CANDIDATES], filled for the table's rows. With what is left they add up to one.
+@leaf
+def probabilities(weights, into, live, size, shares, least, scratch):  # type: ignore[no-untyped-def]
+    """Fills scratch.p for the table's rows. With what is left they add up to one.
+
+    Candidates well below `least` are of no use to the caller and are not corrected.
 
     `shares` float32[V + 1] is log(1 + each token's share of the datastores, in millionths).
     """
     rows = into.state[0]
-    x = np.empty(EVIDENCE, np.float32)
-    gates = np.empty(GATES, np.float32)
-    evidence_of(into, size, x)
-    gates_of(weights, x, into, np.empty(len(weights.gate_bias), np.float32), gates)
+    gates, traits, p = scratch.gates, scratch.traits, scratch.p
+    evidence_of(into, size, scratch.evidence)
+    gates_of(weights, scratch.evidence, into, scratch.hidden, gates)
     for c in range(COLUMNS):
         if into.totals[c] > 0:
             gates[c] /= into.totals[c]
     known = np.float32(0)
     for row in range(rows):
-        mixed = np.float32(0)
-        for c in range(COLUMNS):
-            mixed += gates[c] * into.counts[row, c]
-        p[row] = mixed
-        known += mixed
+        p[row] = _mixed(gates, into.counts[row])
+        known += p[row]
     rest = max(np.float32(1) - known, np.float32(1e-6)) * np.exp(gates[COLUMNS + 1])
     total = rest
-    traits = np.empty(TRAITS, np.float32)
-    units = np.empty(len(weights.trait_bias), np.float32)
+    floor = max(FLOOR, least * MARGIN)
     for row in range(rows):
-        if p[row] >= FLOOR:
+        if p[row] >= floor:
             log_p = np.log(p[row])
             traits_of(into, row, live, size, shares[into.tokens[row]], log_p, traits)
-            p[row] = np.exp(corrected(weights, traits, log_p, units))
+            p[row] = np.exp(corrected(weights, traits, log_p, scratch.units))
         total += p[row]
     for row in range(rows):
         p[row] /= total

@@ -7,151 +7,100 @@ it could still be among them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.blend_counts import (
-    CANDIDATES,
-    DEPTH,
-    clear,
-    count_datastores,
-    count_live,
-    descend,
-    remember,
-)
-from ngramkit.kernels.blend_evidence import ORDERS, judge, mix_in, opine
-from ngramkit.kernels.blend_mix import (
-    EVIDENCE,
-    TRAITS,
-    evidence_of,
-    probabilities,
-    traits_of,
-)
-from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.blend_sources import EOS, PAST_SHARDS, descend_all, predict
+from ngramkit.kernels.blend_table import DEPTH
+from ngramkit.kernels.leaf import inlined, leaf
 
 Array = npt.NDArray[Any]
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
-REACH = np.float32(0.4)  # a node is not expanded for a child that takes more than this of it
-SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
-DATASTORE, CONTEXT = np.uint8(0), np.uint8(3)  # drafters.base.Source
+REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
+
+
+class Tree(NamedTuple):
+    """A draft while it grows, n nodes at most. The root's own context stands last."""
+
+    tokens: Array  # int32[n]
+    parents: Array  # int32[n]
+    scores: Array  # float32[n]
+    origins: Array  # uint8[n]
+    intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
+    past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
+    recents: Array  # int32[n + 1, DEPTH]
+    queue_p: Array  # float32[n + 1], the best first
+    queue: Array  # int32[n + 1, 3], token, parent, source
 
 
 @njit(cache=True, nogil=True)
-def extend(table, root, recent, live, begin, end, memo, limits):  # type: ignore[no-untyped-def]
-    """live.tokens[begin:end] were written: chains, the root's intervals and `recent` follow.
-
-    `root` int64[DEPTH + 1, shards, 2], `recent` int32[DEPTH], both updated in place.
-    """
-    remember(live, begin, end)
-    after = np.empty_like(root)
-    for position in range(begin, end):
-        push_recent(recent, live.tokens[position])
-        if position >= end - DEPTH:  # older ones have no part in any order
-            descend(table, root, after, recent, limits[SCAN], memo)
-            root[:] = after
-
-
-@leaf
-def push_recent(recent, token):  # type: ignore[no-untyped-def]
-    for i in range(DEPTH - 1, 0, -1):
-        recent[i] = recent[i - 1]
-    recent[0] = token
-
-
-@njit(cache=True, nogil=True)
-def predict(  # type: ignore[no-untyped-def]
-    table, intervals, recent, live, size, memo, into, weights, shares, limits, p
-):
-    """Fills `into`, and `p` float32[CANDIDATES], for one context, from counts alone."""
-    clear(into)
-    count_datastores(table, intervals, recent, memo, into, limits[SCAN], limits[SAMPLE])
-    count_live(live, size, recent, into, limits[HOPS])
-    probabilities(weights, into, live, size, shares, p)
-
-
-@njit(cache=True, nogil=True)
-def learn(  # type: ignore[no-untyped-def]
-    table, root, recent, live, size, memo, into, weights, shares, limits, opinions,
-    tokens, parents, top_ids, top_log_probs, written,
-):  # fmt: skip
-    """Keeps a pass's evidence, see `opine`; `written` is what came after the root."""
-    p = np.empty(CANDIDATES, np.float32)
-    predict(table, root, recent, live, size, memo, into, weights, shares, limits, p)
-    judge(opinions, recent, into, p, written)
-    opine(opinions, recent, tokens, parents, top_ids, top_log_probs, np.empty(ORDERS, np.int32))
-
-
-@njit(cache=True, nogil=True)
-def look(table, intervals, recent, live, size, memo, into, shares, limits):  # type: ignore[no-untyped-def]
-    """One context's candidates as the mixture sees them, for fitting its weights: tokens,
-    counts, totals, evidence, traits (log p left at 0)."""
-    clear(into)
-    count_datastores(table, intervals, recent, memo, into, limits[SCAN], limits[SAMPLE])
-    count_live(live, size, recent, into, limits[HOPS])
-    rows = into.state[0]
-    evidence = np.empty(EVIDENCE, np.float32)
-    evidence_of(into, size, evidence)
-    traits = np.empty((rows, TRAITS), np.float32)
-    for row in range(rows):
-        share = shares[into.tokens[row]]
-        traits_of(into, row, live, size, share, np.float32(0), traits[row])
-    return (
-        into.tokens[:rows].copy(),
-        into.counts[:rows].copy(),
-        into.totals.copy(),
-        evidence,
-        traits,
-    )
-
-
-@njit(cache=True, nogil=True)
-def grow(  # type: ignore[no-untyped-def]
-    table, root, recent, live, size, memo, into, weights, shares, limits, opinions, budget
-):
+def grow(sources, place, size, budget):  # type: ignore[no-untyped-def]
     """At most `budget` nodes: token_ids, parents, scores, source, best first."""
-    intervals = np.empty((budget + 1, DEPTH + 1, len(table), 2), np.int64)
-    recents = np.empty((budget + 1, DEPTH), np.int32)
-    intervals[budget] = root  # the root's own stand last
-    recents[budget] = recent
-    tokens, parents = np.empty(budget, np.int32), np.empty(budget, np.int32)
-    scores, sources = np.empty(budget, np.float32), np.empty(budget, np.uint8)
-    queue_p = np.empty(budget + 1, np.float32)
-    queue = np.empty((budget + 1, 3), np.int32)  # token, parent, source
-    p = np.empty(CANDIDATES, np.float32)
+    tree = Tree(
+        np.empty(budget, np.int32),
+        np.empty(budget, np.int32),
+        np.empty(budget, np.float32),
+        np.empty(budget, np.uint8),
+        np.empty((budget + 1, DEPTH + 1, len(sources.corpus.table), 2), np.int64),
+        np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
+        np.empty((budget + 1, DEPTH), np.int32),
+        np.empty(budget + 1, np.float32),
+        np.empty((budget + 1, 3), np.int32),
+    )
+    tree.intervals[budget], tree.past[budget] = place.root, place.past
+    tree.recents[budget] = place.recent
+    n = _grow(sources, size, tree, budget)
+    return tree.tokens[:n], tree.parents[:n], tree.scores[:n], tree.origins[:n]
+
+
+@inlined
+def _grow(sources, size, tree, budget):  # type: ignore[no-untyped-def]
+    tokens, parents, scores = tree.tokens, tree.parents, tree.scores
+    queue_p, queue = tree.queue_p, tree.queue
     nodes, waiting, node, score = 0, 0, budget, np.float32(1)
     while nodes < budget:
         # Only as many may wait as there is room for: the least of them bounds what is of use.
         room = budget - nodes
         floor = queue_p[waiting - 1] if waiting >= room else LEAST
-        if score * REACH > floor and (node == budget or tokens[node] != limits[EOS]):
+        eos = node < budget and tokens[node] == sources.limits[EOS]
+        if score * REACH > floor and not eos:
             if node < budget:
-                parent = parents[node] if parents[node] >= 0 else budget
-                recents[node] = recents[parent]
-                push_recent(recents[node], tokens[node])
-                descend(
-                    table, intervals[parent], intervals[node], recents[node], limits[SCAN], memo
-                )
+                _step(sources, tree, node, parents[node] if parents[node] >= 0 else budget)
             predict(
-                table, intervals[node], recents[node], live, size,
-                memo, into, weights, shares, limits, p,
+                sources, tree.intervals[node], tree.past[node], tree.recents[node], size,
+                floor / score,
             )  # fmt: skip
-            mix_in(opinions, recents[node], into, p)
             origin = np.int32(node if node < budget else -1)
-            waiting = _enqueue(into, p, score, origin, queue_p, queue, waiting, room)
+            waiting = _enqueue(
+                sources.into, sources.scratch.p, score, origin, queue_p, queue, waiting, room
+            )
         if waiting == 0:
             break
         tokens[nodes], parents[nodes] = queue[0, 0], queue[0, 1]
-        scores[nodes], sources[nodes] = queue_p[0], queue[0, 2]
+        scores[nodes], tree.origins[nodes] = queue_p[0], queue[0, 2]
         node, score = nodes, queue_p[0]
         nodes += 1
         waiting -= 1
         for i in range(waiting):
             _move(queue_p, queue, i + 1, i)
-    return tokens[:nodes], parents[:nodes], scores[:nodes], sources[:nodes]
+    return nodes
+
+
+@inlined
+def _step(sources, tree, node, parent):  # type: ignore[no-untyped-def]
+    """A node's context: its parent's and its own token."""
+    recent = tree.recents[node]
+    for i in range(DEPTH - 1):
+        recent[i + 1] = tree.recents[parent, i]
+    recent[0] = tree.tokens[node]
+    descend_all(
+        sources, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
+        recent,
+    )  # fmt: skip
 
 
 @leaf
@@ -188,8 +137,6 @@ def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):  # type: ig
         waiting = min(waiting + 1, room)
         for i in range(waiting - 1, at, -1):
             _move(queue_p, queue, i - 1, i)
-        live_only = into.counts[row, 0] == 0 and into.counts[row, 1] == 0
         queue_p[at] = value
-        queue[at, 0], queue[at, 1] = token, origin
-        queue[at, 2] = CONTEXT if live_only else DATASTORE
+        queue[at, 0], queue[at, 1], queue[at, 2] = token, origin, into.source[row]
     return waiting

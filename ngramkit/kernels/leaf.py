@@ -12,3 +12,5 @@ from numba import njit
 
 options: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 leaf: Any = njit(**options)
+# One that becomes part of its caller: where every field of many arrays would be an argument.
+inlined: Any = njit(**options, forceinline=True)

@@ -11,14 +11,14 @@ must hold none. Whoever holds a table keeps the arrays behind it alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
+
+from ngramkit.kernels.memory import load_i32, load_i64, load_u16, load_u32
 
 Array = npt.NDArray[Any]
 
@@ -42,42 +42,20 @@ def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
     return np.array(rows, np.int64).reshape(-1, 6)
 
 
-def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
-    """A function (address, index) -> the integer there, as a C pointer would read it."""
-
-    @intrinsic
-    def load(context: Any, address: Any, index: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
-            item = builder.load(builder.gep(pointer, [args[1]]))
-            widen = builder.sext if signed else builder.zext
-            return widen(item, ir.IntType(64)) if bits < 64 else item
-
-        return types.int64(types.int64, types.int64), generate
-
-    return cast(Callable[[int, int], int], load)
-
-
-_load_u16 = _loader(16, signed=False)
-_load_u32 = _loader(32, signed=False)
-_load_i32 = _loader(32, signed=True)
-_load_i64 = _loader(64, signed=True)
-
-
 @njit(cache=True, nogil=True)
 def token_at(shard: Array, position: int) -> int:
     """The token at a text position of one shard (a row of the table)."""
     if shard[TOKEN_BYTES] == 2:
-        return _load_u16(shard[TOKENS], position)
-    return _load_u32(shard[TOKENS], position)
+        return load_u16(shard[TOKENS], position)
+    return load_u32(shard[TOKENS], position)
 
 
 @njit(cache=True, nogil=True)
 def position_at(shard: Array, index: int) -> int:
     """suffix_array[index]"""
     if shard[SUFFIX_BYTES] == 4:
-        return _load_i32(shard[SUFFIXES], index)
-    return _load_i64(shard[SUFFIXES], index)
+        return load_i32(shard[SUFFIXES], index)
+    return load_i64(shard[SUFFIXES], index)
 
 
 @njit(cache=True, nogil=True)
@@ -85,7 +63,7 @@ def bucket(shard: Array, token: int) -> tuple[int, int]:
     """The interval of all suffixes that begin with `token`; empty outside the vocabulary."""
     if token < 0 or token >= shard[VOCABULARY]:
         return 0, 0
-    return _load_i64(shard[BUCKETS], token), _load_i64(shard[BUCKETS], token + 1)
+    return load_i64(shard[BUCKETS], token), load_i64(shard[BUCKETS], token + 1)
 
 
 @njit(cache=True, nogil=True)

@@ -12,6 +12,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.opening import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.formats.history import History
 from ngramkit_cli.main import app
 
 KEYS = {
@@ -86,9 +87,18 @@ def test_text_goes_to_stdout_and_everything_else_to_stderr(decode):
 
 
 def test_the_default_drafter_is_said(decode):
-    assert "drafter: blend (default)" in decode(*SHORT).stderr
+    everything = "drafter: blend (default) over artifacts/datastore, artifacts/frozen"
+    assert everything in decode(*SHORT).stderr
     by_table = decode(*SHORT, "--frozen-table", "artifacts/frozen")
-    assert "drafter: cacheback (default) over artifacts/frozen" in by_table.stderr
+    assert "drafter: blend (default) over artifacts/frozen\n" in by_table.stderr
+
+
+def test_blend_remembers_where_it_is_told_to(decode, folder):
+    for count in (1, 2):
+        decode(*SHORT, "--history", "past")
+        assert len(History.open(folder / "past").news()[0]) == count
+    decode(*SHORT, "--history", "past", "--no-store")
+    assert len(History.open(folder / "past").news()[0]) == 2
 
 
 def test_prompts_from_everywhere_are_the_same_prompt(decode, folder):

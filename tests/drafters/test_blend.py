@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from reference_blend import Twin
 
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters import load_drafter
-from ngramkit.drafters.base import Evidence
+from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.blend import Blend
-from ngramkit.drafters.blend_state import load_weights, save_weights
+from ngramkit.drafters.blend_weights import load_weights, save_weights
 from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.evaluate.records import Turn
+from ngramkit.evaluate.replay import replay_turn
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.writer import ArtifactWriter
 
 VOCABULARY, EOS = 12, 11
 
@@ -39,19 +46,92 @@ def datastore(tmp_path_factory, token_store):
     return build
 
 
+@pytest.fixture
+def frozen(tmp_path_factory, token_store):
+    def build(documents, leader_len, follower_len):
+        store = token_store(documents, VOCABULARY, eos=EOS)
+        path = tmp_path_factory.mktemp("frozen") / "f"
+        return build_frozen(store, path, leader_len=leader_len, follower_len=follower_len)
+
+    return build
+
+
+def as_dictionary(table):
+    """{leader: (count, {follower: count})}"""
+    found = {}
+    for i, leader in enumerate(table.leaders.tolist()):
+        rows = slice(int(table.follower_offsets[i]), int(table.follower_offsets[i + 1]))
+        followers = map(tuple, table.followers[rows].tolist())
+        counts = dict(zip(followers, table.follower_counts[rows].tolist(), strict=True))
+        found[tuple(leader)] = (int(table.leader_counts[i]), counts)
+    return found
+
+
+@pytest.fixture
+def bigram(tmp_path_factory):
+    """(ModelBigram, {token: {next: p}}) of random bigrams."""
+
+    def build(seed):
+        random = np.random.default_rng(seed)
+        p = random.dirichlet(np.full(VOCABULARY, 0.5), VOCABULARY)
+        order = np.argsort(-p, axis=1, kind="stable")[:, :4]
+        log_p = np.log(np.take_along_axis(p, order, 1)).astype(np.float16)
+        record = TokenizerRecord(f"none-{VOCABULARY}", VOCABULARY, f"f{VOCABULARY}", EOS)
+        parameters = {"k": 4, "width": 1, "extend": "bigram"}
+        path = tmp_path_factory.mktemp("bigram") / "b"
+        with ArtifactWriter(path, "model-bigram", parameters) as writer:
+            tokens = order.astype(np.uint16)
+            arrays = {"next_tokens": tokens, "log_probs": log_p, "extended": tokens[:, :, None]}
+            writer.write("table.safetensors", arrays)
+            counts = {"rows": VOCABULARY, "drafts": 4 * VOCABULARY}
+            writer.commit(record, parameters=parameters, corpus={}, counts=counts)
+        rounded = np.exp(log_p.astype(np.float64))
+        pairs = zip(order.tolist(), rounded.tolist(), strict=True)
+        known = {x: dict(zip(*row, strict=True)) for x, row in enumerate(pairs)}
+        return ModelBigram.open(path), known
+
+    return build
+
+
 texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
+some_texts = st.lists(texts, min_size=1, max_size=8)
 
 
-@settings(
+def assert_twins(drafter, twin, prompt, written, budget):
+    drafter.start(ids(*prompt))
+    live = list(prompt)
+    for tokens in [[], *written]:
+        for token in tokens:
+            twin.judge(live, token)
+            live.append(token)
+        if tokens:
+            drafter.accept(ids(*tokens))
+        tree = drafter.draft(budget)
+        tree.check()
+        found, wanted = scores_by_path(tree), twin.draft(live, budget)
+        # Near ties may come in either order, so paths are judged by their probability.
+        assert sorted(found.values()) == pytest.approx(sorted(wanted.values()), rel=2e-3, abs=1e-6)
+        for path, score in found.items():
+            p = 1.0
+            for depth, token in enumerate(path):
+                p *= twin.predictions[path[:depth]][token]
+            assert score == pytest.approx(p, rel=2e-3)
+
+
+twins = settings(
     max_examples=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+continued = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9), max_size=4)
+
+
+@twins
 @given(
-    documents=st.lists(texts, min_size=1, max_size=8),
+    documents=some_texts,
     prompt=texts,
-    written=st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9), max_size=4),
+    written=continued,
     budget=st.integers(1, 30),
     scan=st.sampled_from([1, 3, 48]),
     sample=st.sampled_from([8, 13]),
@@ -63,22 +143,97 @@ def test_the_tree_is_its_twins(datastore, documents, prompt, written, budget, sc
     shards = [shard.tokens.tolist() for shard in store.shards]
     twin = Twin(shards, VOCABULARY, [w.tolist() for w in weights], scan, sample, 5, EOS)
     drafter = Blend([store], scan=scan, sample=sample, hops=5)
-    drafter.start(ids(*prompt))
-    live = list(prompt)
-    for tokens in [[], *written]:
-        live += tokens
-        if tokens:
-            drafter.accept(ids(*tokens))
-        tree = drafter.draft(budget)
-        tree.check()
-        found, wanted = scores_by_path(tree), twin.draft(live, budget)
-        # Near ties may come in either order, so paths are judged by their probability.
-        assert sorted(found.values()) == pytest.approx(sorted(wanted.values()), rel=2e-3, abs=1e-6)
-        for path, score in found.items():
-            p = 1.0
-            for depth, token in enumerate(path):
-                p *= twin.predict(live, path[:depth])[token]
-            assert score == pytest.approx(p, rel=2e-3)
+    assert_twins(drafter, twin, prompt, written, budget)
+
+
+@twins
+@given(
+    documents=some_texts,
+    others=some_texts,
+    requests=st.lists(texts, max_size=3),
+    earlier=st.lists(texts, max_size=3),
+    prompt=texts,
+    written=continued,
+    lengths=st.sampled_from([(1, 3), (2, 2)]),
+    seed=st.integers(0, 9),
+)
+def test_the_tree_of_all_sources_is_its_twins(
+    datastore, frozen, bigram, tmp_path_factory,
+    documents, others, requests, earlier, prompt, written, lengths, seed,
+):  # fmt: skip
+    store, table = datastore(documents), frozen([*others, [0] * 99], *lengths)
+    pairs, known = bigram(seed)
+    past = History.at(tmp_path_factory.mktemp("history") / "h", store.tokenizer)
+    for request in earlier:
+        past.append(ids(*request), len(request))
+    drafter = Blend([store], table, pairs, past, background=False, scan=3, sample=8, hops=5)
+    for request in requests:
+        drafter.start(ids(*request))
+        drafter.finish()
+    shards = [shard.tokens.tolist() for shard in store.shards]
+    weights = [w.tolist() for w in load_weights()]
+    streams = [[[t for r in part for t in (*r, VOCABULARY)]] for part in (earlier, requests)]
+    twin = Twin(
+        shards, VOCABULARY, weights, 3, 8, 5, EOS, as_dictionary(table), known, streams
+    )  # fmt: skip
+    assert_twins(drafter, twin, prompt, written, 20)
+
+
+def test_a_frozen_table_of_the_datastores_corpus_says_nothing_new(datastore, frozen):
+    documents = [[1, 2, 3, 4], [2, 3, 5]]
+    alone, both = (
+        Blend([datastore(documents)]),
+        Blend([datastore(documents)], frozen(documents, 1, 3)),
+    )
+    for drafter in (alone, both):
+        drafter.start(ids(1, 2))
+    assert scores_by_path(both.draft(16)) == scores_by_path(alone.draft(16))
+
+
+def test_it_drafts_from_the_context_alone(datastore):
+    drafter = Blend(tokenizer=datastore([[1]]).tokenizer)
+    drafter.start(ids(1, 2, 3, 4, 1, 2))
+    assert max(scores_by_path(drafter.draft(8)), key=len)[:2] == (3, 4)
+
+
+def test_every_node_says_who_held_it_first(datastore, frozen, bigram):
+    store, table = datastore([[1, 2]]), frozen([[1, 3, 3, 3, 3]], 1, 3)
+    drafter = Blend([store], table, bigram(0)[0], remember=True, background=False)
+    drafter.start(ids(1, 4))
+    drafter.finish()
+    drafter.start(ids(1, 5, 1))
+    tree = drafter.draft(40)
+    roots = tree.parents == -1
+    named = dict(zip(tree.token_ids[roots].tolist(), tree.source[roots].tolist(), strict=True))
+    held = {2: Source.DATASTORE, 3: Source.FROZEN, 5: Source.CONTEXT, 4: Source.HISTORY}
+    assert {token: named[token] for token in held} == held
+    assert Source.MODEL in named.values()
+
+
+def test_a_stale_history_costs_next_to_nothing(datastore):
+    random = np.random.default_rng(3)
+    phrases = random.integers(0, 300, (20, 12))
+    text = np.concatenate([phrases[i] for i in random.integers(0, 20, 60)]).astype(np.int32)
+    store = datastore([phrases[i].tolist() for i in range(10)], vocabulary=300)
+    steps = {}
+    for stale in (False, True):
+        drafter = Blend([store], remember=True, background=False)
+        if stale:
+            drafter.start(random.permutation(text))
+            drafter.finish()
+        steps[stale] = replay_turn(drafter, Turn(text[:20], text[20:]), 8).tokens_per_step
+    assert steps[True] > 0.98 * steps[False]
+
+
+def test_it_learns_from_past_requests(datastore, tmp_path):
+    random = np.random.default_rng(4)
+    request = random.integers(0, VOCABULARY - 1, 60).astype(np.int32)
+    past = History.at(tmp_path / "h", datastore([[1]]).tokenizer)
+    steps = []
+    for _ in range(2):  # two processes
+        drafter = Blend(history=past, background=False)
+        steps.append(replay_turn(drafter, Turn(request[:8], request[8:]), 8).tokens_per_step)
+    assert steps[1] > 2 * steps[0]
 
 
 def test_what_was_remembered_of_samples_changes_nothing(datastore):
@@ -155,7 +310,7 @@ def test_an_opinion_of_the_model_is_drafted_and_trusted_as_it_comes_true(datasto
 
 
 def test_bad_parameters_and_artifacts_are_refused(datastore, tmp_path):
-    with pytest.raises(UsageError, match="needs a datastore"):
+    with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
         Blend([])
     with pytest.raises(UsageError, match="scan"):
         Blend([datastore([[1]])], scan=5000)

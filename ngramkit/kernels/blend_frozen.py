@@ -1,0 +1,113 @@
+"""What followed the last tokens in a frozen table: a corpus's short orders, without the corpus.
+
+The table holds windows of LL + FL tokens (see formats.frozen_table), so it counts successors of
+LL, LL + 1, ..., LL + FL - 1 tokens. What it dropped, rare leaders and rare followers, is not there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.kernels.blend_corpus import Memo, begin_row, keep, recall
+from ngramkit.kernels.blend_table import LEVELS, N_LEVELS, clear, hashed, row_of
+from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.memory import load_i64, unsigned_at
+
+Array = npt.NDArray[Any]
+
+# Columns of `where`: five addresses, three item sizes, three lengths.
+LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
+ID_BYTES, LEADER_COUNT_BYTES, FOLLOWER_COUNT_BYTES = range(5, 8)
+LEADER_LEN, FOLLOWER_LEN, SIZE = range(8, 11)
+
+
+class Frozen(NamedTuple):
+    """A frozen table; SIZE 0 where there is none."""
+
+    where: Array  # int64[11]
+    memo: Memo
+
+
+def frozen_row(
+    leaders: Array, leader_counts: Array, offsets: Array, followers: Array, follower_counts: Array
+) -> Array:
+    """int64[11], `where` of these arrays; they must outlive it."""
+    arrays = (leaders, leader_counts, offsets, followers, follower_counts)
+    sizes = [array.itemsize for array in (leaders, leader_counts, follower_counts)]
+    lengths = [leaders.shape[1], followers.shape[1], len(leaders)]
+    return np.array([*(array.ctypes.data for array in arrays), *sizes, *lengths], np.int64)
+
+
+@leaf
+def count_frozen(frozen, recent, into, aside):  # type: ignore[no-untyped-def]
+    """Adds what followed `recent` in the table. `aside` is a second table, for its sums."""
+    where, memo = frozen.where, frozen.memo
+    for level in range(N_LEVELS):
+        order = LEVELS[level]
+        more = order - where[LEADER_LEN]  # tokens of the follower that are context
+        if more < 0:
+            continue
+        if more >= where[FOLLOWER_LEN] or recent[order - 1] < 0:
+            return
+        key = hashed(recent, order)
+        slot = np.int64(key % np.uint64(len(memo.keys)))
+        if memo.keys[slot] != key:
+            _look_up(where, recent, order, more, memo, slot, key, aside)
+        if memo.sizes[slot, 0]:
+            recall(memo, slot, into, level)
+
+
+@leaf
+def _look_up(where, recent, order, more, memo, slot, key, aside):  # type: ignore[no-untyped-def]
+    """One context's row of the memo: the leader's followers that begin with its last tokens."""
+    row = _find(where, recent, order)
+    if row < 0:
+        begin_row(memo, slot, key, 0)
+        return
+    clear(aside)
+    total = np.float32(0)
+    begin = load_i64(where[OFFSETS], row)
+    for index in range(begin, load_i64(where[OFFSETS], row + 1)):
+        at = index * where[FOLLOWER_LEN]
+        same = True
+        for i in range(more):
+            found = unsigned_at(where[FOLLOWERS], where[ID_BYTES], at + i)
+            same = same and found == recent[more - 1 - i]
+        if same:
+            times = unsigned_at(where[FOLLOWER_COUNTS], where[FOLLOWER_COUNT_BYTES], index)
+            successor = row_of(aside, unsigned_at(where[FOLLOWERS], where[ID_BYTES], at + more))
+            total += times
+            if successor >= 0:
+                aside.counts[successor, 0] += times
+    if more == 0:  # all that followed, the followers that were not kept too
+        total = np.float32(unsigned_at(where[LEADER_COUNTS], where[LEADER_COUNT_BYTES], row))
+    begin_row(memo, slot, key, total)
+    for successor in range(aside.state[0]):
+        keep(memo, slot, aside.tokens[successor], aside.counts[successor, 0])
+
+
+@leaf
+def _find(where, recent, order):  # type: ignore[no-untyped-def]
+    """The row of the leader that the last `order` tokens begin with, -1 where it was not kept."""
+    low, high = np.int64(0), where[SIZE]
+    while low < high:
+        middle = (low + high) >> 1
+        if _order(where, middle, recent, order) < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < where[SIZE] and _order(where, low, recent, order) == 0 else np.int64(-1)
+
+
+@leaf
+def _order(where, row, recent, order):  # type: ignore[no-untyped-def]
+    """Below, at or above 0, as the row's leader is below, equal to or above the context's."""
+    for i in range(where[LEADER_LEN]):
+        found = unsigned_at(where[LEADERS], where[ID_BYTES], row * where[LEADER_LEN] + i)
+        difference = found - recent[order - 1 - i]
+        if difference != 0:
+            return difference
+    return np.int64(0)

@@ -1,0 +1,76 @@
+"""What followed the last tokens in past requests: one more opinion, of the longest match.
+
+Past requests say much where they are alike and nothing where they are stale, so their counts do not
+join those of the corpora: how much they are trusted is learnt (`blend_trust`), by the length of the
+match and the number of its occurrences.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.kernels.blend_corpus import Corpus, count_corpus
+from ngramkit.kernels.blend_table import N_LEVELS, Candidates, clear
+from ngramkit.kernels.blend_trust import judge, mix_in
+from ngramkit.kernels.leaf import leaf
+
+Array = npt.NDArray[Any]
+
+OFTEN = 3  # once, two or three times, more often
+CONTINUATIONS = 32  # successors of a match that are mixed in, at most
+
+
+class History(NamedTuple):
+    """Past requests; a corpus without shards where there are none."""
+
+    corpus: Corpus
+    found: Candidates  # what followed there
+    tokens: Array  # int32[CONTINUATIONS], -1 ends them
+    p: Array  # float32[CONTINUATIONS]
+    trust: Array  # float64[N_LEVELS, OFTEN, 2], see blend_trust
+
+
+@leaf
+def _matched(history, intervals, recent, scan, sample):  # type: ignore[no-untyped-def]
+    """Fills history.tokens and history.p with the continuations of the longest match; returns its
+    account, or -1 where nothing matches."""
+    found = history.found
+    clear(found)
+    count_corpus(history.corpus, intervals, recent, found, scan, sample)
+    level = N_LEVELS - 1
+    while level >= 0 and found.distinct[level] == 0:
+        level -= 1
+    if level < 0:
+        return np.int64(-1)
+    total, held = found.totals[level], 0
+    least = total / np.float32(CONTINUATIONS)
+    for row in range(found.state[0]):
+        if found.counts[row, level] >= least and held < CONTINUATIONS:
+            history.tokens[held] = found.tokens[row]
+            history.p[held] = found.counts[row, level] / total
+            held += 1
+    if held < CONTINUATIONS:
+        history.tokens[held] = -1
+    often = 0 if total < 2 else 1 if total < 4 else 2
+    return np.int64(level * OFTEN + often)
+
+
+@leaf
+def mix_in_history(history, intervals, recent, scan, sample, into, p):  # type: ignore[no-untyped-def]
+    """Mixes what followed `recent` in past requests into p float32[CANDIDATES]."""
+    kind = _matched(history, intervals, recent, scan, sample)
+    if kind >= 0:
+        account = history.trust[kind // OFTEN, kind % OFTEN]
+        mix_in(account, history.tokens, history.p, into, p)
+
+
+@leaf
+def judge_history(history, intervals, recent, scan, sample, into, p, token):  # type: ignore[no-untyped-def]
+    """Learns from what was written: `p` is the prediction without it, `token` what came."""
+    kind = _matched(history, intervals, recent, scan, sample)
+    if kind >= 0:
+        account = history.trust[kind // OFTEN, kind % OFTEN]
+        judge(account, history.tokens, history.p, into, p, token)

@@ -1,0 +1,58 @@
+"""What followed the last 1, 2, 3, ... tokens in the live context: counts by order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from ngramkit.kernels.blend_table import DEPTH, N_LEVELS, NEVER, REACHED, count
+from ngramkit.kernels.leaf import leaf
+
+Array = npt.NDArray[Any]
+
+
+class Live(NamedTuple):
+    """The live context, with a chain from every token to where the same token stood before."""
+
+    tokens: Array  # int32[capacity]
+    previous: Array  # int32[capacity], -1 ends a chain
+    latest: Array  # int32[V + 1], the newest position of each token, -1 for none
+    counts: Array  # int32[V + 1]
+
+
+@leaf
+def remember(live, begin, end):  # type: ignore[no-untyped-def]
+    """Links live.tokens[begin:end] into the chains."""
+    for position in range(begin, end):
+        token = live.tokens[position]
+        live.previous[position] = live.latest[token]
+        live.latest[token] = position
+        live.counts[token] += 1
+
+
+@leaf
+def count_live(live, size, recent, into, hops):  # type: ignore[no-untyped-def]
+    """Adds what followed `recent` in live.tokens[:size], at the newest `hops` occurrences.
+
+    An id that equals the separator stands for all that the tokenizer does not know.
+    """
+    separator = len(live.latest) - 1
+    if recent[0] < 0 or recent[0] == separator:
+        return
+    position = live.latest[recent[0]]
+    if position == size - 1:  # what follows it is the question
+        position = live.previous[position]
+    while position >= 0 and hops > 0:
+        match = 1
+        before = position - 1
+        while match < DEPTH and before >= 0 and live.tokens[before] == recent[match]:
+            match += 1
+            before -= 1
+        last = N_LEVELS + REACHED[match]
+        if live.tokens[position + 1] < separator:
+            row = count(into, live.tokens[position + 1], N_LEVELS, last)
+            if row >= 0 and into.newest[row] == NEVER:
+                into.newest[row] = position
+        position = live.previous[position]
+        hops -= 1

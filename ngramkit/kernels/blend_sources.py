@@ -1,0 +1,183 @@
+"""All sources asked for one context: p(next | path), and what is learnt from what came.
+
+Counts of corpora and live context are mixed first (`blend_mix`); then past requests and the model's
+own opinions, each as far as it is trusted (`blend_trust`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ngramkit.kernels.blend_corpus import Corpus, count_corpus, descend
+from ngramkit.kernels.blend_evidence import (
+    ORDERS,
+    Bigram,
+    Opinions,
+    judge_opinion,
+    mix_in_opinion,
+    opine,
+)
+from ngramkit.kernels.blend_frozen import SIZE, Frozen, count_frozen
+from ngramkit.kernels.blend_history import History, judge_history, mix_in_history
+from ngramkit.kernels.blend_live import Live, count_live, remember
+from ngramkit.kernels.blend_mix import (
+    EVIDENCE,
+    TRAITS,
+    Scratch,
+    Weights,
+    evidence_of,
+    probabilities,
+    traits_of,
+)
+from ngramkit.kernels.blend_table import DEPTH, Candidates, clear
+from ngramkit.kernels.leaf import inlined, leaf
+
+Array = npt.NDArray[Any]
+
+SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
+PAST_SHARDS = 4  # of past requests, earlier or lately, at most
+DATASTORE, FROZEN, _, CONTEXT, MODEL, HISTORY = range(6)  # drafters.base.Source
+
+
+class Sources(NamedTuple):
+    """All that a draft is made from, and where it is counted."""
+
+    corpus: Corpus  # of the datastores
+    frozen: Frozen
+    live: Live
+    earlier: History  # past requests that were there at first
+    lately: History  # and those that came since
+    bigram: Bigram
+    opinions: Opinions
+    shares: Array  # float32[V + 1], see blend_mix.probabilities
+    limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
+    weights: Weights
+    scratch: Scratch
+    into: Candidates
+    aside: Candidates
+
+
+class Place(NamedTuple):
+    """Where in the text the draft begins; every kernel that writes text moves it on."""
+
+    recent: Array  # int32[DEPTH]
+    root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
+    past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, earlier and lately
+
+
+@njit(cache=True, nogil=True)
+def extend(sources, place, begin, end):  # type: ignore[no-untyped-def]
+    """live.tokens[begin:end] were written: chains and place follow."""
+    remember(sources.live, begin, end)
+    after, past = np.empty_like(place.root), np.empty_like(place.past)
+    for position in range(begin, end):
+        push_recent(place.recent, sources.live.tokens[position])
+        if position >= end - DEPTH:  # older ones have no part in any order
+            descend_all(sources, place.root, after, place.past, past, place.recent)
+            place.root[:] = after
+            place.past[:] = past
+
+
+@njit(cache=True, nogil=True)
+def learn(sources, place, begin, end):  # type: ignore[no-untyped-def]
+    """`extend`, token by token: past requests and the model's opinions are credited by each."""
+    for position in range(begin, end):
+        _judge(sources, place, position, sources.live.tokens[position])
+        extend(sources, place, position, position + 1)
+
+
+@leaf
+def push_recent(recent, token):  # type: ignore[no-untyped-def]
+    for i in range(DEPTH - 1, 0, -1):
+        recent[i] = recent[i - 1]
+    recent[0] = token
+
+
+@inlined
+def descend_all(sources, root, after, past, past_after, recent):  # type: ignore[no-untyped-def]
+    scan = sources.limits[SCAN]
+    descend(sources.corpus, root, after, recent, scan)
+    if len(sources.earlier.corpus.table):
+        descend(sources.earlier.corpus, past[0], past_after[0], recent, scan)
+    if len(sources.lately.corpus.table):
+        descend(sources.lately.corpus, past[1], past_after[1], recent, scan)
+
+
+@inlined
+def _count(sources, intervals, recent, size):  # type: ignore[no-untyped-def]
+    """Fills `into` with what followed `recent`, in corpora and live context."""
+    into, limits = sources.into, sources.limits
+    clear(into)
+    into.state[2] = DATASTORE
+    count_corpus(sources.corpus, intervals, recent, into, limits[SCAN], limits[SAMPLE])
+    if sources.frozen.where[SIZE]:
+        into.state[2] = FROZEN
+        count_frozen(sources.frozen, recent, into, sources.aside)
+    into.state[2] = CONTEXT
+    count_live(sources.live, size, recent, into, limits[HOPS])
+
+
+@inlined
+def predict(sources, intervals, past, recent, size, least):  # type: ignore[no-untyped-def]
+    """Fills scratch.p for one context, from all sources; `least` as in `probabilities`."""
+    into, limits = sources.into, sources.limits
+    _count(sources, intervals, recent, size)
+    probabilities(sources.weights, into, sources.live, size, sources.shares, least, sources.scratch)
+    scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
+    into.state[2] = HISTORY
+    if len(sources.earlier.corpus.table):
+        mix_in_history(sources.earlier, past[0], recent, scan, sample, into, p)
+    if len(sources.lately.corpus.table):
+        mix_in_history(sources.lately, past[1], recent, scan, sample, into, p)
+    into.state[2] = MODEL
+    mix_in_opinion(sources.opinions, sources.bigram, recent, into, p)
+
+
+@inlined
+def _judge(sources, place, size, written):  # type: ignore[no-untyped-def]
+    """`_predict`, with every opinion credited by what came before the next is mixed in."""
+    into, limits, recent, past = sources.into, sources.limits, place.recent, place.past
+    least = np.float32(0)
+    _count(sources, place.root, recent, size)
+    probabilities(sources.weights, into, sources.live, size, sources.shares, least, sources.scratch)
+    scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
+    if len(sources.earlier.corpus.table):
+        judge_history(sources.earlier, past[0], recent, scan, sample, into, p, written)
+        mix_in_history(sources.earlier, past[0], recent, scan, sample, into, p)
+    if len(sources.lately.corpus.table):
+        judge_history(sources.lately, past[1], recent, scan, sample, into, p, written)
+        mix_in_history(sources.lately, past[1], recent, scan, sample, into, p)
+    judge_opinion(sources.opinions, sources.bigram, recent, into, p, written)
+
+
+@njit(cache=True, nogil=True)
+def hear(sources, recent, tokens, parents, top_ids, top_log_probs):  # type: ignore[no-untyped-def]
+    """Keeps a pass's evidence, see `opine`."""
+    scratch = np.empty(ORDERS, np.int32)
+    opine(sources.opinions, recent, tokens, parents, top_ids, top_log_probs, scratch)
+
+
+@njit(cache=True, nogil=True)
+def look(sources, place, size):  # type: ignore[no-untyped-def]
+    """One context's candidates as the mixture sees them, for fitting its weights: tokens,
+    counts, totals, evidence, traits (log p left at 0)."""
+    into = sources.into
+    _count(sources, place.root, place.recent, size)
+    rows = into.state[0]
+    evidence = np.empty(EVIDENCE, np.float32)
+    evidence_of(into, size, evidence)
+    traits = np.empty((rows, TRAITS), np.float32)
+    for row in range(rows):
+        share = sources.shares[into.tokens[row]]
+        traits_of(into, row, sources.live, size, share, np.float32(0), traits[row])
+    return (
+        into.tokens[:rows].copy(),
+        into.counts[:rows].copy(),
+        into.totals.copy(),
+        evidence,
+        traits,
+    )

@@ -1,0 +1,96 @@
+"""The table that successors of one context are counted in, by column.
+
+The first columns are the corpora's levels, then come the live context's: level i counts the
+successors of the last LEVELS[i] tokens.
+
+`recent` is everywhere i32[DEPTH]: the last tokens, the newest first, -1 before the beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.kernels.leaf import leaf
+
+Array = npt.NDArray[Any]
+
+LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
+N_LEVELS = 6
+COLUMNS = 2 * N_LEVELS
+DEPTH = 8  # the longest order told apart
+# The highest level that a match of m tokens reaches: LEVELS[REACHED[m]] <= m.
+REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
+CANDIDATES = 512
+BUFFER = 1024  # occurrences read or sampled at a time, at most
+NEVER = -1
+
+
+class Candidates(NamedTuple):
+    """Successors of one context, with their counts by column."""
+
+    tokens: Array  # int32[CANDIDATES]
+    counts: Array  # float32[CANDIDATES, COLUMNS]
+    newest: Array  # int32[CANDIDATES], where it last followed the last token live, or NEVER
+    source: Array  # uint8[CANDIDATES], drafters.base.Source: who held it first
+    slot: Array  # int32[V + 1], a token's row ...
+    stamp: Array  # int32[V + 1], ... if this is the current stamp
+    totals: Array  # float32[COLUMNS], of all successors, those without a row too
+    distinct: Array  # float32[COLUMNS]
+    state: Array  # int64[3], rows in use, current stamp, source of new rows
+    positions: Array  # int64[BUFFER], scratch
+    successors: Array  # int64[BUFFER], scratch
+
+
+@leaf
+def clear(into):  # type: ignore[no-untyped-def]
+    """Begins a new table."""
+    into.state[0] = 0
+    into.state[1] += 1
+    for column in range(COLUMNS):
+        into.totals[column] = 0
+        into.distinct[column] = 0
+
+
+@leaf
+def row_of(into, token):  # type: ignore[no-untyped-def]
+    """The candidate's row, a new one where it has none yet; -1 where the table is full."""
+    if into.stamp[token] == into.state[1]:
+        return np.int64(into.slot[token])
+    row = into.state[0]
+    if row == CANDIDATES:
+        return np.int64(-1)
+    into.state[0] = row + 1
+    into.stamp[token] = into.state[1]
+    into.slot[token] = row
+    into.tokens[row] = token
+    into.newest[row] = NEVER
+    into.source[row] = into.state[2]
+    for column in range(COLUMNS):
+        into.counts[row, column] = 0
+    return row
+
+
+@leaf
+def count(into, token, first, last):  # type: ignore[no-untyped-def]
+    """One more occurrence of `token`, in the columns first..last."""
+    row = row_of(into, token)
+    for column in range(first, last + 1):
+        into.totals[column] += 1
+        if row >= 0:
+            if into.counts[row, column] == 0:
+                into.distinct[column] += 1
+            into.counts[row, column] += 1
+    return row
+
+
+@leaf
+def hashed(recent, order):  # type: ignore[no-untyped-def]
+    # Far from any token, or an order that equals its newest token would cancel it.
+    key = np.uint64(order) * np.uint64(0xD6E8FEB86659FD93)
+    for i in range(order):
+        key = (key ^ np.uint64(recent[i])) * np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(29)
+    return key | np.uint64(1)
