@@ -44,7 +44,7 @@ def held_out(model: LanguageModel, count: int) -> list[Task]:
 class Drafters:
     """Every drafter of the registry, new each time: one that learns must not have seen the answer.
 
-    `past` holds the requests that ssd knows; it is empty at first.
+    `past` holds the requests that ssd and blend know; it is empty at first.
     """
 
     def __init__(self, model: LanguageModel, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Drafters:
         if not DRAFTERS[name].learns:
             return load_drafter(name, **self._artifacts)
         past = History.open(self.past.path)
-        return load_drafter(name, history=past, remember=False, background=False)
+        return load_drafter(name, history=past, remember=False, background=False, **self._artifacts)
 
 
 def run(model: LanguageModel, make: Make, task: Task, profile: Profile | None = None) -> Decoded:

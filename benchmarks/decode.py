@@ -2,8 +2,8 @@
 drafts, transformers' model.generate and its prompt lookup, in turns.
 
 References are model.generate(do_sample=False), without and with prompt_lookup_num_tokens=10. Drafts
-are as large as pays for their time (--budget auto, calibrated in the same run). ssd knows the
-requests before, not the one at hand.
+are as large as pays for their time (--budget auto, calibrated in the same run). ssd and blend know
+the requests before, not the one at hand.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def _data(folder: Path) -> tuple[Datastore, list[tuple[TokenArray, TokenArray]]]
     named = os.environ.get("NGRAMKIT_BENCH_DATA")
     if named:
         arrays = np.load(Path(named) / "records.npz")
-        pairs = [(arrays[f"p{i}"], arrays[f"a{i}"]) for i in range(len(arrays.files) // 2)]
+        count = sum(name.startswith("p") for name in arrays.files)
+        pairs = [(arrays[f"p{i}"], arrays[f"a{i}"]) for i in range(count)]
         return Datastore.open(Path(named) / "datastore"), pairs
     store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
     tokenizer = load_tokenizer("demo")

@@ -100,12 +100,13 @@ def choose_drafter(
     """The drafter with artifacts for `tokenizer`: named, else the newest, else built now.
 
     Without a name: blend. A drafter of several sources takes those that are named, or all that are
-    found. Says what it takes. Raises ArtifactError where an artifact is of another tokenizer.
+    found; past requests only where they are named. Says what it takes. Raises ArtifactError where
+    an artifact is of another tokenizer.
     """
     from ngramkit.drafters import drafter_entry
 
-    given: dict[str, Any] = {
-        "datastores": datastores or [],
+    named = {
+        "datastores": datastores,
         "frozen_table": frozen_table,
         "bigram": bigram,
         "unigram": unigram,
@@ -113,19 +114,19 @@ def choose_drafter(
     chosen = name or "blend"
     entry = drafter_entry(chosen)
     choice = DrafterChoice(chosen)
-    if entry.learns:
-        given["history"] = history.prepare(tokenizer)
+    given = {each: named[each] for each in entry.artifacts if named.get(each)}
+    several = len(entry.artifacts) > 1
+    for artifact, value in given.items():
+        choice.artifacts[artifact] = _fetched(value, out)
+    if not given:
+        wanted = [artifact for artifact in entry.artifacts if artifact in KINDS]
+        find = _all_found if several else _each_found_or_built
+        choice.artifacts = find(wanted, tokenizer, out)
+    if entry.learns and (history.path or not several):
+        path = history.prepare(tokenizer)
+        choice.artifacts |= {"history": path} if path else {}
         parameters = history.parameters(tokenizer)
         choice.parameters = {each: parameters[each] for each in entry.learns}
-    several = len(entry.artifacts) > 1
-    if several and not any(given[artifact] for artifact in KINDS):
-        given |= _all_found(entry.artifacts, tokenizer, out)
-    for artifact in entry.artifacts:
-        if given.get(artifact):
-            choice.artifacts[artifact] = _fetched(given[artifact], out)
-        elif artifact in KINDS and not several:
-            path = _found_or_built(KINDS[artifact], tokenizer, out)
-            choice.artifacts[artifact] = [path] if artifact == "datastores" else path
     for path in choice.paths:
         _require(path, tokenizer)
     using = ", ".join(map(str, choice.paths))
@@ -142,6 +143,13 @@ def _fetched(given: Any, out: Output) -> Any:
     return fetch(given, reporter=out.reporter) if isinstance(given, Path) else given
 
 
+def _each_found_or_built(
+    artifacts: Sequence[str], tokenizer: TokenizerRecord, out: Output
+) -> dict[str, Any]:
+    paths = {each: _found_or_built(KINDS[each], tokenizer, out) for each in artifacts}
+    return {each: _as_given(each, path) for each, path in paths.items()}
+
+
 def _all_found(artifacts: Sequence[str], tokenizer: TokenizerRecord, out: Output) -> dict[str, Any]:
     """The newest of every kind under artifacts/; where no corpus's is there, a datastore made now.
 
@@ -149,15 +157,15 @@ def _all_found(artifacts: Sequence[str], tokenizer: TokenizerRecord, out: Output
     """
     from ngramkit.formats.newest import newest
 
-    kinds = {artifact: KINDS[artifact] for artifact in artifacts if artifact in KINDS}
-    found: dict[str, Any] = {}
-    for artifact, kind in kinds.items():
-        path = newest(kind, tokenizer)
-        if path is not None:
-            found[artifact] = [path] if artifact == "datastores" else path
+    paths = {each: newest(KINDS[each], tokenizer) for each in artifacts}
+    found = {each: _as_given(each, path) for each, path in paths.items() if path is not None}
     if not found.keys() & {"datastores", "frozen_table"}:
-        found["datastores"] = [_found_or_built("datastore", tokenizer, out)]
+        found |= _each_found_or_built(["datastores"], tokenizer, out)
     return found
+
+
+def _as_given(artifact: str, path: Path) -> Any:
+    return [path] if artifact == "datastores" else path
 
 
 def _require(path: Path, tokenizer: TokenizerRecord) -> None:
