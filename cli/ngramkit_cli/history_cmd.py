@@ -27,7 +27,7 @@ SHOWN = 300  # characters of a prompt and of an output
 
 app = typer.Typer(
     name="history",
-    help="Past requests, which the drafter ssd learns from: inspect, merge, trim.",
+    help="Past requests, which ssd and blend draft from: inspect, merge, trim.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
