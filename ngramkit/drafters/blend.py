@@ -23,6 +23,7 @@ from ngramkit.drafters.blend_state import (
     new_corpus,
     new_place,
     new_sources,
+    new_tree,
 )
 from ngramkit.drafters.blend_weights import load_weights
 from ngramkit.drafters.past_requests import CAPACITY, PastRequests, Shards
@@ -33,8 +34,9 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.kernels.blend_evidence import ORDERS, opine
 from ngramkit.kernels.blend_mix import Weights
-from ngramkit.kernels.blend_sources import extend, hear, learn, look
+from ngramkit.kernels.blend_sources import SCAN, extend, learn, look
 from ngramkit.kernels.blend_table import BUFFER
 from ngramkit.kernels.blend_tree import grow
 
@@ -101,6 +103,7 @@ class Blend:
         self._sources = new_sources(datastores, frozen_table, bigram, known, limits, weights)
         self._judged = bigram is not None or self._past is not None
         self._place = new_place(self._sources)
+        self._tree = new_tree(self._sources, 0)
         self._size = 0
 
     def start(self, prompt: TokenArray) -> None:
@@ -132,22 +135,26 @@ class Blend:
         )
 
     def draft(self, budget: int) -> DraftTree:
-        kernel: Any = grow
-        return DraftTree(*kernel(self._sources, self._place, self._size, budget))
+        if len(self._tree.tokens) < budget:
+            self._tree = new_tree(self._sources, budget)
+        tree = self._tree
+        n = grow(self._sources, self._place, self._size, tree, budget)
+        found = (tree.tokens, tree.parents, tree.scores, tree.origins)
+        return DraftTree(*(column[:n].copy() for column in found))
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         before = self._place.recent.copy()
         judged = self._size > 0 and (self._judged or evidence is not None)
         self._append(tokens, judged=judged)
         if evidence is not None and judged:
-            kernel: Any = hear
-            kernel(
-                self._sources,
+            opine(
+                self._sources.opinions,
                 before,
                 np.ascontiguousarray(evidence.token_ids, np.int32),
                 np.ascontiguousarray(evidence.parents, np.int32),
                 np.ascontiguousarray(evidence.top_ids, np.int32),
                 np.ascontiguousarray(evidence.top_log_probs, np.float32),
+                np.empty(ORDERS, np.int32),
             )
 
     def _append(self, tokens: TokenArray, *, judged: bool = False) -> None:
@@ -158,12 +165,12 @@ class Blend:
             self._sources = self._sources._replace(live=live)
         # A model may know more ids than its tokenizer does; all of those are one unknown.
         np.minimum(tokens, self._vocabulary, out=live.tokens[begin:end])
-        kernel: Any = extend
-        judge: Any = learn
+        sources = self._sources
         if judged:
-            judge(self._sources, self._place, begin, end)
+            learn(sources, self._place, begin, end)
         else:
-            kernel(self._sources, self._place, begin, end)
+            corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+            extend(corpora, live, sources.limits[SCAN], self._place, begin, end)
         self._size = end
 
     def look(self) -> tuple[Floats, ...]:

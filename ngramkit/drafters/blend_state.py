@@ -20,6 +20,7 @@ from ngramkit.kernels.blend_live import Live
 from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Scratch, Weights
 from ngramkit.kernels.blend_sources import PAST_SHARDS, Place, Sources
 from ngramkit.kernels.blend_table import BUFFER, CANDIDATES, COLUMNS, DEPTH, N_LEVELS, Candidates
+from ngramkit.kernels.blend_tree import Tree
 from ngramkit.kernels.blend_trust import ASKED, RIGHT, SURENESS
 from ngramkit.kernels.suffix import shard_table
 
@@ -56,8 +57,8 @@ def new_sources(
         corpus=_shared_corpus(datastores, (scan, sample)),
         frozen=new_frozen(frozen),
         live=new_live(vocabulary, 1 << 12),
-        earlier=new_history(vocabulary, nothing),
-        lately=new_history(vocabulary, nothing),
+        earlier=new_history(nothing),
+        lately=new_history(nothing),
         bigram=new_bigram(bigram),
         opinions=new_opinions(),
         shares=log_shares(datastores, frozen, vocabulary),
@@ -71,10 +72,24 @@ def new_sources(
 
 def new_place(sources: Sources) -> Place:
     """Before the first token."""
-    return Place(
-        recent=np.full(DEPTH, NO_TOKEN, np.int32),
-        root=np.zeros((DEPTH + 1, len(sources.corpus.table), 2), np.int64),
-        past=np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
+    root = np.zeros((DEPTH + 1, len(sources.corpus.table), 2), np.int64)
+    past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
+    recent = np.full(DEPTH, NO_TOKEN, np.int32)
+    return Place(recent, root, past, np.zeros_like(root), np.zeros_like(past))
+
+
+def new_tree(sources: Sources, budget: int) -> Tree:
+    shards = len(sources.corpus.table)
+    return Tree(
+        tokens=np.empty(budget, np.int32),
+        parents=np.empty(budget, np.int32),
+        scores=np.empty(budget, np.float32),
+        origins=np.empty(budget, np.uint8),
+        intervals=np.empty((budget + 1, DEPTH + 1, shards, 2), np.int64),
+        past=np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
+        recents=np.empty((budget + 1, DEPTH), np.int32),
+        queue_p=np.empty(budget + 1, np.float32),
+        queue=np.empty((budget + 1, 3), np.int32),
     )
 
 
@@ -166,12 +181,11 @@ def new_bigram(bigram: ModelBigram | None) -> Bigram:
     return Bigram(bigram_row(bigram.next_tokens, bigram.log_probs), probabilities)
 
 
-def new_history(vocabulary: int, corpus: Corpus) -> History:
+def new_history(corpus: Corpus) -> History:
     trust = np.full((N_LEVELS, OFTEN, 2), PRIOR)
     trust[..., RIGHT] *= np.array(FIRST_PAST_TRUST)[:, None]
     return History(
         corpus=corpus,
-        found=new_candidates(vocabulary),
         tokens=np.empty(CONTINUATIONS, np.int32),
         p=np.empty(CONTINUATIONS, np.float32),
         trust=trust,

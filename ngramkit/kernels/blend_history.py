@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.kernels.blend_corpus import Corpus, count_corpus
-from ngramkit.kernels.blend_table import N_LEVELS, Candidates, clear
+from ngramkit.kernels.blend_table import N_LEVELS, clear
 from ngramkit.kernels.blend_trust import judge, mix_in
 from ngramkit.kernels.leaf import leaf
 
@@ -27,17 +27,15 @@ class History(NamedTuple):
     """Past requests; a corpus without shards where there are none."""
 
     corpus: Corpus
-    found: Candidates  # what followed there
     tokens: Array  # int32[CONTINUATIONS], -1 ends them
     p: Array  # float32[CONTINUATIONS]
     trust: Array  # float64[N_LEVELS, OFTEN, 2], see blend_trust
 
 
 @leaf
-def _matched(history, intervals, recent, scan, sample):  # type: ignore[no-untyped-def]
+def _matched(history, intervals, recent, scan, sample, found):  # type: ignore[no-untyped-def]
     """Fills history.tokens and history.p with the continuations of the longest match; returns its
-    account, or -1 where nothing matches."""
-    found = history.found
+    account, or -1 where nothing matches. `found` is a table to count in."""
     clear(found)
     count_corpus(history.corpus, intervals, recent, found, scan, sample)
     level = N_LEVELS - 1
@@ -59,18 +57,18 @@ def _matched(history, intervals, recent, scan, sample):  # type: ignore[no-untyp
 
 
 @leaf
-def mix_in_history(history, intervals, recent, scan, sample, into, p):  # type: ignore[no-untyped-def]
+def mix_in_history(history, intervals, recent, scan, sample, found, into, p):  # type: ignore[no-untyped-def]
     """Mixes what followed `recent` in past requests into p float32[CANDIDATES]."""
-    kind = _matched(history, intervals, recent, scan, sample)
+    kind = _matched(history, intervals, recent, scan, sample, found)
     if kind >= 0:
         account = history.trust[kind // OFTEN, kind % OFTEN]
         mix_in(account, history.tokens, history.p, into, p)
 
 
 @leaf
-def judge_history(history, intervals, recent, scan, sample, into, p, token):  # type: ignore[no-untyped-def]
+def judge_history(history, intervals, recent, scan, sample, found, into, p, token):  # type: ignore[no-untyped-def]
     """Learns from what was written: `p` is the prediction without it, `token` what came."""
-    kind = _matched(history, intervals, recent, scan, sample)
+    kind = _matched(history, intervals, recent, scan, sample, found)
     if kind >= 0:
         account = history.trust[kind // OFTEN, kind % OFTEN]
         judge(account, history.tokens, history.p, into, p, token)

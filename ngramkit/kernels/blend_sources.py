@@ -14,12 +14,10 @@ from numba import njit
 
 from ngramkit.kernels.blend_corpus import Corpus, count_corpus, descend
 from ngramkit.kernels.blend_evidence import (
-    ORDERS,
     Bigram,
     Opinions,
     judge_opinion,
     mix_in_opinion,
-    opine,
 )
 from ngramkit.kernels.blend_frozen import SIZE, Frozen, count_frozen
 from ngramkit.kernels.blend_history import History, judge_history, mix_in_history
@@ -67,27 +65,35 @@ class Place(NamedTuple):
     recent: Array  # int32[DEPTH]
     root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
     past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, earlier and lately
+    root_after: Array  # scratch, as root
+    past_after: Array  # scratch, as past
 
 
-@njit(cache=True, nogil=True)
-def extend(sources, place, begin, end):  # type: ignore[no-untyped-def]
-    """live.tokens[begin:end] were written: chains and place follow."""
-    remember(sources.live, begin, end)
-    after, past = np.empty_like(place.root), np.empty_like(place.past)
+@leaf
+def extend(corpora, live, scan, place, begin, end):  # type: ignore[no-untyped-def]
+    """live.tokens[begin:end] were written: chains and place follow. `corpora`: the datastores' and
+    those of past requests, earlier and lately."""
+    remember(live, begin, end)
     for position in range(begin, end):
-        push_recent(place.recent, sources.live.tokens[position])
+        push_recent(place.recent, live.tokens[position])
         if position >= end - DEPTH:  # older ones have no part in any order
-            descend_all(sources, place.root, after, place.past, past, place.recent)
-            place.root[:] = after
-            place.past[:] = past
+            descend_all(
+                corpora, place.root, place.root_after, place.past, place.past_after, place.recent,
+                scan,
+            )  # fmt: skip
+            copy_intervals(place.root_after, place.root)
+            copy_intervals(place.past_after[0], place.past[0])
+            copy_intervals(place.past_after[1], place.past[1])
 
 
-@njit(cache=True, nogil=True)
+@leaf
 def learn(sources, place, begin, end):  # type: ignore[no-untyped-def]
     """`extend`, token by token: past requests and the model's opinions are credited by each."""
+    corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+    scan, live = sources.limits[SCAN], sources.live
     for position in range(begin, end):
-        _judge(sources, place, position, sources.live.tokens[position])
-        extend(sources, place, position, position + 1)
+        _judge(sources, place, position, live.tokens[position])
+        extend(corpora, live, scan, place, position, position + 1)
 
 
 @leaf
@@ -97,14 +103,22 @@ def push_recent(recent, token):  # type: ignore[no-untyped-def]
     recent[0] = token
 
 
-@inlined
-def descend_all(sources, root, after, past, past_after, recent):  # type: ignore[no-untyped-def]
-    scan = sources.limits[SCAN]
-    descend(sources.corpus, root, after, recent, scan)
-    if len(sources.earlier.corpus.table):
-        descend(sources.earlier.corpus, past[0], past_after[0], recent, scan)
-    if len(sources.lately.corpus.table):
-        descend(sources.lately.corpus, past[1], past_after[1], recent, scan)
+@leaf
+def copy_intervals(source, target):  # type: ignore[no-untyped-def]
+    """int64[DEPTH + 1, shards, 2] each."""
+    for order in range(DEPTH + 1):
+        for s in range(source.shape[1]):
+            target[order, s, 0], target[order, s, 1] = source[order, s, 0], source[order, s, 1]
+
+
+@leaf
+def descend_all(corpora, root, after, past, past_after, recent, scan):  # type: ignore[no-untyped-def]
+    corpus, earlier, lately = corpora
+    descend(corpus, root, after, recent, scan)
+    if len(earlier.table):
+        descend(earlier, past[0], past_after[0], recent, scan)
+    if len(lately.table):
+        descend(lately, past[1], past_after[1], recent, scan)
 
 
 @inlined
@@ -128,37 +142,32 @@ def predict(sources, intervals, past, recent, size, least):  # type: ignore[no-u
     _count(sources, intervals, recent, size)
     probabilities(sources.weights, into, sources.live, size, sources.shares, least, sources.scratch)
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
+    aside = sources.aside
     into.state[2] = HISTORY
     if len(sources.earlier.corpus.table):
-        mix_in_history(sources.earlier, past[0], recent, scan, sample, into, p)
+        mix_in_history(sources.earlier, past[0], recent, scan, sample, aside, into, p)
     if len(sources.lately.corpus.table):
-        mix_in_history(sources.lately, past[1], recent, scan, sample, into, p)
+        mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p)
     into.state[2] = MODEL
     mix_in_opinion(sources.opinions, sources.bigram, recent, into, p)
 
 
-@inlined
+@leaf
 def _judge(sources, place, size, written):  # type: ignore[no-untyped-def]
-    """`_predict`, with every opinion credited by what came before the next is mixed in."""
+    """`predict`, with every opinion credited by what came before the next is mixed in."""
     into, limits, recent, past = sources.into, sources.limits, place.recent, place.past
     least = np.float32(0)
     _count(sources, place.root, recent, size)
     probabilities(sources.weights, into, sources.live, size, sources.shares, least, sources.scratch)
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
+    aside = sources.aside
     if len(sources.earlier.corpus.table):
-        judge_history(sources.earlier, past[0], recent, scan, sample, into, p, written)
-        mix_in_history(sources.earlier, past[0], recent, scan, sample, into, p)
+        judge_history(sources.earlier, past[0], recent, scan, sample, aside, into, p, written)
+        mix_in_history(sources.earlier, past[0], recent, scan, sample, aside, into, p)
     if len(sources.lately.corpus.table):
-        judge_history(sources.lately, past[1], recent, scan, sample, into, p, written)
-        mix_in_history(sources.lately, past[1], recent, scan, sample, into, p)
+        judge_history(sources.lately, past[1], recent, scan, sample, aside, into, p, written)
+        mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p)
     judge_opinion(sources.opinions, sources.bigram, recent, into, p, written)
-
-
-@njit(cache=True, nogil=True)
-def hear(sources, recent, tokens, parents, top_ids, top_log_probs):  # type: ignore[no-untyped-def]
-    """Keeps a pass's evidence, see `opine`."""
-    scratch = np.empty(ORDERS, np.int32)
-    opine(sources.opinions, recent, tokens, parents, top_ids, top_log_probs, scratch)
 
 
 @njit(cache=True, nogil=True)

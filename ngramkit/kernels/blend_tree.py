@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from ngramkit.kernels.blend_sources import EOS, PAST_SHARDS, descend_all, predict
+from ngramkit.kernels.blend_sources import EOS, SCAN, copy_intervals, descend_all, predict
 from ngramkit.kernels.blend_table import DEPTH
-from ngramkit.kernels.leaf import inlined, leaf
+from ngramkit.kernels.leaf import leaf
 
 Array = npt.NDArray[Any]
 
@@ -37,30 +36,18 @@ class Tree(NamedTuple):
     queue: Array  # int32[n + 1, 3], token, parent, source
 
 
-@njit(cache=True, nogil=True)
-def grow(sources, place, size, budget):  # type: ignore[no-untyped-def]
-    """At most `budget` nodes: token_ids, parents, scores, source, best first."""
-    tree = Tree(
-        np.empty(budget, np.int32),
-        np.empty(budget, np.int32),
-        np.empty(budget, np.float32),
-        np.empty(budget, np.uint8),
-        np.empty((budget + 1, DEPTH + 1, len(sources.corpus.table), 2), np.int64),
-        np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
-        np.empty((budget + 1, DEPTH), np.int32),
-        np.empty(budget + 1, np.float32),
-        np.empty((budget + 1, 3), np.int32),
-    )
-    tree.intervals[budget], tree.past[budget] = place.root, place.past
-    tree.recents[budget] = place.recent
-    n = _grow(sources, size, tree, budget)
-    return tree.tokens[:n], tree.parents[:n], tree.scores[:n], tree.origins[:n]
-
-
-@inlined
-def _grow(sources, size, tree, budget):  # type: ignore[no-untyped-def]
+@leaf
+def grow(sources, place, size, tree, budget):  # type: ignore[no-untyped-def]
+    """Fills `tree`, which has room for `budget` nodes, best first; returns how many there are."""
+    copy_intervals(place.root, tree.intervals[budget])
+    copy_intervals(place.past[0], tree.past[budget, 0])
+    copy_intervals(place.past[1], tree.past[budget, 1])
+    for i in range(DEPTH):
+        tree.recents[budget, i] = place.recent[i]
     tokens, parents, scores = tree.tokens, tree.parents, tree.scores
     queue_p, queue = tree.queue_p, tree.queue
+    corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+    scan = sources.limits[SCAN]
     nodes, waiting, node, score = 0, 0, budget, np.float32(1)
     while nodes < budget:
         # Only as many may wait as there is room for: the least of them bounds what is of use.
@@ -69,7 +56,7 @@ def _grow(sources, size, tree, budget):  # type: ignore[no-untyped-def]
         eos = node < budget and tokens[node] == sources.limits[EOS]
         if score * REACH > floor and not eos:
             if node < budget:
-                _step(sources, tree, node, parents[node] if parents[node] >= 0 else budget)
+                _step(corpora, tree, node, parents[node] if parents[node] >= 0 else budget, scan)
             predict(
                 sources, tree.intervals[node], tree.past[node], tree.recents[node], size,
                 floor / score,
@@ -90,16 +77,16 @@ def _grow(sources, size, tree, budget):  # type: ignore[no-untyped-def]
     return nodes
 
 
-@inlined
-def _step(sources, tree, node, parent):  # type: ignore[no-untyped-def]
+@leaf
+def _step(corpora, tree, node, parent, scan):  # type: ignore[no-untyped-def]
     """A node's context: its parent's and its own token."""
     recent = tree.recents[node]
     for i in range(DEPTH - 1):
         recent[i + 1] = tree.recents[parent, i]
     recent[0] = tree.tokens[node]
     descend_all(
-        sources, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
-        recent,
+        corpora, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
+        recent, scan,
     )  # fmt: skip
 
 
