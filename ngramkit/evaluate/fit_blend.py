@@ -7,8 +7,9 @@ what was written next, at places of the answers drawn at random. The evaluation'
 no part in it.
 
 The weights in this repository were fitted on chat answers of models and to questions that were
-both left out of the datastore (see `ngramkit.evaluate.split_chat`), and on held-out files of the
-Python standard library with the demo tokenizer, never on MT-Bench.
+both left out of the corpus (see `ngramkit.evaluate.held_out`), and on held-out files of the Python
+standard library with the demo tokenizer: each from the datastore (named three times, and twice),
+from the frozen table and from neither, 60,000 places of each. Never on MT-Bench.
 """
 
 from __future__ import annotations
