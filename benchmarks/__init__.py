@@ -6,8 +6,12 @@ Each module has `rows()`, which yields `Row`s; `python -m benchmarks [NAME ...]`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+Way = TypeVar("Way")
 
 
 @dataclass(frozen=True)
@@ -22,14 +26,25 @@ class Row:
 
 
 def interleaved(*tasks: Callable[[], object], rounds: int = 3) -> list[float]:
-    """The least seconds of each task; they take turns, so that a drifting machine favours none."""
-    best = [float("inf")] * len(tasks)
+    """The least seconds of each task, in turns."""
+    ways = {i: partial(timed, task) for i, task in enumerate(tasks)}
+    return list(in_turns(ways, rounds).values())
+
+
+def in_turns(ways: Mapping[Way, Callable[[], float]], rounds: int) -> dict[Way, float]:
+    """The least of what each returns; they take turns, so that a drifting machine favours none."""
+    best = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
-        for i, task in enumerate(tasks):
-            started = time.perf_counter()
-            task()
-            best[i] = min(best[i], time.perf_counter() - started)
+        for way, seconds in ways.items():
+            best[way] = min(best[way], seconds())
     return best
+
+
+def timed(task: Callable[[], object]) -> float:
+    """Its seconds."""
+    started = time.perf_counter()
+    task()
+    return time.perf_counter() - started
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -5,8 +5,7 @@ Artifacts are those of `make demo`, and the model's own tables; they are built f
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,19 +83,3 @@ def generated(model: LanguageModel, task: Task, **options: Any) -> Tokens:
         **options,
     )
     return output[0, ids.shape[1] :].numpy().astype(np.int32)
-
-
-def timed(task: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    task()
-    return time.perf_counter() - started
-
-
-def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The least seconds of each; they take turns, so that a drifting machine favours none."""
-    best = dict.fromkeys(ways, float("inf"))
-    names: Sequence[str] = list(ways)
-    for _ in range(rounds):
-        for name in names:
-            best[name] = min(best[name], ways[name]())
-    return best

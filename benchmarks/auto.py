@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks import Row
-from benchmarks._decoding import Drafters, Make, held_out, in_turns, run
+from benchmarks import Row, in_turns
+from benchmarks._decoding import Drafters, Make, held_out, run
 from ngramkit.decode.complete import Task, warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.profile import Profile, measure

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks import Row
-from benchmarks._decoding import Drafters, Tokens, generated, held_out, in_turns, run, timed
+from benchmarks import Row, in_turns, timed
+from benchmarks._decoding import Drafters, Tokens, generated, held_out, run
 from ngramkit.decode.complete import Task, warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.profile import Profile, measure

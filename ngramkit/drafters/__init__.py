@@ -128,8 +128,9 @@ def _require_kind(value: Any, kind: str) -> None:
 
 
 def _require_one_tokenizer(used: dict[str, Any]) -> None:
+    from ngramkit.formats.artifact import require_one_tokenizer
+
     artifacts: list[Artifact] = []
     for value in used.values():
         artifacts += value if isinstance(value, list) else [value] if value else []
-    for other in artifacts[1:]:
-        other.tokenizer.require(artifacts[0].tokenizer, str(other.path))
+    require_one_tokenizer(artifacts)

@@ -28,12 +28,16 @@ class BigramArrays(NamedTuple):
 
 
 def arrays_of(table: ModelBigram) -> BigramArrays:
-    bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    bits = table.log_probs.view(np.uint16)
+    return BigramArrays(table.next_tokens, bits, table.extended, probabilities_by_bits())
+
+
+def probabilities_by_bits() -> Array:
+    """float32[65536]: exp of every 16-bit float."""
+    logs = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
-        probabilities = np.exp(bits.astype(np.float32))
-    return BigramArrays(
-        table.next_tokens, table.log_probs.view(np.uint16), table.extended, probabilities
-    )
+        found: Array = np.exp(logs.astype(np.float32))
+    return found
 
 
 class Bigram:

@@ -28,7 +28,7 @@ from ngramkit.drafters.blend_state import (
 from ngramkit.drafters.blend_weights import load_weights
 from ngramkit.drafters.past_requests import CAPACITY, PastRequests, Shards
 from ngramkit.errors import UsageError
-from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.artifact import Artifact, require_one_tokenizer
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
@@ -189,12 +189,12 @@ class Blend:
 def _common_tokenizer(
     artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None
 ) -> TokenizerRecord:
-    records = [artifact.tokenizer for artifact in artifacts]
-    if not records and tokenizer is None:
+    """The artifacts' own, where there are any: their ids index the arrays."""
+    require_one_tokenizer(artifacts)
+    known = artifacts[0].tokenizer if artifacts else tokenizer
+    if known is None:
         raise UsageError("the blend drafter needs an artifact or a tokenizer", "give one of them")
-    for other in artifacts[1:]:
-        other.tokenizer.require(records[0], str(other.path))
-    return tokenizer if tokenizer is not None else records[0]
+    return known
 
 
 def _same_corpus(one: Artifact, other: Artifact) -> bool:

@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.formats.datastore import Datastore, DatastoreShard
+from ngramkit.drafters.bigram import probabilities_by_bits
+from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
@@ -22,7 +23,6 @@ from ngramkit.kernels.blend_sources import PAST_SHARDS, Place, Sources
 from ngramkit.kernels.blend_table import BUFFER, CANDIDATES, COLUMNS, DEPTH, N_LEVELS, Candidates
 from ngramkit.kernels.blend_tree import Tree
 from ngramkit.kernels.blend_trust import ASKED, RIGHT, SURENESS
-from ngramkit.kernels.suffix import shard_table
 
 NO_TOKEN = -1
 MEMO_ROWS = 1 << 15
@@ -155,7 +155,7 @@ def new_memo(rows: int = MEMO_ROWS) -> Memo:
 def new_corpus(shards: Sequence[DatastoreShard], rows: int = MEMO_ROWS) -> Corpus:
     """The shards must outlive it."""
     return Corpus(
-        table=shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards]),
+        table=search_table(shards),
         memo=new_memo(rows if shards else 1),
         pair_keys=np.zeros(rows if shards else 1, np.uint64),
         pairs=np.zeros((rows if shards else 1, len(shards), 2), np.int64),
@@ -175,10 +175,8 @@ def new_bigram(bigram: ModelBigram | None) -> Bigram:
     """The bigrams must outlive it."""
     if bigram is None:
         return Bigram(np.zeros(5, np.int64), np.zeros(1, np.float32))
-    bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    with np.errstate(over="ignore", invalid="ignore"):
-        probabilities = np.exp(bits.astype(np.float32))
-    return Bigram(bigram_row(bigram.next_tokens, bigram.log_probs), probabilities)
+    where = bigram_row(bigram.next_tokens, bigram.log_probs)
+    return Bigram(where, probabilities_by_bits())
 
 
 def new_history(corpus: Corpus) -> History:

@@ -22,11 +22,10 @@ from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.past_requests import CAPACITY, NEWEST, REBUILD, PastRequests
 from ngramkit.errors import UsageError
 from ngramkit.formats.container import Array
-from ngramkit.formats.datastore import DatastoreShard
+from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge
-from ngramkit.kernels.suffix import shard_table
 from ngramkit.kernels.trie import DEPTHS
 
 NO_TOKEN = -1
@@ -41,7 +40,7 @@ class _Origin:
         self._least = least
         self._record = np.zeros((LENGTHS, 2))  # what became of drafts, by match length
         self._shards: tuple[DatastoreShard, ...] = ()  # those that `_table` stands for
-        self._table = shard_table([])
+        self._table = search_table(())
 
     def draft(
         self, shards: tuple[DatastoreShard, ...], context: TokenArray, budget: int
@@ -49,7 +48,7 @@ class _Origin:
         """token_ids, parents, scores; `shards` is not empty."""
         if shards is not self._shards:
             self._shards = shards
-            self._table = shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
+            self._table = search_table(shards)
         token_ids, parents, scores, shares, match = draft(
             self._table, context, budget, self._rules, self._record, self._least
         )

@@ -13,8 +13,8 @@ import numpy as np
 from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import Record
 from ngramkit.formats.container import Array
-from ngramkit.formats.datastore import Datastore
-from ngramkit.kernels.suffix import find, shard_table
+from ngramkit.formats.datastore import Datastore, search_table
+from ngramkit.kernels.suffix import find
 
 WINDOW = 32  # tokens
 STRIDE = 8
@@ -26,10 +26,7 @@ def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
     begins = range(0, len(answer) - WINDOW + 1, STRIDE)
     if not len(begins):
         return 0.0
-    tables = [
-        shard_table([(s.tokens, s.suffix_array, s.first_token) for s in datastore.shards])
-        for datastore in datastores
-    ]
+    tables = [search_table(datastore.shards) for datastore in datastores]
     found = sum(_held(answer[begin : begin + WINDOW], tables) for begin in begins)
     return found / len(begins)
 

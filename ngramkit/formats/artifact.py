@@ -6,7 +6,7 @@ Each kind is a subclass in a module of its own, whose docstring is the format's 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -67,6 +67,12 @@ class Artifact(ABC):
     @abstractmethod
     def check(self) -> Iterator[str]:
         """Yields each invariant that holds; raises ArtifactError at the first breach."""
+
+
+def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
+    """Raises ArtifactError, naming both, where one is of another tokenizer than the first."""
+    for other in artifacts[1:]:
+        other.tokenizer.require(artifacts[0].tokenizer, str(other.path))
 
 
 def require(holds: bool | np.bool_, path: Path, breach: str) -> None:

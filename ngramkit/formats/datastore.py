@@ -28,7 +28,7 @@ A decoder in four lines, for what follows `token`:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,13 @@ class DatastoreShard:
     tokens: Array  # uint16 | uint32 [n], separators included
     suffix_array: Array  # int32 | int64 [n], positions in tokens
     first_token: Array  # uint64 [V + 2], indices into suffix_array
+
+
+def search_table(shards: Iterable[DatastoreShard]) -> Array:
+    """The table that kernels search shards by, see kernels.suffix; the shards must outlive it."""
+    from ngramkit.kernels.suffix import shard_table
+
+    return shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
 
 
 class Datastore(Artifact):

@@ -33,7 +33,7 @@ from typing import Self
 import numpy as np
 
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.artifact import Artifact, Layout, require, require_one_tokenizer, token_dtype
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
 from ngramkit.formats.datastore import DatastoreShard, check_shard
@@ -182,8 +182,7 @@ def merge(sources: Sequence[History], out: Path) -> History:
     """
     if out.exists():
         raise UsageError(f"{out} exists", "choose another --out")
-    for other in sources[1:]:
-        other.tokenizer.require(sources[0].tokenizer, str(other.path))
+    require_one_tokenizer(sources)
     columns = [reversed(source.log.read().requests) for source in sources]
     rows = itertools.zip_longest(*columns)
     newest_first = [request for row in rows for request in reversed(row) if request is not None]

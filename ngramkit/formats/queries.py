@@ -66,12 +66,12 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Answer:
 
 
 def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Answer:
-    from ngramkit.kernels.suffix import find_all, shard_table
+    from ngramkit.formats.datastore import search_table
+    from ngramkit.kernels.suffix import find_all
     from ngramkit.kernels.trie import top_prefixes
 
-    shards = [(s.tokens, s.suffix_array, s.first_token) for s in datastore.shards]
-    table = shard_table(shards)
-    intervals = np.zeros((len(shards), 2), np.int64)
+    table = search_table(datastore.shards)
+    intervals = np.zeros((len(table), 2), np.int64)
     pattern = np.asarray(phrase, np.int32)
     matches = int(find_all(table, pattern, intervals)) if len(pattern) else 0
     if not matches:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.kernels.blend_table import hashed
-from ngramkit.kernels.blend_trust import judge, mix_in, sureness
+from ngramkit.kernels.blend_trust import consult, sureness
 from ngramkit.kernels.leaf import leaf
 from ngramkit.kernels.memory import load_u16, unsigned_at
 
@@ -103,18 +103,10 @@ def _longest(opinions, bigram, recent):  # type: ignore[no-untyped-def]
 
 
 @leaf
-def mix_in_opinion(opinions, bigram, recent, into, p):  # type: ignore[no-untyped-def]
-    """Mixes the longest known opinion into p float32[CANDIDATES]."""
+def mix_in_opinion(opinions, bigram, recent, into, p, written):  # type: ignore[no-untyped-def]
+    """Mixes the longest known opinion into p float32[CANDIDATES]. `written`, what came there, is
+    credited first; -1 where nothing has."""
     order, row = _longest(opinions, bigram, recent)
     if order >= 0:
         account = opinions.trust[order, sureness(into, p)]
-        mix_in(account, opinions.tokens[row], opinions.p[row], into, p)
-
-
-@leaf
-def judge_opinion(opinions, bigram, recent, into, p, token):  # type: ignore[no-untyped-def]
-    """Learns from what was written: `p` is the prediction without it, `token` what came."""
-    order, row = _longest(opinions, bigram, recent)
-    if order >= 0:
-        account = opinions.trust[order, sureness(into, p)]
-        judge(account, opinions.tokens[row], opinions.p[row], into, p, token)
+        consult(account, opinions.tokens[row], opinions.p[row], into, p, written)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ngramkit.kernels.blend_corpus import Corpus, count_corpus
 from ngramkit.kernels.blend_table import N_LEVELS, clear
-from ngramkit.kernels.blend_trust import judge, mix_in
+from ngramkit.kernels.blend_trust import consult
 from ngramkit.kernels.leaf import leaf
 
 Array = npt.NDArray[Any]
@@ -57,18 +57,10 @@ def _matched(history, intervals, recent, scan, sample, found):  # type: ignore[n
 
 
 @leaf
-def mix_in_history(history, intervals, recent, scan, sample, found, into, p):  # type: ignore[no-untyped-def]
-    """Mixes what followed `recent` in past requests into p float32[CANDIDATES]."""
+def mix_in_history(history, intervals, recent, scan, sample, found, into, p, written):  # type: ignore[no-untyped-def]
+    """Mixes what followed `recent` in past requests into p float32[CANDIDATES]. `written` is what
+    came there, with which they are credited first; -1 where nothing has."""
     kind = _matched(history, intervals, recent, scan, sample, found)
     if kind >= 0:
         account = history.trust[kind // OFTEN, kind % OFTEN]
-        mix_in(account, history.tokens, history.p, into, p)
-
-
-@leaf
-def judge_history(history, intervals, recent, scan, sample, found, into, p, token):  # type: ignore[no-untyped-def]
-    """Learns from what was written: `p` is the prediction without it, `token` what came."""
-    kind = _matched(history, intervals, recent, scan, sample, found)
-    if kind >= 0:
-        account = history.trust[kind // OFTEN, kind % OFTEN]
-        judge(account, history.tokens, history.p, into, p, token)
+        consult(account, history.tokens, history.p, into, p, written)

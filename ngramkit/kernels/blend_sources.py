@@ -13,14 +13,9 @@ import numpy.typing as npt
 from numba import njit
 
 from ngramkit.kernels.blend_corpus import Corpus, count_corpus, descend
-from ngramkit.kernels.blend_evidence import (
-    Bigram,
-    Opinions,
-    judge_opinion,
-    mix_in_opinion,
-)
+from ngramkit.kernels.blend_evidence import Bigram, Opinions, mix_in_opinion
 from ngramkit.kernels.blend_frozen import SIZE, Frozen, count_frozen
-from ngramkit.kernels.blend_history import History, judge_history, mix_in_history
+from ngramkit.kernels.blend_history import History, mix_in_history
 from ngramkit.kernels.blend_live import Live, count_live, remember
 from ngramkit.kernels.blend_mix import (
     EVIDENCE,
@@ -92,7 +87,8 @@ def learn(sources, place, begin, end):  # type: ignore[no-untyped-def]
     corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
     scan, live = sources.limits[SCAN], sources.live
     for position in range(begin, end):
-        _judge(sources, place, position, live.tokens[position])
+        written = np.int64(live.tokens[position])
+        predict(sources, place.root, place.past, place.recent, position, np.float32(0), written)
         extend(corpora, live, scan, place, position, position + 1)
 
 
@@ -136,38 +132,20 @@ def _count(sources, intervals, recent, size):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def predict(sources, intervals, past, recent, size, least):  # type: ignore[no-untyped-def]
-    """Fills scratch.p for one context, from all sources; `least` as in `probabilities`."""
-    into, limits = sources.into, sources.limits
+def predict(sources, intervals, past, recent, size, least, written):  # type: ignore[no-untyped-def]
+    """Fills scratch.p for one context, from all sources; `least` as in `probabilities`. `written`
+    is what came there, and every opinion is credited with it before it is mixed in; -1: nothing."""
+    into, limits, aside = sources.into, sources.limits, sources.aside
     _count(sources, intervals, recent, size)
     probabilities(sources.weights, into, sources.live, size, sources.shares, least, sources.scratch)
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
-    aside = sources.aside
     into.state[2] = HISTORY
     if len(sources.earlier.corpus.table):
-        mix_in_history(sources.earlier, past[0], recent, scan, sample, aside, into, p)
+        mix_in_history(sources.earlier, past[0], recent, scan, sample, aside, into, p, written)
     if len(sources.lately.corpus.table):
-        mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p)
+        mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p, written)
     into.state[2] = MODEL
-    mix_in_opinion(sources.opinions, sources.bigram, recent, into, p)
-
-
-@leaf
-def _judge(sources, place, size, written):  # type: ignore[no-untyped-def]
-    """`predict`, with every opinion credited by what came before the next is mixed in."""
-    into, limits, recent, past = sources.into, sources.limits, place.recent, place.past
-    least = np.float32(0)
-    _count(sources, place.root, recent, size)
-    probabilities(sources.weights, into, sources.live, size, sources.shares, least, sources.scratch)
-    scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
-    aside = sources.aside
-    if len(sources.earlier.corpus.table):
-        judge_history(sources.earlier, past[0], recent, scan, sample, aside, into, p, written)
-        mix_in_history(sources.earlier, past[0], recent, scan, sample, aside, into, p)
-    if len(sources.lately.corpus.table):
-        judge_history(sources.lately, past[1], recent, scan, sample, aside, into, p, written)
-        mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p)
-    judge_opinion(sources.opinions, sources.bigram, recent, into, p, written)
+    mix_in_opinion(sources.opinions, sources.bigram, recent, into, p, written)
 
 
 @njit(cache=True, nogil=True)

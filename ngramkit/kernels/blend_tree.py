@@ -59,7 +59,7 @@ def grow(sources, place, size, tree, budget):  # type: ignore[no-untyped-def]
                 _step(corpora, tree, node, parents[node] if parents[node] >= 0 else budget, scan)
             predict(
                 sources, tree.intervals[node], tree.past[node], tree.recents[node], size,
-                floor / score,
+                floor / score, np.int64(-1),
             )  # fmt: skip
             origin = np.int32(node if node < budget else -1)
             waiting = _enqueue(

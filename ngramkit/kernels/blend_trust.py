@@ -28,7 +28,7 @@ def sureness(into, p):  # type: ignore[no-untyped-def]
 
 
 @leaf
-def mix_in(account, tokens, theirs, into, p):  # type: ignore[no-untyped-def]
+def _mix_in(account, tokens, theirs, into, p):  # type: ignore[no-untyped-def]
     """p float32[CANDIDATES] becomes (1 - trust) * p + trust * theirs.
 
     tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
@@ -50,7 +50,7 @@ def mix_in(account, tokens, theirs, into, p):  # type: ignore[no-untyped-def]
 
 
 @leaf
-def judge(account, tokens, theirs, into, p, written):  # type: ignore[no-untyped-def]
+def _judge(account, tokens, theirs, into, p, written):  # type: ignore[no-untyped-def]
     """Credits what was written after `p` and `theirs` were predicted."""
     if written >= len(into.stamp) - 1:
         return
@@ -66,3 +66,11 @@ def judge(account, tokens, theirs, into, p, written):  # type: ignore[no-untyped
     trust = account[RIGHT] / account[ASKED]
     account[RIGHT] += trust * opinion / (trust * opinion + (1 - trust) * ours)
     account[ASKED] += 1
+
+
+@leaf
+def consult(account, tokens, theirs, into, p, written):  # type: ignore[no-untyped-def]
+    """Mixes an opinion in, after it was credited with `written`, unless that is -1."""
+    if written >= 0:
+        _judge(account, tokens, theirs, into, p, written)
+    _mix_in(account, tokens, theirs, into, p)
