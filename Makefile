@@ -25,10 +25,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 docs: $(READY)
-	$(BIN)/python -m tests.docs --write
+	$(BIN)/python -m tests.doc_pages --write
 
 docs-check: $(READY)
-	$(BIN)/python -m tests.docs
+	$(BIN)/python -m tests.doc_pages
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""Every speed claim of the README, as a ratio against a reference measured in the same run.
+"""Every speed claim of the documentation, as a ratio against a reference measured in the same run.
 
 Each module has `rows()`, which yields `Row`s; `python -m benchmarks [NAME ...]` prints the table.
 """

@@ -1,6 +1,6 @@
 """`python -m benchmarks [--write] [NAME ...]`: runs all or some, prints the table.
 
-`--write` also puts it into the README, with the machine's description.
+`--write` also puts it into docs/benchmarks.md, with the machine's description.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import benchmarks
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(available()))
-    parser.add_argument("--write", action="store_true", help="put the table into the README")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/")
     options = parser.parse_args()
     unknown = set(options.names) - set(available())
     if unknown:
@@ -61,9 +61,9 @@ def machine() -> str:
 
 
 def write(text: str) -> None:
-    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
-    README.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
-"""The documentation says what is so: the README is the code's, and every example can be parsed."""
+"""The documentation says what is so: its pages are the code's, and every example can be parsed."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
-import docs
+import doc_pages
 import pytest
 
-COMMANDS = dict(docs.leaves())
+COMMANDS = dict(doc_pages.leaves())
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
@@ -26,9 +25,10 @@ def shell_lines(text: str) -> list[str]:
     return [line for line in lines if line.startswith("ngramkit ")]
 
 
-def test_the_generated_parts_of_the_readme_are_fresh():
-    text = docs.README.read_text(encoding="utf-8")
-    assert docs.generated(text) == text, "run: make docs"
+@pytest.mark.parametrize("page", doc_pages.PAGES, ids=lambda page: page.name)
+def test_the_generated_parts_of_a_page_are_fresh(page):
+    text = page.read_text(encoding="utf-8")
+    assert doc_pages.generated(text) == text, "run: make docs"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -39,10 +39,14 @@ def test_every_command_says_what_it_does_and_shows_how(name):
     parse(" ".join(example[1].split()))
 
 
-@pytest.mark.parametrize("page", ["README.md", "artifacts/README.md"])
+@pytest.mark.parametrize(
+    "page",
+    [*doc_pages.PAGES, doc_pages.ROOT / "artifacts" / "README.md"],
+    ids=lambda page: page.name,
+)
 def test_the_command_lines_of_the_docs_can_be_parsed(page):
-    lines = shell_lines((Path(docs.ROOT) / page).read_text(encoding="utf-8"))
-    assert lines or page != "README.md"
+    lines = shell_lines(page.read_text(encoding="utf-8"))
+    assert lines or page != doc_pages.ROOT / "README.md"
     for line in lines:
         parse(line)
 

@@ -1,4 +1,4 @@
-"""The generated parts of the README: `python -m tests.docs [--write]` (make docs, make docs-check).
+"""The generated parts of the documentation: `python -m tests.doc_pages [--write]` (make docs).
 
 Between `<!-- generated: NAME -->` and `<!-- end -->` stands what the code says of itself.
 """
@@ -21,7 +21,7 @@ from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitErr
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FORMATS = ["tokens", "datastore", "frozen_table", "model_bigram", "model_unigram", "request_log"]
 
@@ -103,21 +103,24 @@ GENERATORS: dict[str, Callable[[], str]] = {
 
 
 def generated(text: str) -> str:
-    """The README with every generated section made anew."""
+    """A page with every generated section made anew."""
     return SECTION.sub(lambda m: f"{m[1]}{GENERATORS[m[2]]()}\n{m[4]}", text)
 
 
 def main() -> int:
-    current = README.read_text(encoding="utf-8")
-    fresh = generated(current)
-    if "--write" in sys.argv[1:]:
-        README.write_text(fresh, encoding="utf-8")
-        return 0
-    changes = difflib.unified_diff(current.splitlines(), fresh.splitlines(), lineterm="", n=0)
-    text = "\n".join(changes)
-    if text:
-        print(f"README.md is behind the code; run: make docs\n{text}")
-    return 1 if text else 0
+    behind = 0
+    for page in PAGES:
+        current = page.read_text(encoding="utf-8")
+        fresh = generated(current)
+        if "--write" in sys.argv[1:]:
+            page.write_text(fresh, encoding="utf-8")
+            continue
+        changes = difflib.unified_diff(current.splitlines(), fresh.splitlines(), lineterm="", n=0)
+        text = "\n".join(changes)
+        if text:
+            print(f"{page.relative_to(ROOT)} is behind the code; run: make docs\n{text}")
+            behind = 1
+    return behind
 
 
 if __name__ == "__main__":
