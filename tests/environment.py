@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def kernels_digest() -> str:
-    kernels = sorted((ROOT / "ngramkit" / "kernels").glob("*.py"))
+    kernels = sorted((ROOT / "ngramkit" / "kernels").rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in kernels)).hexdigest()[:16]
 
 

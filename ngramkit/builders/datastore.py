@@ -1,7 +1,7 @@
 """tokens -> datastore: suffix arrays, shard by shard, shards in parallel (REST, section 3.1).
 
 A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
-byte's suffix stands (`kernels.suffix_sort`). Memory is planned with 16.
+byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
-from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.machine import cores, free_memory
 from ngramkit.progress import SILENT, Reporter
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import Drafter, DraftTree
-from ngramkit.kernels.worth import LEVELS, RUNS, cut, recorded
+from ngramkit.kernels.budget import LEVELS, RUNS, cut, recorded
 
 if TYPE_CHECKING:
     from ngramkit.decode.profile import Profile

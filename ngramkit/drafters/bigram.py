@@ -13,7 +13,7 @@ import numpy as np
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.kernels.rows import bigram_rows, tree_of_rows
+from ngramkit.kernels.ngrammys import bigram_rows, tree_of_rows
 
 NO_EOS = -1
 

@@ -34,11 +34,11 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.kernels.blend_evidence import ORDERS, opine
-from ngramkit.kernels.blend_mix import Weights
-from ngramkit.kernels.blend_sources import SCAN, extend, learn, look
-from ngramkit.kernels.blend_table import BUFFER
-from ngramkit.kernels.blend_tree import grow
+from ngramkit.kernels.blend.mixture import Weights
+from ngramkit.kernels.blend.opinions import ORDERS, opine
+from ngramkit.kernels.blend.predict import SCAN, extend, learn, look
+from ngramkit.kernels.blend.table import BUFFER
+from ngramkit.kernels.blend.tree import grow
 
 Floats = npt.NDArray[np.float32]
 

@@ -13,16 +13,16 @@ from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.kernels.blend_corpus import KEPT, Corpus, Memo
-from ngramkit.kernels.blend_evidence import ORDERS, TOPS, Bigram, Opinions, bigram_row
-from ngramkit.kernels.blend_frozen import Frozen, frozen_row
-from ngramkit.kernels.blend_history import CONTINUATIONS, OFTEN, History
-from ngramkit.kernels.blend_live import Live
-from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Scratch, Weights
-from ngramkit.kernels.blend_sources import PAST_SHARDS, Place, Sources
-from ngramkit.kernels.blend_table import BUFFER, CANDIDATES, COLUMNS, DEPTH, N_LEVELS, Candidates
-from ngramkit.kernels.blend_tree import Tree
-from ngramkit.kernels.blend_trust import ASKED, RIGHT, SURENESS
+from ngramkit.kernels.blend.corpus import KEPT, Corpus, Memo
+from ngramkit.kernels.blend.frozen import Frozen, frozen_row
+from ngramkit.kernels.blend.history import CONTINUATIONS, OFTEN, History
+from ngramkit.kernels.blend.live import Live
+from ngramkit.kernels.blend.mixture import EVIDENCE, GATES, TRAITS, Scratch, Weights
+from ngramkit.kernels.blend.opinions import ORDERS, TOPS, Bigram, Opinions, bigram_row
+from ngramkit.kernels.blend.predict import PAST_SHARDS, Place, Sources
+from ngramkit.kernels.blend.table import BUFFER, CANDIDATES, COLUMNS, DEPTH, N_LEVELS, Candidates
+from ngramkit.kernels.blend.tree import Tree
+from ngramkit.kernels.blend.trust import ASKED, RIGHT, SURENESS
 
 NO_TOKEN = -1
 MEMO_ROWS = 1 << 15

@@ -8,7 +8,7 @@ import numpy as np
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import open_arrays, write_arrays
-from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
+from ngramkit.kernels.blend.mixture import EVIDENCE, GATES, TRAITS, Weights
 
 FITTED = Path(__file__).with_name("blend_weights.safetensors")
 

@@ -15,7 +15,7 @@ from ngramkit.drafters.bigram import NO_EOS, arrays_of
 from ngramkit.drafters.live import LiveContext
 from ngramkit.errors import UsageError
 from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.kernels.rows import mixed_tree
+from ngramkit.kernels.ngrammys import mixed_tree
 
 SOURCES = np.array([Source.CONTEXT, Source.MODEL], np.uint8)
 

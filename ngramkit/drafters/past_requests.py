@@ -32,7 +32,7 @@ from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.request_log import Mark
-from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.kernels.suffix.sort import sort_shard
 
 CAPACITY = 4_000_000  # tokens
 REBUILD = 1 << 15  # tokens; sorting as many takes 5 to 20 ms

@@ -15,8 +15,8 @@ from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.errors import UsageError
 from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.rest import draft
-from ngramkit.kernels.suffix import shard_table
-from ngramkit.kernels.trie import DEPTHS
+from ngramkit.kernels.suffix.continuations import DEPTHS
+from ngramkit.kernels.suffix.search import shard_table
 
 NO_TOKEN = -1
 
@@ -73,7 +73,7 @@ class Rest:
         self._bound = int(self._rules[0])
 
     def draft(self, budget: int) -> DraftTree:
-        """The `budget` most frequent continuations; ties as in `kernels.trie`."""
+        """The `budget` most frequent continuations; ties as in `kernels.suffix.continuations`."""
         token_ids, parents, scores, source, match = draft(
             self._table, self._context, self._size, self._bound, budget, self._rules
         )

@@ -26,7 +26,7 @@ from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge
-from ngramkit.kernels.trie import DEPTHS
+from ngramkit.kernels.suffix.continuations import DEPTHS
 
 NO_TOKEN = -1
 

@@ -31,8 +31,8 @@ from ngramkit.evaluate.templates import find_template
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.kernels.blend_mix import EVIDENCE, GATES, TRAITS, Weights
-from ngramkit.kernels.blend_table import COLUMNS
+from ngramkit.kernels.blend.mixture import EVIDENCE, GATES, TRAITS, Weights
+from ngramkit.kernels.blend.table import COLUMNS
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
 HIDDEN, UNITS = 48, 12
@@ -130,7 +130,7 @@ def log_loss(weights: Weights, places: Places) -> float:
 
 
 def _loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
-    """What kernels.blend_mix computes, for many places at once."""
+    """What kernels.blend.mixture computes, for many places at once."""
     import torch
 
     gate_in, gate_bias, gate_out, gate_out_bias, trait_in, trait_bias, trait_out = parameters

@@ -14,7 +14,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import Record
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.suffix import find
+from ngramkit.kernels.suffix.search import find
 
 WINDOW = 32  # tokens
 STRIDE = 8

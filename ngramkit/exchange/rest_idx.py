@@ -34,7 +34,7 @@ from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
-from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.progress import SILENT, Reporter
 
 CHUNK = 1 << 29  # tokens in one written chunk; REST's own default, and its lengths fit 32 bits

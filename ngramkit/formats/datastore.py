@@ -53,8 +53,8 @@ class DatastoreShard:
 
 
 def search_table(shards: Iterable[DatastoreShard]) -> Array:
-    """The table that kernels search shards by, see kernels.suffix; the shards must outlive it."""
-    from ngramkit.kernels.suffix import shard_table
+    """What kernels search shards by, see kernels.suffix.search; the shards must outlive it."""
+    from ngramkit.kernels.suffix.search import shard_table
 
     return shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
 
@@ -98,7 +98,7 @@ class Datastore(Artifact):
 
 
 def check_shard(path: Path, shard: DatastoreShard, separator: int) -> Iterator[str]:
-    from ngramkit.kernels.suffix_array import first_disorder, ranks, token_counts
+    from ngramkit.kernels.suffix.passes import first_disorder, ranks, token_counts
 
     tokens, suffixes = shard.tokens, shard.suffix_array
     highest = int(tokens.max(initial=0))

@@ -34,7 +34,7 @@ import numpy as np
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.kernels.search import find_row
+from ngramkit.kernels.sorted_rows import find_row
 
 TABLE = "table.safetensors"
 LAYOUT: Layout = {

@@ -67,8 +67,8 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Answer:
 
 def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Answer:
     from ngramkit.formats.datastore import search_table
-    from ngramkit.kernels.suffix import find_all
-    from ngramkit.kernels.trie import top_prefixes
+    from ngramkit.kernels.suffix.continuations import top_prefixes
+    from ngramkit.kernels.suffix.search import find_all
 
     table = search_table(datastore.shards)
     intervals = np.zeros((len(table), 2), np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from ngramkit.kernels import lru
-from ngramkit.kernels.search import find_row
+from ngramkit.kernels.sorted_rows import find_row
 
 DATASTORE, FROZEN, DYNAMIC = 0, 1, 2  # drafters.base.Source
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.suffix import find_all, longest_match
-from ngramkit.kernels.trie import COUNT, PARENT, TOKEN, top_prefixes
+from ngramkit.kernels.suffix.continuations import COUNT, PARENT, TOKEN, top_prefixes
+from ngramkit.kernels.suffix.search import find_all, longest_match
 
 Array = npt.NDArray[Any]
 

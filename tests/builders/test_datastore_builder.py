@@ -10,7 +10,7 @@ from ngramkit.builders import datastore as module
 from ngramkit.builders.datastore import build_datastore, default_limit
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.datastore import Datastore
-from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.kernels.suffix.sort import sort_shard
 
 
 def spelled(shard, separator):

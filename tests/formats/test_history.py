@@ -16,7 +16,7 @@ from ngramkit.formats.history import INDEX, LOG, History, merge
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, RequestLog
-from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.kernels.suffix.sort import sort_shard
 
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
 FORKED = multiprocessing.get_context("fork")

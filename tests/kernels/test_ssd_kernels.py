@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramkit.kernels import ssd
-from ngramkit.kernels.suffix import shard_table
-from ngramkit.kernels.suffix_sort import sort_shard
+from ngramkit.kernels.suffix.search import shard_table
+from ngramkit.kernels.suffix.sort import sort_shard
 
 SEPARATOR, EOS = 6, 5
 requests = st.lists(st.lists(st.integers(0, 5), max_size=12), min_size=1, max_size=6)

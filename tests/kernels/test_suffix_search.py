@@ -3,9 +3,9 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.suffix import find_all, longest_match, narrow, shard_table
-from ngramkit.kernels.suffix_sort import sort_shard
-from ngramkit.kernels.trie import top_prefixes
+from ngramkit.kernels.suffix.continuations import top_prefixes
+from ngramkit.kernels.suffix.search import find_all, longest_match, narrow, shard_table
+from ngramkit.kernels.suffix.sort import sort_shard
 
 # small: u16, 70,000: u32; tokens are scaled so that the highest is the vocabulary's last
 VOCABULARIES = st.sampled_from([4, 70_000])

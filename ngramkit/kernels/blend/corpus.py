@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_table import DEPTH, LEVELS, REACHED, count, hashed, row_of
-from ngramkit.kernels.leaf import leaf
-from ngramkit.kernels.suffix import VOCABULARY, bucket, position_at, token_at
+from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of
+from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.suffix.search import VOCABULARY, bucket, position_at, token_at
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +34,7 @@ class Memo(NamedTuple):
 class Corpus(NamedTuple):
     """Shards that are looked up together, and what was found there so far."""
 
-    table: Array  # int64[shards, 6], see suffix.shard_table
+    table: Array  # int64[shards, 6], see suffix.search.shard_table
     memo: Memo
     pair_keys: Array  # uint64[rows]
     pairs: Array  # int64[rows, shards, 2], the intervals of two tokens in a row

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.blend_table import row_of
-from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.blend.table import row_of
+from ngramkit.kernels.compile import leaf
 
 RIGHT, ASKED = range(2)
 SURENESS = 4  # steps of how sure a prediction is: its highest probability

@@ -1,7 +1,7 @@
 """All sources asked for one context: p(next | path), and what is learnt from what came.
 
-Counts of corpora and live context are mixed first (`blend_mix`); then past requests and the model's
-own opinions, each as far as it is trusted (`blend_trust`).
+Counts of corpora and live context are mixed first (`blend.mixture`); then past requests and the
+model's own opinions, each as far as it is trusted (`blend.trust`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.blend_corpus import Corpus, count_corpus, descend
-from ngramkit.kernels.blend_evidence import Bigram, Opinions, mix_in_opinion
-from ngramkit.kernels.blend_frozen import SIZE, Frozen, count_frozen
-from ngramkit.kernels.blend_history import History, mix_in_history
-from ngramkit.kernels.blend_live import Live, count_live, remember
-from ngramkit.kernels.blend_mix import (
+from ngramkit.kernels.blend.corpus import Corpus, count_corpus, descend
+from ngramkit.kernels.blend.frozen import SIZE, Frozen, count_frozen
+from ngramkit.kernels.blend.history import History, mix_in_history
+from ngramkit.kernels.blend.live import Live, count_live, remember
+from ngramkit.kernels.blend.mixture import (
     EVIDENCE,
     TRAITS,
     Scratch,
@@ -26,8 +25,9 @@ from ngramkit.kernels.blend_mix import (
     probabilities,
     traits_of,
 )
-from ngramkit.kernels.blend_table import DEPTH, Candidates, clear
-from ngramkit.kernels.leaf import inlined, leaf
+from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
+from ngramkit.kernels.blend.table import DEPTH, Candidates, clear
+from ngramkit.kernels.compile import inlined, leaf
 
 Array = npt.NDArray[Any]
 
@@ -46,7 +46,7 @@ class Sources(NamedTuple):
     lately: History  # and those that came since
     bigram: Bigram
     opinions: Opinions
-    shares: Array  # float32[V + 1], see blend_mix.probabilities
+    shares: Array  # float32[V + 1], see blend.mixture.probabilities
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
     scratch: Scratch

@@ -7,7 +7,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.rows import (
+from ngramkit.kernels.ngrammys import (
     DECAY,
     ESCAPE,
     bigram_rows,

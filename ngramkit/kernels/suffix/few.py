@@ -1,7 +1,7 @@
 """The next tokens of a wide interval that has only a handful of them, found one after another.
 
 A text that repeats itself makes such intervals; a grid over them would read the same token
-thousands of times. See `kernels.suffix` for shard tables and intervals.
+thousands of times. See `kernels.suffix.search` for shard tables and intervals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.suffix import VOCABULARY, lower_bound, position_at, token_at
+from ngramkit.kernels.suffix.search import VOCABULARY, lower_bound, position_at, token_at
 
 Array = npt.NDArray[Any]
 

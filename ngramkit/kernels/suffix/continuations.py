@@ -5,7 +5,7 @@ to the parent emitted earlier, then to the lower token. A prefix's count is the 
 interval, summed over the shards, so no match is ever enumerated. The children of a wide interval
 are found through a grid: one of at least T suffixes cannot hide between points T/2 apart, and its
 ends then are a bisection inside two cells. T falls only as far as the budget asks. See
-`kernels.suffix` for shard tables and intervals.
+`kernels.suffix.search` for shard tables and intervals.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.few import FEW, all_of_few, begins_alike
-from ngramkit.kernels.grid import (
+from ngramkit.kernels.suffix.few import FEW, all_of_few, begins_alike
+from ngramkit.kernels.suffix.grid import (
     HIGH,
     LOW,
     NEXT,
@@ -27,7 +27,7 @@ from ngramkit.kernels.grid import (
     sample,
     step_over,
 )
-from ngramkit.kernels.suffix import VOCABULARY, position_at, token_at
+from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ def top_prefixes(
     spans = np.empty((budget + 1, shards, 2), np.int64)  # by slot
     waiting = np.empty((budget + 1, 3), np.int64)  # key, rank, bound: nodes with children to find
     tokens = np.empty(PROBES + shards, np.int32)
-    work = np.empty((6, shards), np.int64)  # see kernels.grid
+    work = np.empty((6, shards), np.int64)  # see kernels.suffix.grid
 
     total = 0
     for s in range(shards):

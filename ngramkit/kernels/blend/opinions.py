@@ -3,7 +3,7 @@
 As Token Recycling (arXiv:2408.08696) keeps the model's top candidates per token, but for the last
 one, two and three tokens; where it has said nothing of them yet, its bigrams (N-Grammys) say what
 it holds likely after the last token alone. The longest that is known is mixed with the counts'
-prediction. How much it is trusted is learnt while decoding (`blend_trust`).
+prediction. How much it is trusted is learnt while decoding (`blend.trust`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_table import hashed
-from ngramkit.kernels.blend_trust import consult, sureness
-from ngramkit.kernels.leaf import leaf
-from ngramkit.kernels.memory import load_u16, unsigned_at
+from ngramkit.kernels.blend.table import hashed
+from ngramkit.kernels.blend.trust import consult, sureness
+from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.pointers import load_u16, unsigned_at
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +39,7 @@ class Opinions(NamedTuple):
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
     p: Array  # float32[rows + 1, TOPS]
-    trust: Array  # float64[ORDERS + 1, SURENESS, 2], see blend_trust; order 0 is the bigrams'
+    trust: Array  # float64[ORDERS + 1, SURENESS, 2], see blend.trust; order 0 is the bigrams'
 
 
 def bigram_row(next_tokens: Array, log_probs: Array) -> Array:

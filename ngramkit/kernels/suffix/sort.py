@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.suffix_array import keep_aligned, token_counts
+from ngramkit.kernels.suffix.passes import keep_aligned, token_counts
 
 Array = npt.NDArray[Any]
 INT32 = (1 << 31) - 1

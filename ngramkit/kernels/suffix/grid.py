@@ -2,7 +2,7 @@
 
 The tokens at one depth of an interval are sorted, so equal grid points bound a run of one token
 from both sides, and its exact ends are two bisections inside single cells. All shards' grids are
-merged in the order of their tokens. See `kernels.suffix` for shard tables and intervals.
+merged in the order of their tokens. See `kernels.suffix.search` for shard tables and intervals.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.suffix import lower_bound, position_at, token_at
+from ngramkit.kernels.suffix.search import lower_bound, position_at, token_at
 
 Array = npt.NDArray[Any]
 

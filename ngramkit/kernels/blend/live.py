@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_table import DEPTH, N_LEVELS, NEVER, REACHED, count
-from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.blend.table import DEPTH, N_LEVELS, NEVER, REACHED, count
+from ngramkit.kernels.compile import leaf
 
 Array = npt.NDArray[Any]
 

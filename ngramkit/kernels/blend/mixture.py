@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_table import COLUMNS
-from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.blend.table import COLUMNS
+from ngramkit.kernels.compile import leaf
 
 Array = npt.NDArray[Any]
 

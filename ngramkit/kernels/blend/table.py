@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.compile import leaf
 
 Array = npt.NDArray[Any]
 

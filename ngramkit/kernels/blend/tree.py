@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_sources import EOS, SCAN, copy_intervals, descend_all, predict
-from ngramkit.kernels.blend_table import DEPTH
-from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.blend.predict import EOS, SCAN, copy_intervals, descend_all, predict
+from ngramkit.kernels.blend.table import DEPTH
+from ngramkit.kernels.compile import leaf
 
 Array = npt.NDArray[Any]
 

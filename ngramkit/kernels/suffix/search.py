@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ngramkit.kernels.memory import load_i32, load_i64, load_u16, load_u32
+from ngramkit.kernels.pointers import load_i32, load_i64, load_u16, load_u32
 
 Array = npt.NDArray[Any]
 

@@ -3,7 +3,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.worth import LEVELS, RUNS, chances, cut, recorded, subtree, worthwhile
+from ngramkit.kernels.budget import LEVELS, RUNS, chances, cut, recorded, subtree, worthwhile
 
 SCORES = st.floats(0, 1, width=32)
 

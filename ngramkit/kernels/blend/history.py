@@ -1,7 +1,7 @@
 """What followed the last tokens in past requests: one more opinion, of the longest match.
 
 Past requests say much where they are alike and nothing where they are stale, so their counts do not
-join those of the corpora: how much they are trusted is learnt (`blend_trust`), by the length of the
+join those of the corpora: how much they are trusted is learnt (`blend.trust`), by the length of the
 match and the number of its occurrences.
 """
 
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_corpus import Corpus, count_corpus
-from ngramkit.kernels.blend_table import N_LEVELS, clear
-from ngramkit.kernels.blend_trust import consult
-from ngramkit.kernels.leaf import leaf
+from ngramkit.kernels.blend.corpus import Corpus, count_corpus
+from ngramkit.kernels.blend.table import N_LEVELS, clear
+from ngramkit.kernels.blend.trust import consult
+from ngramkit.kernels.compile import leaf
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ class History(NamedTuple):
     corpus: Corpus
     tokens: Array  # int32[CONTINUATIONS], -1 ends them
     p: Array  # float32[CONTINUATIONS]
-    trust: Array  # float64[N_LEVELS, OFTEN, 2], see blend_trust
+    trust: Array  # float64[N_LEVELS, OFTEN, 2], see blend.trust
 
 
 @leaf

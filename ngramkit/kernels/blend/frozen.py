@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.blend_corpus import Memo, begin_row, keep, recall
-from ngramkit.kernels.blend_table import LEVELS, N_LEVELS, clear, hashed, row_of
-from ngramkit.kernels.leaf import leaf
-from ngramkit.kernels.memory import load_i64, unsigned_at
+from ngramkit.kernels.blend.corpus import Memo, begin_row, keep, recall
+from ngramkit.kernels.blend.table import LEVELS, N_LEVELS, clear, hashed, row_of
+from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.pointers import load_i64, unsigned_at
 
 Array = npt.NDArray[Any]
 
