@@ -29,8 +29,13 @@ CARD = "README.md"
 RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
 TAG = "ngramkit"
 
-# Every source that was fetched by this process, and the commit that it stood for.
-revisions: dict[str, str] = {}
+
+@dataclass(frozen=True)
+class Fetched:
+    """An artifact's folder on this machine, and the commit of the Hub that it is."""
+
+    path: Path
+    commit: str | None = None  # None for a folder that never was on the Hub
 
 
 @dataclass(frozen=True)
@@ -67,35 +72,33 @@ def is_remote(source: str | Path) -> bool:
     return SCHEME.match(str(source)) is not None
 
 
-def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Path:
-    """The folder of an artifact: `source` itself, or for hf://USER/NAME[@REV] the Hub's cache.
+def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
+    """An artifact's folder: `source` itself, or for hf://USER/NAME[@REV] one in the Hub's cache.
 
     Raises NetworkError where the Hub refuses or is out of reach and nothing is in the cache,
     ArtifactError where the repository holds no artifact, a newer one or a damaged one.
     """
     if not is_remote(source):
-        return Path(source)
+        return Fetched(Path(source))
     wanted = Source.parse(str(source))
     quiet()
     with hub_errors(wanted.repository):
         folder, manifest = _manifest(wanted)
         _download(wanted.repository, folder.name, manifest, reporter)
         _prove(wanted.repository, folder, manifest, reporter)
-    revisions[f"hf://{wanted}"] = folder.name
-    return folder
+    return Fetched(folder, folder.name)
 
 
-def pull(
-    source: str, out: Path, *, reporter: Reporter = SILENT, force: bool = False
-) -> tuple[Path, str]:
-    """Copies a fetched artifact to `out`. Returns (out, commit).
+def pull(source: str, out: Path, *, reporter: Reporter = SILENT, force: bool = False) -> Fetched:
+    """Copies a fetched artifact to `out`.
 
     Raises UsageError where `out` exists and `force` is off, else as `fetch`.
     """
     wanted = Source.parse(source)
     if out.exists() and not force:
         raise UsageError(f"{out} exists", "choose another --out, or replace it with --force")
-    folder = fetch(f"hf://{wanted}", reporter=reporter)
+    fetched = fetch(f"hf://{wanted}", reporter=reporter)
+    folder = fetched.path
     manifest = read_manifest(folder)
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -106,7 +109,7 @@ def pull(
     if out.exists():
         shutil.rmtree(out)
     partial.rename(out)
-    return out, revisions[f"hf://{wanted}"]
+    return Fetched(out, fetched.commit)
 
 
 def _manifest(source: Source) -> tuple[Path, Manifest]:

@@ -18,7 +18,6 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.opening import open_corpus
 from ngramkit.formats.verify import verify_artifact
-from ngramkit.hub import revisions
 
 COMMAND = [sys.executable, "-c", "from ngramkit_cli.main import run; run()"]
 TEXT = "the river counts the leaves of the tree and the lamp burns low\n"
@@ -60,7 +59,6 @@ def shared(hub, tmp_path, monkeypatch):
         return [one(list(map(str, line))) for line in lines]
 
     def one(line):
-        revisions.clear()
         return run_here(line)
 
     yield run

@@ -136,11 +136,9 @@ def choose_drafter(
 
 def _fetched(given: Any, out: Output) -> Any:
     """Paths as they are; hf://USER/NAME@REVISION as the folder in the Hub's cache."""
-    from ngramkit.hub import fetch
-
     if isinstance(given, list):
-        return [fetch(source, reporter=out.reporter) for source in given]
-    return fetch(given, reporter=out.reporter) if isinstance(given, Path) else given
+        return [out.fetch(source) for source in given]
+    return out.fetch(given) if isinstance(given, Path) else given
 
 
 def _each_found_or_built(

@@ -84,10 +84,9 @@ def export(
     """
     with Output("export", json=json, debug=debug) as out:
         from ngramkit.formats.kinds import open_artifact
-        from ngramkit.hub import fetch
 
         _refuse_options(to, dynamic=dynamic, u32=u32)
-        artifact = open_artifact(fetch(source, reporter=out.reporter))
+        artifact = open_artifact(out.fetch(source))
         path = out_path or artifact.path.with_name(artifact.path.name + SUFFIXES[to])
         options = {"force": force, "reporter": out.reporter}
         if to is Target.LLAMA_CPP:
@@ -210,9 +209,8 @@ def merge(
     with Output("merge", json=json, debug=debug) as out:
         from ngramkit.builders import merge as builder
         from ngramkit.formats.kinds import open_artifact
-        from ngramkit.hub import fetch
 
-        parts = [open_artifact(fetch(source, reporter=out.reporter)) for source in sources]
+        parts = [open_artifact(out.fetch(source)) for source in sources]
         artifact = builder.merge(parts, out_dir, reporter=out.reporter, force=force)
         if artifact.kind == "frozen-table":
             out.say("counts are exact only for n-grams that every part had kept")

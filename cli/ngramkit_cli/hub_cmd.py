@@ -75,11 +75,12 @@ def pull(
 
         name = hub.Source.parse(source).repository
         target = out_dir or Path("artifacts") / name.partition("/")[2]
-        path, revision = hub.pull(source, target, reporter=out.reporter, force=force)
-        manifest = read_manifest(path)
-        out.say(f"{path}: a {manifest.kind} of {name}@{revision}, {manifest.bytes:,} bytes")
+        pulled = hub.pull(source, target, reporter=out.reporter, force=force)
+        manifest = read_manifest(pulled.path)
+        said = f"a {manifest.kind} of {name}@{pulled.commit}, {manifest.bytes:,} bytes"
+        out.say(f"{pulled.path}: {said}")
         facts = {"kind": manifest.kind, "bytes": manifest.bytes, **manifest.counts}
-        out.result(path, repository=name, revision=revision, **facts)
+        out.result(pulled.path, repository=name, revision=pulled.commit, **facts)
 
 
 def search(

@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +32,7 @@ class Output:
         self._debug = debug
         self._started = time.perf_counter()
         self._reporter: BarReporter | None = None
+        self._revisions: dict[str, str] = {}  # the commit of every hf:// source
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +52,15 @@ class Output:
     def seconds(self) -> float:
         return time.perf_counter() - self._started
 
+    def fetch(self, source: str | Path) -> Path:
+        """An artifact's folder, for hf:// in the Hub's cache; the JSON line says which commit."""
+        from ngramkit.hub import Source, fetch
+
+        fetched = fetch(source, reporter=self.reporter)
+        if fetched.commit is not None:
+            self._revisions[f"hf://{Source.parse(str(source))}"] = fetched.commit
+        return fetched.path
+
     def result(self, artifact: object = None, **values: Any) -> None:
         """Prints the JSON line when it was asked for."""
         if self._reporter is not None:
@@ -58,7 +69,8 @@ class Output:
             return
         path = None if artifact is None else str(artifact)
         head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
-        print(json.dumps({**head, **values, **_fetched()}), flush=True)
+        revisions = {"revisions": self._revisions} if self._revisions else {}
+        print(json.dumps({**head, **values, **revisions}), flush=True)
 
     def __exit__(
         self,
@@ -86,12 +98,6 @@ class Output:
             said = {"command": self.command, "error": str(error), "hint": error.hint}
             print(json.dumps(said), flush=True)
         raise typer.Exit(error.exit_code) from None
-
-
-def _fetched() -> dict[str, Any]:
-    """The commit of every hf:// source that this run has used, if any."""
-    hub = sys.modules.get("ngramkit.hub")
-    return {"revisions": hub.revisions} if hub is not None and hub.revisions else {}
 
 
 def _as_known(error: BaseException) -> NgramkitError:
