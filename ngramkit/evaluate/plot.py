@@ -1,6 +1,7 @@
 """Pictures of replays: tokens/step against budget, against requests seen, and by category.
 
-Knows results only; matplotlib is imported when a picture is asked for.
+Knows results only; matplotlib is imported when a picture is asked for. Who draws names the picture:
+plot() above the axes, the report of a benchmark in its page.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from ngramkit.evaluate.replay import Replay, categories
+from ngramkit.evaluate.style import MUTED, styled
 
-LINE = 0.042  # a line of text, as a share of the axes' height
+LINE = 0.05  # a line of text, as a share of the axes' height
 STEPS, RINGS = (0.25, 0.5, 1, 2, 5, 10, 20), 6  # between the radar's rings; how many there may be
+RADAR = 5  # categories: a radar of fewer has no shape
 WIDE = 6  # times the lowest: from there on heights are drawn as powers
 
 
@@ -25,93 +28,111 @@ def plot(results: Sequence[Replay], path: Path, *, learning: bool = False) -> No
 
     `learning` where drafters kept their state: adds tokens/step against requests seen.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     names = list(dict.fromkeys(result.drafter for result in results))
     spokes = categories(results)
-    radar = len(spokes) > 2
-    panels = 1 + learning + radar
-    figure = pyplot.figure(figsize=(0.5 + 6.3 * panels, 5.5), layout="constrained")
+    panels = 1 + learning + (len(spokes) > 1)
     colors = {name: f"C{i}" for i, name in enumerate(names)}
-    draw_lines(figure.add_subplot(1, panels, 1), results, colors)
     widest = max(result.budget for result in results)
     shown = [result for result in results if result.budget == widest]
-    if learning:
-        draw_learning(figure.add_subplot(1, panels, 2), shown, colors)
-    if radar:
-        values = {
-            result.drafter: [result.by_category[spoke].tokens_per_step for spoke in spokes]
-            for result in shown
-        }
-        axes = figure.add_subplot(1, panels, panels, projection="polar")
-        draw_radar(axes, values, spokes, colors, f"by category, {widest} nodes")
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    with styled():
+        from matplotlib import pyplot
+
+        figure = pyplot.figure(figsize=(0.5 + 6.3 * panels, 5.5), layout="constrained")
+        draw_lines(_titled(figure, panels, 1, "tokens/step by budget"), results, colors)
+        if learning:
+            title = f"what is learnt from past questions, {widest} nodes"
+            draw_learning(_titled(figure, panels, 2, title), shown, colors)
+        if len(spokes) > 1:
+            values = {
+                result.drafter: [result.by_category[spoke].tokens_per_step for spoke in spokes]
+                for result in shown
+            }
+            axes = _titled(figure, panels, panels, f"by category, {widest} nodes", spokes)
+            draw_categories(axes, values, spokes, colors, "tokens/step")
+        figure.savefig(path, dpi=120)
+        pyplot.close(figure)
+
+
+def _titled(figure: Any, panels: int, place: int, title: str, spokes: Sequence[str] = ()) -> Any:
+    axes = figure.add_subplot(1, panels, place, projection=projection(spokes))
+    axes.set_title(title, pad=18 if projection(spokes) else 6)
+    return axes
+
+
+def projection(spokes: Sequence[str]) -> str | None:
+    """Of the axes that draw_categories takes."""
+    return "polar" if len(spokes) >= RADAR else None
 
 
 def draw_lines(axes: Any, results: Sequence[Replay], colors: Mapping[str, str]) -> None:
     """tokens/step against budget, a line per drafter with its name at its end."""
-    ends = {}
+    ends = []
     for name, color in colors.items():
         points = sorted((r.budget, r.total.tokens_per_step) for r in results if r.drafter == name)
         budgets, heights = zip(*points, strict=True)
         axes.plot(budgets, heights, marker="o", color=color)
-        ends[name] = budgets[-1], heights[-1]
+        ends.append((f"{name} {heights[-1]:.2f}", budgets[-1], heights[-1], color))
     ticks = sorted({result.budget for result in results})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
-    axes.set(xlabel="draft nodes per pass", ylabel="tokens/step", title="tokens/step by budget")
+    axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
     _mark_no_drafts(axes)
-    _name_ends(axes, ends, colors)
+    _name_ends(axes, ends)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _name_ends(
-    axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]
-) -> None:
-    """Names and heights right of the last points, moved down where they would overlap."""
-    low, high = axes.get_ylim()
-    free = high
-    for name in sorted(ends, key=lambda name: -ends[name][1]):
-        x, height = ends[name]
-        place = min(height, free)
-        free = place - (high - low) * LINE
+def _name_ends(axes: Any, ends: Sequence[tuple[str, float, float, str]]) -> None:
+    """Each text right of its line's last point (x, y), moved where two would overlap."""
+    axes.get_ylim()  # settles the limits
+    ends = sorted(ends, key=lambda end: -end[2])
+    at = axes.transData.transform([(x, y) for _, x, y, _ in ends])
+    places = axes.transAxes.inverted().transform(at)[:, 1]  # share of the axes' height
+    for i in range(1, len(places)):
+        places[i] = min(places[i], places[i - 1] - LINE)
+    lowest = 0.0
+    for i in reversed(range(len(places))):  # what was moved out below comes up again
+        places[i] = max(places[i], lowest)
+        lowest = places[i] + LINE
+    for (text, x, _, color), place in zip(ends, places, strict=True):
         axes.annotate(
-            f"{name} {height:.2f}",
+            text,
             (x, place),
+            xycoords=("data", "axes fraction"),
             xytext=(8, 0),
             textcoords="offset points",
             va="center",
-            color=colors[name],
-            annotation_clip=False,  # below the axes it is still to be seen
+            color=color,
+            annotation_clip=False,
         )
 
 
 def _mark_no_drafts(axes: Any) -> None:
     """A line at one token per pass."""
-    axes.axhline(1, color="gray", linewidth=0.8, linestyle=":")
+    axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=":")
     axes.annotate(
         "no drafts",
         (0, 1),
         xycoords=("axes fraction", "data"),
         xytext=(3, 2),
         textcoords="offset points",
-        color="gray",
+        color=MUTED,
         fontsize="small",
     )
 
 
 def draw_learning(axes: Any, results: Sequence[Replay], colors: Mapping[str, str]) -> None:
-    """tokens/step while questions go by: those asked before are lines of their own."""
+    """tokens/step while questions go by: those asked before are broken lines of their own. Names
+    stand with what each came to, with questions asked before where there are any."""
+    ends, styles = [], {}
     for result in results:
+        color, last = colors[result.drafter], 0.0
         for again, style in ((False, "-"), (True, "--")):
             seen, steps = learning(result, again=again)
-            label = result.drafter + (", asked before" if again else ", new questions")
             if len(steps):
-                axes.plot(seen, steps, style, color=colors[result.drafter], label=label)
+                axes.plot(seen, steps, style, color=color)
+                last = float(steps[-1])
+                styles[style] = "asked before" if again else "new questions"
+        ends.append((f"{result.drafter} {last:.2f}", len(result.names) - 1.0, last, color))
     low, high = axes.get_ylim()
     if high > WIDE * low:
         axes.set_yscale("log")
@@ -122,10 +143,12 @@ def draw_learning(axes: Any, results: Sequence[Replay], colors: Mapping[str, str
     axes.set(
         xlabel="questions answered so far",
         ylabel="tokens/step (mean of neighbouring questions)",
-        title=f"what is learnt from past questions, {results[0].budget} nodes",
     )
     _mark_no_drafts(axes)
-    axes.legend(frameon=False)
+    _name_ends(axes, ends)
+    for style, label in styles.items():
+        axes.plot([], [], style, color=MUTED, label=label)
+    _legend_below(axes, len(styles))
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -151,18 +174,33 @@ def _moving_sum(values: Any, width: int) -> Any:
     return np.convolve(values, np.ones(width), "valid")
 
 
-def draw_radar(
+def draw_categories(
     axes: Any,
     values: Mapping[str, Sequence[float]],
     spokes: Sequence[str],
     colors: Mapping[str, str],
-    title: str,
+    unit: str,
 ) -> None:
-    """`values` has one figure per spoke for every name; `axes` are polar."""
+    """`values` has one figure of `unit` per spoke for every name: a radar, or where the spokes are
+    few a row of dots for each. `axes` have projection(spokes)."""
+    if projection(spokes):
+        _draw_radar(axes, values, spokes, colors)
+    else:
+        _draw_dots(axes, values, spokes, colors)
+        axes.set_xlabel(unit)
+    _legend_below(axes, len(values))
+
+
+def _draw_radar(
+    axes: Any,
+    values: Mapping[str, Sequence[float]],
+    spokes: Sequence[str],
+    colors: Mapping[str, str],
+) -> None:
     angles = [2 * math.pi * i / len(spokes) for i in range(len(spokes))]
     for name, heights in values.items():
         axes.plot([*angles, angles[0]], [*heights, heights[0]], color=colors[name], label=name)
-    axes.set_xticks(angles, [textwrap.fill(spoke.replace("_", " "), 14) for spoke in spokes])
+    axes.set_xticks(angles, [_in_lines(spoke) for spoke in spokes])
     for label, angle in zip(axes.get_xticklabels(), angles, strict=True):
         side = round(math.cos(angle), 3)
         label.set_horizontalalignment("left" if side > 0 else "right" if side < 0 else "center")
@@ -171,8 +209,39 @@ def draw_radar(
     top = axes.get_ylim()[1]
     step = next((step for step in STEPS if top / step <= RINGS), STEPS[-1])
     axes.set_yticks(np.arange(step, top, step))
-    axes.tick_params(axis="y", labelcolor="gray", labelsize="small")
+    axes.tick_params(axis="y", labelcolor=MUTED, labelsize="small")
     axes.set_rlabel_position(180 / len(spokes))
-    axes.set_title(title, pad=18)
-    columns = min(len(values), 4)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=columns, frameon=False)
+
+
+def _draw_dots(
+    axes: Any,
+    values: Mapping[str, Sequence[float]],
+    spokes: Sequence[str],
+    colors: Mapping[str, str],
+) -> None:
+    """Within a row every name has a height of its own, so that no dot hides another."""
+    step = min(0.15, 0.7 / max(len(values) - 1, 1))
+    for i, (name, figures) in enumerate(values.items()):
+        rows = [row + (i - (len(values) - 1) / 2) * step for row in range(len(spokes))]
+        axes.plot(figures, rows, "o", color=colors[name], label=name)
+    axes.set_yticks(range(len(spokes)), [_in_lines(spoke) for spoke in spokes])
+    axes.set_ylim(len(spokes) - 0.5, -0.5)
+    for row in range(len(spokes) - 1):
+        axes.axhline(row + 0.5, color=MUTED, linewidth=0.4)
+    axes.set_xlim(left=0)
+    axes.axvline(1, color=MUTED, linewidth=0.8, linestyle=":")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _in_lines(name: str) -> str:
+    return textwrap.fill(name.replace("_", " "), 14)
+
+
+def _legend_below(axes: Any, entries: int) -> None:
+    """Outside the axes, where it covers nothing."""
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=min(max(entries, 1), 3),
+        frameon=False,
+    )

@@ -1,44 +1,46 @@
 """report.html of a benchmark: one file, pictures inside, nothing loaded from elsewhere.
 
-Knows results only. Pictures are SVG that matplotlib draws; it is imported when they are.
+Knows results only. The page is report.html.jinja, which escapes every value; this gives it texts
+and pictures.
 """
 
 from __future__ import annotations
 
-import html
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ngramkit.evaluate.plot import draw_lines, draw_radar
+from ngramkit.evaluate.plot import draw_categories, draw_lines, projection
 from ngramkit.evaluate.replay import Replay
 from ngramkit.evaluate.results import Result
+from ngramkit.evaluate.style import DARK, MUTED, PALETTE
+from ngramkit.evaluate.svg import Picture, picture
 from ngramkit.formats.writer import write_text
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 68em; padding: 0 1em;
-       color: #222; background: #fff }
-h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
-table { border-collapse: collapse } td, th { padding: .25em .7em; border-bottom: 1px solid #ddd;
-       text-align: right; white-space: nowrap }
-td:first-child, th:first-child { text-align: left; white-space: normal }
-.wide { overflow-x: auto }
-table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26em, 1fr));
-       gap: 1.5em; margin: 2em 0 }
-svg { width: 100%; height: auto }
-"""
 LENGTHS = 10  # shown one by one, the last for all that are longer
 COLUMNS = (
     "drafter",
-    "tokens/step",
-    "tokens/s",
     "speed-up",
     "95% interval",
+    "tokens/step",
+    "tokens/s",
     "drafting",
     "answers as without drafts",
 )
+MEASURED = "Each drafter has one speed-up, the measured one above. It was decoded with "
+AUTO = (
+    "budget auto: drafts as large as paid for their time on this machine, small where a pass is "
+    "costly. "
+)
+FIXED = "a budget of {} draft nodes per pass. "
+REPLAYED = (
+    "The curve by budget is no second measurement: it replays the answers that were written "
+    "without drafts at fixed budgets and counts passes, not time. So it rises with the budget even "
+    "where larger drafts cost more than they save. It also lacks what the model held likely at "
+    "rejected nodes, which decoding knows."
+)
+
+Colors = Mapping[str, str]
 
 
 def write_report(
@@ -50,69 +52,75 @@ def write_report(
     machine: Mapping[str, str],
 ) -> None:
     """`results[0]` is the baseline; `curves` are replays of its answers at several budgets."""
-    drafters = list(results[1:])
-    colors = {result.drafter: f"C{i}" for i, result in enumerate(drafters)}
-    pictures = [_picture(lambda figure: _speedups(figure, drafters, colors))]
-    spokes = list(results[0].by_category)
-    if len(spokes) > 2:
-        pictures.append(_picture(lambda figure: _radar(figure, drafters, spokes, colors)))
-    if curves:
-        pictures.append(_picture(lambda f: draw_lines(f.add_subplot(), curves, colors)))
-    pictures.append(_picture(lambda figure: _histograms(figure, drafters, colors)))
-    body = [
-        f"<h1>{html.escape(title)}</h1>",
-        _table(COLUMNS, [_row(result) for result in results]),
-        '<div class="pictures">',
-        *pictures,
-        "</div><h2>By category: tokens/step and speed-up</h2>",
-        _categories(drafters, spokes),
-        "<h2>What was measured</h2>",
-        _facts({key: _said(value) for key, value in plan.items()}),
-        "<h2>Machine and versions</h2>",
-        _facts(machine),
-    ]
-    page = "\n".join(body)
-    write_text(
-        path,
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n<body>{page}</body>"
-        "</html>\n",
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ngramkit.evaluate", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
+    drafters = list(results[1:])
+    page = environment.get_template("report.html.jinja").render(
+        title=title,
+        columns=COLUMNS,
+        rows=[_row(result) for result in results],
+        explanation=_explained(plan["budget"], bool(curves)),
+        pictures=_pictures(drafters, curves),
+        budgets=_budgets(drafters, curves, plan["budget"]),
+        categories=_categories(drafters),
+        plan={key: _said(value) for key, value in plan.items()},
+        machine=machine,
+        light=PALETTE,
+        dark=DARK,
+    )
+    write_text(path, page)
 
 
 def _row(result: Result) -> tuple[str, ...]:
     wrong = len(result.differing)
     return (
         result.drafter,
-        f"{result.tokens_per_step:.2f}",
-        f"{result.tokens_per_second:,.1f}",
         f"{result.speedup:.2f}",
         f"{result.speedup_low:.2f} to {result.speedup_high:.2f}",
+        f"{result.tokens_per_step:.2f}",
+        f"{result.tokens_per_second:,.1f}",
         f"{result.draft_seconds / result.seconds:.1%} of the time",
         "all" if not wrong else f"all but {wrong}",
     )
 
 
-def _categories(drafters: Sequence[Result], spokes: Sequence[str]) -> str:
-    rows = []
-    for spoke in spokes:
+def _explained(budget: int | str, replayed: bool) -> str:
+    said = AUTO if budget == "auto" else FIXED.format(budget)
+    return MEASURED + said + (REPLAYED if replayed else "")
+
+
+def _budgets(
+    drafters: Sequence[Result], curves: Sequence[Replay], budget: int | str
+) -> list[tuple[str, ...]]:
+    """The curves as a table, its head first; empty where there are none."""
+    if not curves:
+        return []
+    nodes = sorted({curve.budget for curve in curves})
+    points = {(c.drafter, c.budget): f"{c.total.tokens_per_step:.2f}" for c in curves}
+    rows = [
+        (
+            result.drafter,
+            *(points[result.drafter, n] for n in nodes),
+            f"{result.tokens_per_step:.2f}",
+        )
+        for result in drafters
+    ]
+    return [("drafter", *map(str, nodes), f"measured, {budget}"), *rows]
+
+
+def _categories(drafters: Sequence[Result]) -> list[tuple[str, ...]]:
+    """A row per category, after the head."""
+    rows = [("category", *(result.drafter for result in drafters))]
+    for spoke in drafters[0].by_category if drafters else ():
         found = [result.by_category[spoke] for result in drafters]
-        cells = [f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}x" for f in found]
-        rows.append((spoke, *cells))
-    return _table(("", *(result.drafter for result in drafters)), rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-    titles = line("th", head) if any(head) else ""
-    body = titles + "".join(line("td", row) for row in rows)
-    return f'<div class="wide"><table>{body}</table></div>'
-
-
-def _facts(rows: Mapping[str, str]) -> str:
-    return _table(("", ""), list(rows.items())).replace("<table>", '<table class="facts">', 1)
+        rows.append((spoke, *(f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}x" for f in found)))
+    return rows
 
 
 def _said(value: Any) -> str:
@@ -121,59 +129,73 @@ def _said(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _picture(draw: Callable[[Any], None]) -> str:
-    """Inline SVG; text stays text."""
-    import matplotlib
+def _pictures(drafters: Sequence[Result], curves: Sequence[Replay]) -> list[Picture]:
+    colors = {result.drafter: f"C{i}" for i, result in enumerate(drafters)}
+    spokes = list(drafters[0].by_category) if drafters else []
+    shown = [
+        picture(
+            "Speed-up over no drafts, with its 95% interval over questions",
+            "; ".join(
+                f"{r.drafter} {r.speedup:.2f} ({r.speedup_low:.2f} to {r.speedup_high:.2f})"
+                for r in drafters
+            ),
+            lambda figure: _speedups(figure, drafters, colors),
+            (5.0, 1.2 + 0.55 * max(len(drafters), 2)),
+        )
+    ]
+    if len(spokes) > 1:
+        shown.append(
+            picture(
+                "Speed-up by category",
+                f"The figures of the table by category: {', '.join(spokes)}.",
+                lambda figure: _by_category(figure, drafters, spokes, colors),
+            )
+        )
+    if curves:
+        shown.append(
+            picture(
+                "Tokens/step by budget, replayed",
+                "A line per drafter over draft nodes per pass; the table by budget has its points.",
+                lambda figure: draw_lines(figure.add_subplot(), curves, colors),
+            )
+        )
+    means = "; ".join(f"{r.drafter} {r.tokens_per_step:.2f} on average" for r in drafters)
+    lengths = "Tokens written by one pass: shares of passes"
+    shown.append(picture(lengths, means, lambda figure: _histograms(figure, drafters, colors)))
+    return shown
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "ngramkit"}):
-        figure = pyplot.figure(figsize=(6.6, 5.2), layout="constrained")
-        draw(figure)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-        pyplot.close(figure)
-    text = out.getvalue()
-    return text[text.index("<svg") :]
-
-
-def _speedups(figure: Any, drafters: Sequence[Result], colors: Mapping[str, str]) -> None:
+def _speedups(figure: Any, drafters: Sequence[Result], colors: Colors) -> None:
+    """Bars with the figure at each bar's end; the interval is a line below its bar."""
     axes = figure.add_subplot()
-    names = [result.drafter for result in drafters]
-    widths = [result.speedup for result in drafters]
-    below = [result.speedup - result.speedup_low for result in drafters]
-    above = [result.speedup_high - result.speedup for result in drafters]
-    axes.barh(
-        names, widths, xerr=[below, above], capsize=4, color=[colors[n] for n in names], height=0.6
-    )
     for i, result in enumerate(drafters):
+        axes.barh(i - 0.1, result.speedup, height=0.42, color=colors[result.drafter])
         axes.annotate(
             f"{result.speedup:.2f}",
-            (result.speedup_high, i),
-            xytext=(6, 0),
+            (result.speedup, i - 0.1),
+            xytext=(5, 0),
             textcoords="offset points",
             va="center",
         )
-    axes.invert_yaxis()
-    axes.axvline(1, color="gray", linewidth=0.8, linestyle=":")
-    axes.set(xlabel="speed-up", title="speed-up over no drafts, 95% interval over questions")
-    axes.margins(x=0.12)
+        ends = [result.speedup_low, result.speedup_high]
+        axes.plot(ends, [i + 0.26] * 2, "|-", color=MUTED, markersize=5, linewidth=1)
+    axes.set_yticks(range(len(drafters)), [result.drafter for result in drafters])
+    axes.set_ylim(len(drafters) - 0.45, -0.55)
+    axes.axvline(1, color=MUTED, linewidth=0.8, linestyle=":")
+    axes.set_xlim(0, 1.15 * max((r.speedup_high for r in drafters), default=1.0))
+    axes.set_xlabel("speed-up")
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _radar(
-    figure: Any, drafters: Sequence[Result], spokes: list[str], colors: Mapping[str, str]
+def _by_category(
+    figure: Any, drafters: Sequence[Result], spokes: list[str], colors: Colors
 ) -> None:
-    axes = figure.add_subplot(projection="polar")
-    values = {
-        result.drafter: [result.by_category[spoke]["speedup"] for spoke in spokes]
-        for result in drafters
-    }
-    draw_radar(axes, values, spokes, colors, "speed-up by category")
+    values = {r.drafter: [r.by_category[spoke]["speedup"] for spoke in spokes] for r in drafters}
+    axes = figure.add_subplot(projection=projection(spokes))
+    draw_categories(axes, values, spokes, colors, "speed-up")
 
 
-def _histograms(figure: Any, drafters: Sequence[Result], colors: Mapping[str, str]) -> None:
+def _histograms(figure: Any, drafters: Sequence[Result], colors: Colors) -> None:
     axes = figure.add_subplot()
     longest = max((int(n) for r in drafters for n in r.accepted_lengths), default=1)
     shown, width = min(longest, LENGTHS), 0.8 / max(len(drafters), 1)
@@ -189,8 +211,6 @@ def _histograms(figure: Any, drafters: Sequence[Result], colors: Mapping[str, st
     if longest > shown:
         ticks[-1] += "+"
     axes.set_xticks(range(1, shown + 1), ticks)
-    axes.set(
-        xlabel="tokens of a pass", ylabel="share of passes", title="tokens written by one pass"
-    )
-    axes.legend(frameon=False)
+    axes.set(xlabel="tokens of a pass", ylabel="share of passes")
     axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)

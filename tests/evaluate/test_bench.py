@@ -127,10 +127,10 @@ def _self_contained(page, drafters):
     reader = Reader()
     reader.feed(page)
     assert reader.links == []
-    assert reader.tags.count("svg") == 4  # speed-up, radar, budgets, lengths
+    assert reader.tags.count("svg") == 4  # speed-up, categories, budgets, lengths
     assert not {"script", "link", "img"} & set(reader.tags)
     for drafter in drafters:
-        assert f"<td>{drafter}</td>" in page
+        assert f'<th scope="row">{drafter}</th>' in page
 
 
 def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monkeypatch):

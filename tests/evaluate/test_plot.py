@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ngramkit.evaluate.plot import draw_learning, draw_lines, draw_radar, learning, plot
+from ngramkit.evaluate.plot import draw_categories, draw_learning, draw_lines, learning, plot
 from ngramkit.evaluate.replay import Replay, Tally
 
 
@@ -58,7 +58,28 @@ def test_learning_is_the_mean_over_a_tenth_of_the_questions():
 
 def test_learning_of_a_drafter_that_was_asked_nothing_twice_has_one_line(axes):
     draw_learning(axes, [result("ssd", 8, [1, 2, 3])], {"ssd": "C0"})
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["ssd, new questions"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["new questions"]
+
+
+def test_ten_drafters_that_learn_are_named_beside_their_lines_not_over_them(axes):
+    names = [f"drafter-{i}" for i in range(10)]
+    results = [result(name, 8, [2 + 0.01 * i] * 20) for i, name in enumerate(names)]
+    draw_learning(axes, results, {name: f"C{i}" for i, name in enumerate(names)})
+    labels = [text for text in axes.texts if text.get_text().startswith("drafter-")]
+    found = boxes(axes, labels)
+    assert len(found) == 10
+    assert not overlapping(found)
+    end = axes.transData.transform((19, 2))[0]
+    assert all(box.x0 > end and box.y0 >= axes.bbox.y0 - box.height for box in found)
+    legend = boxes(axes, [axes.get_legend()])[0]
+    assert legend.y1 < axes.bbox.y0
+
+
+def test_a_name_stands_at_the_height_of_its_line(axes):
+    draw_lines(axes, [result("a", b, [b]) for b in (2, 8)], {"a": "C0"})
+    (label,) = [text for text in axes.texts if text.get_text() == "a 8.00"]
+    box = boxes(axes, [label])[0]
+    assert box.y0 < axes.transData.transform((8, 8))[1] < box.y1
 
 
 def test_lines_that_end_alike_have_names_that_do_not_overlap(axes):
@@ -80,12 +101,24 @@ def test_a_radar_names_its_spokes_and_lines_apart(axes):
         "math_reasoning", "retrieval-augmented generation",
     ]  # fmt: skip
     values = {"blend": [3, 2, 2, 4, 1, 2], "rest": [1, 1, 2, 2, 1, 3]}
-    draw_radar(axes, values, spokes, {"blend": "C0", "rest": "C1"}, "by category")
+    axes.set_title("by category", pad=18)
+    draw_categories(axes, values, spokes, {"blend": "C0", "rest": "C1"}, "tokens/step")
     labels = axes.get_xticklabels()
     assert labels[0].get_text() == "multi-turn\nconversation"
     legend = axes.get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["blend", "rest"]
     assert not overlapping(boxes(axes, [*labels, legend, axes.title]))
+
+
+def test_three_categories_are_rows_of_dots_not_a_triangle(axes):
+    values = {"blend": [3, 2, 2], "rest": [1, 1, 2]}
+    draw_categories(axes, values, ["x", "y", "z"], {"blend": "C0", "rest": "C1"}, "tokens/step")
+    assert axes.name == "rectilinear"
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["x", "y", "z"]
+    dots = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"]
+    assert [[x for x, _ in line] for line in dots] == [[3, 2, 2], [1, 1, 2]]
+    for blend, rest in zip(*dots, strict=True):
+        assert blend[1] < rest[1] < blend[1] + 0.5  # apart, and in one row
 
 
 def test_a_picture_of_everything_can_be_drawn(tmp_path):
