@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo test lint types bench docs docs-check clean
+.PHONY: demo test attacks lint types bench docs docs-check clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -13,6 +13,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+attacks: $(READY)
+	$(BIN)/python -m tests.attacks
 
 lint: $(READY)
 	$(BIN)/ruff check .

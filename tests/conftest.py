@@ -58,3 +58,9 @@ def ngramkit_cli(tmp_path):
     from command_lines import run_all
 
     return lambda *lines, env=None: run_all(lines, tmp_path, env or {})
+
+
+def pytest_sessionfinish():
+    import attacks
+
+    attacks.leave()
