@@ -1,13 +1,20 @@
-"""Short model names, each pinned to one Hub id. Everything else is an id or a path as it stands."""
+"""Which model: short names, each pinned to one Hub id, and the one that is meant when nobody says.
+
+Everything else is a Hub id or a path as it stands.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from ngramkit.errors import InputError
+from ngramkit.settings import read_settings, write_settings
 
 DEFAULT = "demo"
+VARIABLE = "NGRAMKIT_MODEL"
 
 # The comment says what is ambiguous about a name, and how it was decided.
 HUB_IDS = {
@@ -49,3 +56,37 @@ def resolve_model(name: str) -> str:
             f"short names: demo, {', '.join(HUB_IDS)}; or give a Hub id (owner/name) or a folder",
         )
     return name
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model's name, and why it is meant."""
+
+    name: str
+    why: str  # "" where it was named
+
+
+def chosen_model(name: str | None = None) -> ChosenModel:
+    """`name` where one is given; else that of NGRAMKIT_MODEL, else the one that `use_model` has
+    kept, else the embedded one. Raises InputError where the settings cannot be read."""
+    if name:
+        return ChosenModel(name, "")
+    if set_one := os.environ.get(VARIABLE):
+        return ChosenModel(set_one, VARIABLE)
+    if kept := read_settings().get("model"):
+        return ChosenModel(kept, "chosen with: ngramkit use")
+    return ChosenModel(DEFAULT, "default")
+
+
+def use_model(name: str | None) -> ChosenModel:
+    """Keeps `name` as what `chosen_model` gives from now on; None or the embedded one forgets it.
+
+    A folder is kept with its whole path. Raises InputError where no model is called that; a Hub id
+    is not looked up.
+    """
+    settings = {key: value for key, value in read_settings().items() if key != "model"}
+    if name not in (None, DEFAULT):
+        source = resolve_model(name)
+        settings["model"] = str(Path(source).absolute()) if Path(source).is_dir() else name
+    write_settings(settings)
+    return chosen_model()

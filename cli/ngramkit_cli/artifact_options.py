@@ -153,7 +153,7 @@ def _all_found(artifacts: Sequence[str], tokenizer: TokenizerRecord, out: Output
 
     What a corpus says is half of a draft; a model's table is read off when it is asked for by name.
     """
-    from ngramkit.formats.newest import newest
+    from ngramkit.formats.places import newest
 
     paths = {each: newest(KINDS[each], tokenizer) for each in artifacts}
     found = {each: _as_given(each, path) for each, path in paths.items() if path is not None}
@@ -173,7 +173,7 @@ def _require(path: Path, tokenizer: TokenizerRecord) -> None:
 
 
 def _found_or_built(kind: str, tokenizer: TokenizerRecord, out: Output) -> Path:
-    from ngramkit.formats.newest import newest
+    from ngramkit.formats.places import newest
 
     path = newest(kind, tokenizer)
     if path is not None:

@@ -10,7 +10,7 @@ import typer
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.artifact_options import Datastores, DrafterChoice, FrozenTablePath, choose_drafter
 from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse
-from ngramkit_cli.options import Debug, Force, Json, said_model
+from ngramkit_cli.options import Debug, Force, Json, the_model
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ EMBEDDED = 20  # prompts
 def bench(
     questions: Questions = None,
     drafter: DrafterNames = None,
-    model: opt.Model = "demo",
+    model: opt.Model = None,
     datastore: Datastores = None,
     frozen_table: FrozenTablePath = None,
     history: HistoryPath = None,
@@ -92,9 +92,9 @@ def bench(
         from ngramkit.evaluate.runs import Runs
 
         sampling = Sampling(temperature, top_k, top_p, seed)
-        name, asked = _questions(questions, model, limit)
-        out.say(said_model(model))
-        loaded = load_model(model, device=device, dtype=dtype)
+        which = the_model(model, out)
+        name, asked = _questions(questions, which, limit)
+        loaded = load_model(which, device=device, dtype=dtype)
         use = HistoryUse(history, history_tokens, recorded=True, least_score=loaded.least_score)
         choices = [
             choose_drafter(
@@ -114,7 +114,7 @@ def bench(
         if contest.too_long:
             out.say(f"{contest.too_long} questions are longer than the model's context: left out")
         plan = plan_of(contest, name, form_name, _artifacts(choices))
-        folder = out_path or Path("bench") / f"{name}-{Path(model).name}"
+        folder = out_path or Path("bench") / f"{name}-{Path(which).name}"
         runs = Runs(folder, plan, force=force)
         _run(contest, runs, folder, out)
         results = publish(contest, runs, plan, folder, out.reporter)

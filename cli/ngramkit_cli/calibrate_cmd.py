@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import Debug, Json, said_model
+from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
     from ngramkit.decode.profile import Profile
 
 ModelName = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="[MODEL]",
-        envvar="NGRAMKIT_MODEL",
-        help="A decoder-only causal language model: a short name, a Hub id or a folder.",
+        help="A decoder-only causal language model: a short name, a Hub id or a folder. Default: "
+        "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]
 Time = Annotated[float, typer.Option("--time", min=0.0, help="Seconds to measure, about.")]
 
 
 def calibrate(
-    model: ModelName = "demo",
+    model: ModelName = None,
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
     engine: opt.Engine = "auto",
@@ -43,8 +43,7 @@ def calibrate(
         from ngramkit.decode.profile import measure, profile_path
         from ngramkit.decode.profile_plot import plot
 
-        out.say(said_model(model))
-        loaded = load_model(model, device=device, dtype=dtype)
+        loaded = load_model(the_model(model, out), device=device, dtype=dtype)
         path = profile_path(loaded, engine)
         profile = measure(loaded, engine=engine, seconds=seconds, reporter=out.reporter)
         profile.save(path)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
-from ngramkit_cli.options import Debug, Force, Json, Model, Out, said_model
+from ngramkit_cli.demo_notice import warn_of_demo
+from ngramkit_cli.options import Debug, Force, Json, Model, Out, the_model
 from ngramkit_cli.output import Output, peak_rss
 
 Eos = Annotated[
@@ -38,7 +39,7 @@ def corpora(json: Json = False, debug: Debug = False) -> None:
 @takes_corpus
 def tokenize(
     corpus: CorpusOptions,
-    model: Model = "demo",
+    model: Model = None,
     out_dir: Out = None,
     eos: Eos = True,
     workers: Workers = None,
@@ -53,10 +54,11 @@ def tokenize(
     with Output("tokenize", json=json, debug=debug) as out:
         from ngramkit.builders.tokens import build_tokens
 
-        out.say(said_model(model))
+        name = the_model(model, out)
+        warn_of_demo([corpus.corpus or ""], name, out)
         store = build_tokens(
             corpus.open(out),
-            model,
+            name,
             out_dir,
             eos=eos,
             workers=workers,

@@ -2,7 +2,7 @@
 
 @app.command()
 @takes_corpus
-def tokenize(corpus: CorpusOptions, model: Model = "demo") -> None:
+def tokenize(corpus: CorpusOptions, model: Model = None) -> None:
     opened = corpus.open(out)
 """
 

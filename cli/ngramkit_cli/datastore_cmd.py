@@ -24,7 +24,7 @@ Workers = Annotated[
 def build_datastore(
     corpus: CorpusOptions,
     tokens: Tokens = None,
-    model: Model = "demo",
+    model: Model = None,
     out_dir: Out = None,
     shard_tokens: ShardTokens = None,
     memory: Memory = None,

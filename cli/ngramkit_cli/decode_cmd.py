@@ -16,7 +16,7 @@ from ngramkit_cli.artifact_options import (
     choose_drafter,
 )
 from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
-from ngramkit_cli.options import Debug, Json, said_model
+from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import INTERRUPTED, Output
 from ngramkit_cli.prompt import Chat, Prompt, PromptFile, read_prompt
 from ngramkit_cli.rest_options import Continuation, MaxMatch, MinMatch, bound
@@ -31,7 +31,7 @@ ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"
 
 def decode(
     drafter: opt.DrafterName = None,
-    model: opt.Model = "demo",
+    model: opt.Model = None,
     datastore: Datastores = None,
     frozen_table: FrozenTablePath = None,
     bigram: BigramPath = None,
@@ -74,11 +74,11 @@ def decode(
         from ngramkit.drafters import drafter_entry
 
         sampling = Sampling(temperature, top_k, top_p, seed)
-        text = read_prompt(prompt, prompt_file, model, out)
+        name = the_model(model, out)
+        text = read_prompt(prompt, prompt_file, name, out)
         if drafter is not None:
             drafter_entry(drafter)
-        out.say(said_model(model))
-        loaded = load_model(model, device=device, dtype=dtype)
+        loaded = load_model(name, device=device, dtype=dtype)
         tokenizer = loaded.tokenizer
         ids = chat_ids(tokenizer, text) if chat else prompt_ids(tokenizer, text)
         choice = choose_drafter(

@@ -23,12 +23,12 @@ DrafterName = Annotated[
     ),
 ]
 Model = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--model",
         metavar="ID|PATH",
-        envvar="NGRAMKIT_MODEL",
-        help="A decoder-only causal language model: a short name, a Hub id or a folder.",
+        help="A decoder-only causal language model: a short name, a Hub id or a folder. Default: "
+        "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.errors import UsageError
-from ngramkit_cli.options import Debug, Force, Json, Model, said_model
+from ngramkit_cli.options import Debug, Force, Json, Model, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.store_options import Memory, memory_bytes
 
@@ -158,7 +158,7 @@ def import_(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Default: under artifacts/, by the file's name."),
     ] = None,
-    model: Model = "demo",
+    model: Model = None,
     order: Order = None,
     force: Force = False,
     json: Json = False,
@@ -173,8 +173,7 @@ def import_(
 
         if order is not None and origin is not Origin.LLAMA_CPP:
             raise UsageError(f"--order means nothing with --from {origin.value}", "leave it out")
-        out.say(said_model(model))
-        tokenizer = load_tokenizer(model)
+        tokenizer = load_tokenizer(the_model(model, out))
         artifact: Artifact
         if origin is Origin.LLAMA_CPP:
             from ngramkit.exchange.llama_cpp import import_cache

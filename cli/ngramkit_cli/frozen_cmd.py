@@ -21,7 +21,7 @@ Followers = Annotated[int, typer.Option(help="Keep this many followers of each l
 def build_frozen(
     corpus: CorpusOptions,
     tokens: Tokens = None,
-    model: Model = "demo",
+    model: Model = None,
     out_dir: Out = None,
     leader_len: LeaderLen = 1,
     leaders: Leaders = 1048576,

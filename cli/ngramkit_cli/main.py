@@ -18,6 +18,7 @@ from ngramkit_cli import (
     model_cmd,
     recipe_cmd,
     replay_cmd,
+    use_cmd,
 )
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app.command()(corpus_cmd.tokenize)
 app.command()(datastore_cmd.build_datastore)
 app.command()(frozen_cmd.build_frozen)
 app.command()(model_cmd.models)
+app.command()(use_cmd.use)
 app.command()(model_cmd.model_bigram)
 app.command()(model_cmd.model_unigram)
 app.command()(inspect_cmd.inspect)

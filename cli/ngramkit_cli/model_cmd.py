@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit_cli.decode_options import Device, Dtype
-from ngramkit_cli.options import Debug, Force, Json, Out
+from ngramkit_cli.options import Debug, Force, Json, Out, the_model
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
 
 ModelName = Annotated[
-    str,
+    str | None,
     typer.Argument(
-        metavar="MODEL",
-        envvar="NGRAMKIT_MODEL",
-        help="A causal language model: a name from `ngramkit models`, a Hub id or a folder.",
+        metavar="[MODEL]",
+        help="A causal language model: a name from `ngramkit models`, a Hub id or a folder. "
+        "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]
 K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
@@ -59,18 +59,22 @@ def models(json: Json = False, debug: Debug = False) -> None:
     Example: ngramkit models
     """
     with Output("models", json=json, debug=debug) as out:
-        from ngramkit.models import DEFAULT, HUB_IDS
+        from ngramkit.models import DEFAULT, HUB_IDS, chosen_model
 
+        chosen = chosen_model()
         width = max(map(len, HUB_IDS))
-        print(f"{DEFAULT.ljust(width)}  embedded (default)")
-        for name, hub_id in HUB_IDS.items():
-            print(f"{name.ljust(width)}  {hub_id}")
+        for name, where in {DEFAULT: "embedded", **HUB_IDS}.items():
+            mark = f"   <- {chosen.why}" if name == chosen.name else ""
+            print(f"{name.ljust(width)}  {where}{mark}")
         print("\nAny other model: its Hub id (owner/name), or a folder")
-        out.result(models={DEFAULT: None, **HUB_IDS})
+        if chosen.name not in (DEFAULT, *HUB_IDS):
+            print(f"{chosen.name}   <- {chosen.why}")
+        print("Choose one for every command: ngramkit use MODEL")
+        out.result(models={DEFAULT: None, **HUB_IDS}, chosen=chosen.name, why=chosen.why)
 
 
 def model_bigram(
-    model: ModelName = "demo",
+    model: ModelName = None,
     out_dir: Out = None,
     k: K = 100,
     width: Width = 4,
@@ -91,13 +95,14 @@ def model_bigram(
         from ngramkit.builders.model_options import require_bigram_options
 
         require_bigram_options(k, width, prefix, extend)
-        loaded = _load(model, device, device_map, dtype, out)
+        name = the_model(model, out)
+        loaded = _load(name, device, device_map, dtype)
         from ngramkit.builders.model_bigram import build_model_bigram
 
         table, work = build_model_bigram(
             loaded.model,
             loaded.tokenizer,
-            out_dir or _default_out(model, "bigram"),
+            out_dir or _default_out(name, "bigram"),
             k=k,
             width=width,
             prefix=prefix,
@@ -114,7 +119,7 @@ def model_bigram(
 
 
 def model_unigram(
-    model: ModelName = "demo",
+    model: ModelName = None,
     out_dir: Out = None,
     k: K = 100,
     rule: Rule = "distance",
@@ -133,13 +138,14 @@ def model_unigram(
         from ngramkit.builders.model_options import require_unigram_options
 
         require_unigram_options(k, rule)
-        loaded = _load(model, device, device_map, dtype, out)
+        name = the_model(model, out)
+        loaded = _load(name, device, device_map, dtype)
         from ngramkit.builders.model_unigram import build_model_unigram
 
         table, work = build_model_unigram(
             loaded.model,
             loaded.tokenizer,
-            out_dir or _default_out(model, "unigram"),
+            out_dir or _default_out(name, "unigram"),
             k=k,
             rule=rule,
             reporter=out.reporter,
@@ -166,13 +172,7 @@ def read_off(kind: str, model: str, out: Output) -> Path:
     return Path(table.path)
 
 
-def _load(
-    model: str, device: str, device_map: str | None, dtype: str, out: Output
-) -> LanguageModel:
-    """Says which model it is: a short name may be taken for more than one."""
-    from ngramkit.models import HUB_IDS
-
-    out.say(f"model: {model}{' = ' + HUB_IDS[model] if model in HUB_IDS else ''}")
+def _load(model: str, device: str, device_map: str | None, dtype: str) -> LanguageModel:
     from ngramkit.decode.load import load_model
 
     return load_model(model, device=device, dtype=dtype, device_map=device_map)
@@ -180,7 +180,7 @@ def _load(
 
 def _default_out(model: str, kind: str) -> Path:
     """artifacts/MODEL-KIND."""
-    from ngramkit.formats.newest import default_place
+    from ngramkit.formats.places import default_place
 
     return default_place(model, kind)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from ngramkit_cli.output import Output
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
@@ -14,12 +16,12 @@ Json = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
 Model = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--model",
         metavar="ID|PATH",
-        envvar="NGRAMKIT_MODEL",
-        help="The model (here: its tokenizer): a short name, a Hub id or a folder.",
+        help="The model (here: its tokenizer): a short name, a Hub id or a folder. Default: "
+        "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]
 Out = Annotated[
@@ -28,8 +30,11 @@ Out = Annotated[
 ]
 
 
-def said_model(model: str) -> str:
-    """The line that says which model is used, and why where nobody asked for it."""
-    if model == os.environ.get("NGRAMKIT_MODEL"):
-        return f"model: {model} (NGRAMKIT_MODEL)"
-    return f"model: {model}{' (default)' if model == 'demo' else ''}"
+def the_model(given: str | None, out: Output) -> str:
+    """The model's name; says it, and why where nobody asked for it."""
+    from ngramkit.models import HUB_IDS, chosen_model
+
+    chosen = chosen_model(given)
+    known = f" = {HUB_IDS[chosen.name]}" if chosen.name in HUB_IDS else ""
+    out.say(f"model: {chosen.name}{known}{chosen.why and f' ({chosen.why})'}")
+    return chosen.name

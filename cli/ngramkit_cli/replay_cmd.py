@@ -14,7 +14,7 @@ from ngramkit_cli.artifact_options import (
     choose_drafter,
 )
 from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
-from ngramkit_cli.options import Debug, Json, Model, said_model
+from ngramkit_cli.options import Debug, Json, Model, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.replay_options import (
     Answers,
@@ -60,7 +60,7 @@ def replay(
     drop_leaked: DropLeaked = False,
     limit: Limit = None,
     plot: Plot = None,
-    model: Model = "demo",
+    model: Model = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -76,8 +76,7 @@ def replay(
         from ngramkit.evaluate.templates import find_template
 
         budgets = parse_budgets(budget)
-        out.say(said_model(model))
-        tokenizer = load_tokenizer(model)
+        tokenizer = load_tokenizer(the_model(model, out))
         form = find_template(template, tokenizer.full)
         records = read_records(answers, questions, tokenizer, form)[:limit]
         choices = [

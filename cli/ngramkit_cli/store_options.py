@@ -10,7 +10,8 @@ import typer
 
 from ngramkit.errors import UsageError
 from ngramkit_cli.corpus_options import CorpusOptions
-from ngramkit_cli.options import said_model
+from ngramkit_cli.demo_notice import warn_of_demo
+from ngramkit_cli.options import the_model
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Memory = Annotated[
 
 
 def open_store(
-    corpus: CorpusOptions, tokens: Path | None, model: str, eos: bool, out: Output
+    corpus: CorpusOptions, tokens: Path | None, model: str | None, eos: bool, out: Output
 ) -> TokenStore:
     """Opens --tokens, or tokenises --corpus; says which tokenizer it is.
 
@@ -48,13 +49,14 @@ def open_store(
         return store
     from ngramkit.builders.tokens import build_tokens
 
-    out.say(said_model(model))
-    return build_tokens(corpus.open(out), model, eos=eos, reporter=out.reporter)
+    name = the_model(model, out)
+    warn_of_demo([corpus.corpus or ""], name, out)
+    return build_tokens(corpus.open(out), name, eos=eos, reporter=out.reporter)
 
 
 def default_out(store: TokenStore, kind: str) -> Path:
     """artifacts/CORPUS-MODEL-KIND."""
-    from ngramkit.formats.newest import default_place
+    from ngramkit.formats.places import default_place
 
     corpus = store.manifest.corpus.get("id", store.path.name)
     return default_place(corpus, store.tokenizer.id, kind)

@@ -23,7 +23,7 @@ from ngramkit.errors import InputError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.manifest import build_id
-from ngramkit.formats.newest import default_place
+from ngramkit.formats.places import default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter

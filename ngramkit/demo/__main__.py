@@ -16,7 +16,7 @@ from ngramkit.demo import demo_prompts
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.errors import ArtifactError, NgramkitError
-from ngramkit.formats.newest import newest
+from ngramkit.formats.places import newest
 
 PROMPTS = 3
 NEW_TOKENS = 128

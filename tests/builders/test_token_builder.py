@@ -131,7 +131,7 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = build_tokens(corpus, "demo")
     assert store.path.parent.name == "artifacts"
-    assert re.fullmatch(r".+-jsonl-demo-tokens-[0-9a-f]{8}", store.path.name)
+    assert re.fullmatch(r"test_a_finished.+-demo-tokens-[0-9a-f]{8}", store.path.name)
     notes = []
 
     class Listening(Reporter):

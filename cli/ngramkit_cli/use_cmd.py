@@ -1,0 +1,40 @@
+"""`ngramkit use`: the model of every command that is not given one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ngramkit.errors import UsageError
+from ngramkit_cli.options import Debug, Json
+from ngramkit_cli.output import Output
+
+ModelName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="A short name, a Hub id or a folder; demo is the embedded one. Default: show which.",
+    ),
+]
+Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded model again.")]
+
+
+def use(
+    model: ModelName = None, unset: Unset = False, json: Json = False, debug: Debug = False
+) -> None:
+    """Choose the model of every command that is not given one; it is kept for you.
+
+    Example: ngramkit use vicuna-7b
+    """
+    with Output("use", json=json, debug=debug) as out:
+        from ngramkit.models import VARIABLE, chosen_model, use_model
+        from ngramkit.settings import settings_path
+
+        if unset and model is not None:
+            raise UsageError("a model and --unset exclude each other", "give one of them")
+        now = use_model(model) if unset or model is not None else chosen_model()
+        print(f"{now.name}{now.why and f' ({now.why})'}")
+        if now.why == VARIABLE and (model is not None or unset):
+            out.say(f"note: {VARIABLE} is set, and goes first")
+        out.result(model=now.name, why=now.why, settings=str(settings_path()))
