@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ngramkit.errors import UsageError
 from ngramkit.exchange.files import refuse_existing
+from ngramkit.formats import markdown
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import title
 from ngramkit.formats.manifest import NAME
@@ -53,13 +54,13 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
 
 
 def _card(artifact: Artifact) -> str:
-    model = artifact.tokenizer.id
+    model = markdown.text(artifact.tokenizer.id)
     return f"""---
 library_name: transformers
 tags: ["custom_generate", "ngramkit", "{artifact.kind}"]
 ---
 
-# {title(artifact.manifest)}
+# {markdown.text(title(artifact.manifest))}
 
 Drafts tokens from the look-up table in `artifact/` and has the model check many of them in each
 pass: the same text as without, sooner. For models with the tokenizer of {model}.

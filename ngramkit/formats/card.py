@@ -1,17 +1,20 @@
 """README.md of an artifact: a Hub card for people, made from the manifest alone.
 
-Its YAML header is what the Hub indexes; under `ngramkit:` stands what `ngramkit search` reads.
-The table of frequent entries needs a tokenizer, so it comes from outside.
+Its YAML header is what the Hub indexes; under `ngramkit:` stands what `ngramkit search` reads. It
+is written here and not by the Hub's client, because the same manifest must give the same bytes
+whatever version of that is installed; a test reads it with the client.
+The table of frequent entries needs a tokenizer, so it comes from outside. No string of a manifest
+is trusted: see markdown.py.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from ngramkit.formats import markdown
 from ngramkit.formats.manifest import VERSION, Manifest
 from ngramkit.models import DEFAULT, HUB_IDS
 
@@ -53,7 +56,7 @@ SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "1
          (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
 
 MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
-HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 
 # What, what follows it most often, how often it was seen.
 Entry = tuple[str, Sequence[str], int]
@@ -63,10 +66,10 @@ def card(manifest: Manifest, entries: Sequence[Entry] = ()) -> str:
     """The whole text. `entries` are the most frequent ones, best first."""
     parts = [
         _header(manifest),
-        f"# {title(manifest)}",
+        f"# {markdown.text(title(manifest))}",
         ABOUT.get(manifest.kind, "An artifact of training-free speculative decoding.")
         + " Made by ngramkit; read through a memory map, see `manifest.json`.",
-        _table(_facts(manifest)),
+        markdown.table(_facts(manifest)),
         _use(manifest),
         _build(manifest),
         _entries(entries),
@@ -81,7 +84,6 @@ def title(manifest: Manifest) -> str:
 
 
 def _header(manifest: Manifest) -> str:
-    """JSON values are YAML too, so nothing needs quoting rules of its own."""
     corpus, tokenizer = manifest.corpus, manifest.tokenizer
     hub_id = HUB_IDS.get(tokenizer.id, tokenizer.id)
     header: dict[str, Any] = {
@@ -89,10 +91,8 @@ def _header(manifest: Manifest) -> str:
         "pretty_name": title(manifest),
         "license": corpus.get("dataset_license"),
         "size_categories": _size(manifest.counts.get("documents")),
-        "base_model": hub_id
-        if hub_id.count("/") == 1 and not hub_id.startswith(("/", "."))
-        else None,
-        "source_datasets": [corpus["dataset"]] if "dataset" in corpus else None,
+        "base_model": hub_id if _is_hub_id(hub_id) else None,
+        "source_datasets": [dataset] if _is_hub_id(dataset := corpus.get("dataset")) else None,
         "viewer": False,
         "ngramkit": {
             "version": VERSION,
@@ -103,12 +103,12 @@ def _header(manifest: Manifest) -> str:
             "bytes": manifest.bytes,
         },
     }
-    lines = [f"{key}: {_yaml(value)}" for key, value in header.items() if value is not None]
+    lines = [f"{key}: {markdown.yaml(v)}" for key, v in header.items() if v is not None]
     return "\n".join(["---", *lines, "---"])
 
 
-def _yaml(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _is_hub_id(name: Any) -> bool:
+    return isinstance(name, str) and HUB_ID.fullmatch(name) is not None
 
 
 def _size(documents: int | None) -> list[str] | None:
@@ -122,7 +122,7 @@ def _facts(manifest: Manifest) -> dict[str, str]:
     return {
         "kind": manifest.kind,
         "tokenizer": f"{tokenizer.id} ({tokenizer.vocabulary:,} tokens, "
-        f"`{tokenizer.fingerprint[:12]}`)",
+        f"{tokenizer.fingerprint[:12]})",
         "corpus": str(manifest.corpus.get("id", "none")),
         "revision": str(manifest.corpus.get("revision", "")),
         **{name: f"{count:,}" for name, count in manifest.counts.items()},
@@ -137,22 +137,23 @@ def _parameter(name: str, manifest: Manifest) -> str:
     return f"{said}, at most" if name in manifest.counts else said
 
 
-def _table(facts: dict[str, str]) -> str:
-    rows = [f"| {name} | {value} |" for name, value in facts.items() if value]
-    return "\n".join(["| | |", "|---|---|", *rows])
-
-
 def _use(manifest: Manifest) -> str:
     if manifest.kind not in USES:
         return ""
-    model = "" if manifest.tokenizer.id == DEFAULT else f" --model {manifest.tokenizer.id}"
+    model = "" if manifest.tokenizer.id == DEFAULT else f" --model {_quoted(manifest.tokenizer.id)}"
     command = f"ngramkit decode {USES[manifest.kind]} hf://USER/NAME{model} --prompt ..."
-    return f"## Use it\n\n```sh\n{command}\n```"
+    return _section("Use it", command)
 
 
 def _build(manifest: Manifest) -> str:
-    command = build_command(manifest)
-    return f"## How it was built\n\n```sh\n{command}\n```" if command else ""
+    return _section("How it was built", build_command(manifest))
+
+
+def _section(name: str, command: str) -> str:
+    """Nothing for a command that holds a control character: nobody is to paste it."""
+    if not command or markdown.visible(command) != command:
+        return ""
+    return f"## {name}\n\n{markdown.shell(command)}"
 
 
 def build_command(manifest: Manifest) -> str:
@@ -205,17 +206,11 @@ def _entries(entries: Sequence[Entry]) -> str:
     if not entries:
         return ""
     rows = [
-        f"| {_code(what)} | {count:,} | {' '.join(map(_code, following))} |"
+        f"| {markdown.code(what)} | {count:,} | {' '.join(map(markdown.code, following))} |"
         for what, following, count in entries
     ]
     head = ["## Most frequent entries", "", "| | seen | followed most often by |", "|---|---|---|"]
     return "\n".join([*head, *rows])
-
-
-def _code(text: str) -> str:
-    """A table cell that shows spaces and line ends as they are."""
-    shown = json.dumps(text, ensure_ascii=False)[1:-1].replace("|", "\\|").replace("`", "'")
-    return f"`{shown or ' '}`"
 
 
 def _licences(corpus: dict[str, Any]) -> str:
@@ -224,19 +219,21 @@ def _licences(corpus: dict[str, Any]) -> str:
     said = corpus.get("dataset_license")
     lines = ["What this artifact holds of the text can be read back from it."]
     if said:
-        named = said if isinstance(said, str) else ", ".join(said)
-        lines.append(f"The source dataset's licence: {named}.")
+        named = said if isinstance(said, str) else ", ".join(map(str, said))
+        lines.append(f"The source dataset's licence: {markdown.text(named)}.")
     if "licenses_kept" in corpus:
-        lines.append(f"Only documents under {', '.join(corpus['licenses_kept'])} were kept.")
+        kept = markdown.text(", ".join(map(str, corpus["licenses_kept"])))
+        lines.append(f"Only documents under {kept} were kept.")
     if "excluded" in corpus:
         lines.append(
             "Repositories and documents on an opt-out list were left out (sha256 of the list: "
-            f"`{corpus['excluded']}`)."
+            f"{markdown.code(str(corpus['excluded']))})."
         )
     if not said and "licenses" not in corpus:
         lines.append("The source says nothing of its licence.")
     text = "## Licences and opt-outs\n\n" + "\n".join(lines)
     if corpus.get("licenses"):
         found = sorted(corpus["licenses"].items(), key=lambda pair: (-pair[1], pair[0]))
-        text += "\n\n" + _table({"licence": "documents", **{n: f"{c:,}" for n, c in found}})
+        counts = {name: f"{count:,}" for name, count in found}
+        text += "\n\n" + markdown.table(counts, ("licence", "documents"))
     return text

@@ -125,3 +125,76 @@ def test_a_count_and_its_bound_are_two_rows():
     text = card(manifest(counts={"leaders": 34}, parameters={"leaders": 100}))
     assert "| leaders | 34 |" in text
     assert "| leaders, at most | 100 |" in text
+
+
+FORGED = (
+    "good\n\n# Forged\n\n| trusted | yes |\n|---|---|\n\n```\n---\nlicense: mit\n---\n"
+    "<img src=x onerror=alert(1)>![i](http://x/i.png)[click](http://x)`code` "
+    "www.x.com http://x.com \x1b[2J\u2028\u202e\x85\ud800 **loud** @someone &lt; $x$"
+)
+
+
+def elements(text):
+    """What a reader of the card sees, as markdown-it parses it: every kind of element."""
+    from markdown_it import MarkdownIt
+
+    body = text.split("---\n", 2)[2]
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(body)
+    return [t for token in tokens for t in (token, *(token.children or []))]
+
+
+def counted(text):
+    kinds = {"heading_open", "table_open", "tr_open", "fence", "link_open", "image", "html_inline",
+             "html_block", "strong_open", "em_open", "hr", "code_block", "s_open"}  # fmt: skip
+    found = [token.type for token in elements(text)]
+    return {kind: found.count(kind) for kind in kinds}
+
+
+@pytest.mark.parametrize("kind", ["datastore", "model-bigram", "tokens"])
+def test_a_name_that_holds_a_card_of_its_own_forges_nothing(kind):
+    def made(name, revision):
+        corpus = {
+            **STACK, "id": name, "revision": revision, "dataset": name, "dataset_license": [name],
+            "licenses_kept": [name], "licenses": {name: 5, "MIT": 1}, "excluded": name,
+        }  # fmt: skip
+        return manifest(
+            kind=kind, corpus=corpus, tokenizer=TokenizerRecord(name, 9, name),
+            parameters={"model": name, name: name}, counts={"documents": 5, name + "s": 7},
+        )  # fmt: skip
+
+    entries = [("x", ["y"], 3)]
+    honest, forged = card(made("good", "r"), entries), card(made(FORGED, FORGED), entries)
+    expected = counted(honest)
+    expected["fence"] = 0  # commands that cannot be pasted are not shown
+    expected["heading_open"] -= counted(honest)["fence"]
+    assert counted(forged) == expected
+    found = header(forged)
+    assert set(found) == set(header(honest)) - {"base_model", "source_datasets"}
+    assert found["license"] == [FORGED]
+    assert found["ngramkit"]["tokenizer"] == FORGED
+    assert forged.encode()
+    assert all(c.isprintable() for line in forged.split("\n") for c in line)
+
+
+def test_an_entry_of_the_table_stays_in_its_cell():
+    text = card(manifest(), [(FORGED, [FORGED, "|", "`"], 3)])
+    plain = card(manifest(), [("a", ["b", "c", "d"], 3)])
+    assert counted(text) == counted(plain)
+
+
+def test_a_fence_is_longer_than_what_it_holds():
+    text = card(manifest(tokenizer=TokenizerRecord("a```b", 9, "f")))
+    assert counted(text)["fence"] == counted(card(manifest()))["fence"]
+    (use,) = [t.content for t in elements(text) if t.type == "fence" and "decode" in t.content]
+    assert "--model 'a```b'" in use
+
+
+def test_the_hub_client_reads_the_header():
+    from huggingface_hub import DatasetCard
+
+    text = card(manifest())
+    data = DatasetCard(text).data
+    assert data.pretty_name == "the-stack: datastore for vicuna-7b"
+    assert data.license == ["other"]
+    assert data.to_dict()["ngramkit"]["fingerprint"] == "ab" * 32
+    assert data.to_dict().keys() == header(text).keys()
