@@ -8,13 +8,18 @@ from __future__ import annotations
 
 
 class NgramkitError(Exception):
-    """`str(error)` is what happened; `error.hint` is what to do, and may be empty."""
+    """`str(error)` is what happened; `error.hint` is what to do, and may be empty.
+
+    Both speak of the library's parameters, by name: top_p, force=True. `error.option` lists those
+    that they name, so that another front end can put its own words there: --top-p, --force.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", *, option: str | tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.hint = hint
+        self.option = (option,) if isinstance(option, str) else option
 
 
 class UsageError(NgramkitError):
@@ -37,3 +42,17 @@ class NetworkError(NgramkitError):
     """The Hub could not be reached, or refused."""
 
     exit_code = 4
+
+
+def require_between(
+    name: str, value: float, least: float, most: float | None = None, hint: str = ""
+) -> None:
+    """Raises UsageError where the parameter `name` is outside least..most, both included.
+
+    >>> require_between("scan", 2000, 1, 1024)
+    Traceback (most recent call last):
+    ngramkit.errors.UsageError: scan must be 1 to 1024, is 2000
+    """
+    if not (value >= least and (most is None or value <= most)):  # so that NaN is refused too
+        wanted = f"at least {least}" if most is None else f"{least} to {most}"
+        raise UsageError(f"{name} must be {wanted}, is {value}", hint, option=name)

@@ -96,7 +96,11 @@ def pull(source: str, out: Path, *, reporter: Reporter = SILENT, force: bool = F
     """
     wanted = Source.parse(source)
     if out.exists() and not force:
-        raise UsageError(f"{out} exists", "choose another --out, or replace it with --force")
+        raise UsageError(
+            f"{out} exists",
+            "choose another out, or replace it with force=True",
+            option=("out", "force"),
+        )
     fetched = fetch(f"hf://{wanted}", reporter=reporter)
     folder = fetched.path
     manifest = read_manifest(folder)

@@ -85,7 +85,11 @@ def push(
     the Hub refuses, ArtifactError where a file is not what the manifest says.
     """
     if create_pr and (revision or tag):
-        raise UsageError("--create-pr goes with neither --revision nor --tag", "drop one of them")
+        raise UsageError(
+            "create_pr goes with neither revision nor tag",
+            "drop one of them",
+            option=("create_pr", "revision", "tag"),
+        )
     name = Source.parse(repository).repository
     kind = "model" if (path / GENERATE).is_file() else "dataset"
     uploads = _folder(path) if kind == "model" else _artifact(open_artifact(path), reporter)
@@ -138,7 +142,8 @@ def _tag(api: Any, name: str, kind: str, tag: str, commit: str) -> None:
     if any(ref.name == tag and ref.target_commit != commit for ref in tags):
         raise UsageError(
             f"{name} has a tag {tag} on another commit; everything else was pushed",
-            "choose another --tag",
+            "choose another tag",
+            option="tag",
         )
 
 

@@ -8,6 +8,7 @@ import typer
 
 from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
 from ngramkit_cli.demo_notice import warn_of_demo
+from ngramkit_cli.flags import Flag, with_flags
 from ngramkit_cli.options import Debug, Force, Json, Model, Out, the_model
 from ngramkit_cli.output import Output, peak_rss
 
@@ -15,6 +16,10 @@ Eos = Annotated[
     bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Encoding threads. Default: every core.")]
+
+
+# What the summaries of corpora name: options of the commands that read one.
+CORPUS_FLAGS = {"language": Flag("--language"), "join_turns": Flag("--join-turns", switch=True)}
 
 
 def corpora(json: Json = False, debug: Debug = False) -> None:
@@ -30,7 +35,8 @@ def corpora(json: Json = False, debug: Debug = False) -> None:
         for corpus in NAMED.values():
             where = corpus.hub or "embedded"
             gated = ", gated: hf auth login" if corpus.gated else ""
-            print(f"{corpus.name}  ({where}{gated})\n    {corpus.summary}")
+            summary = with_flags(corpus.summary, CORPUS_FLAGS, CORPUS_FLAGS)
+            print(f"{corpus.name}  ({where}{gated})\n    {summary}")
         print("hf:ID[:CONFIG]\n    any other dataset on the Hub")
         print("PATH, 'GLOB'\n    files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst")
         out.result(corpora=[asdict(corpus) for corpus in NAMED.values()])

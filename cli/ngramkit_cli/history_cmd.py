@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ngramkit_cli.command import App
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output, table
 
@@ -25,7 +26,7 @@ Tokens = Annotated[
 ]
 SHOWN = 300  # characters of a prompt and of an output
 
-app = typer.Typer(
+app = App(
     name="history",
     help="Past requests, which ssd and blend draft from: inspect, merge, trim.",
     no_args_is_help=True,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from ngramkit_cli import (
     bench_cmd,
     calibrate_cmd,
@@ -20,8 +18,9 @@ from ngramkit_cli import (
     replay_cmd,
     use_cmd,
 )
+from ngramkit_cli.command import App
 
-app = typer.Typer(
+app = App(
     name="ngramkit",
     help="corpus -> tokens -> artifact -> drafter -> decode\n\n"
     "Builds, ships and runs the lookup artifacts of training-free speculative decoding.",

@@ -19,6 +19,8 @@ import typer
 
 from ngramkit.errors import NgramkitError
 from ngramkit.progress import Reporter
+from ngramkit_cli.command import running_flags
+from ngramkit_cli.flags import with_flags
 
 INTERRUPTED = 130
 
@@ -91,11 +93,13 @@ class Output:
         self._fail(known)
 
     def _fail(self, error: NgramkitError) -> None:
-        self.say(f"error: {error}")
-        if error.hint:
-            self.say(f"  -> {error.hint}")
+        flags = running_flags()
+        message, hint = (with_flags(text, error.option, flags) for text in (str(error), error.hint))
+        self.say(f"error: {message}")
+        if hint:
+            self.say(f"  -> {hint}")
         if self._json:
-            said = {"command": self.command, "error": str(error), "hint": error.hint}
+            said = {"command": self.command, "error": message, "hint": hint}
             print(json.dumps(said), flush=True)
         raise typer.Exit(error.exit_code) from None
 

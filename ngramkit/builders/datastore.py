@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
@@ -93,8 +93,7 @@ def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
 
 def _fill(size: int, limit: int, least: int = 1) -> int:
     """Tokens per shard when all are filled alike, at most `limit` each, at least `least` shards."""
-    if limit < 2:
-        raise UsageError(f"a shard of {limit} tokens is too small", "give --shard-tokens above 1")
+    require_between("shard_tokens", limit, 2)
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ngramkit.builders.pieces import Piece, join, merge_ends, most_frequent, prune
 from ngramkit.builders.windows import Counts, Keys, Partition, Windows
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
@@ -88,20 +88,12 @@ def validate(
     leader_len: int, leaders: int, follower_len: int, followers: int, *, memory: int | None = None
 ) -> None:
     """Raises UsageError for what `build_frozen` cannot build."""
-    _between("leader-len", leader_len, LEADER_LENGTHS)
-    _between("follower-len", follower_len, FOLLOWER_LENGTHS)
-    for name, value in (("leaders", leaders), ("followers", followers)):
-        if value < 1:
-            raise UsageError(f"--{name} is {value}", "choose at least 1")
-    if memory is not None and memory < 1:
-        raise UsageError(f"--memory is {memory} bytes", "write it like 4G or 512M")
-
-
-def _between(option: str, value: int, allowed: range) -> None:
-    if value not in allowed:
-        raise UsageError(
-            f"--{option} is {value}", f"choose a length from {allowed[0]} to {allowed[-1]}"
-        )
+    require_between("leader_len", leader_len, LEADER_LENGTHS[0], LEADER_LENGTHS[-1])
+    require_between("follower_len", follower_len, FOLLOWER_LENGTHS[0], FOLLOWER_LENGTHS[-1])
+    require_between("leaders", leaders, 1)
+    require_between("followers", followers, 1)
+    if memory is not None:
+        require_between("memory", memory, 1)
 
 
 def count_table(

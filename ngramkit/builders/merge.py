@@ -104,7 +104,8 @@ def _frozen_tables(
     if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
         raise UsageError(
             "the frozen tables have leaders or followers of different lengths",
-            "build them with the same --leader-len and --follower-len",
+            "build them with the same leader_len and follower_len",
+            option=("leader_len", "follower_len"),
         )
     parameters = dict(tables[0].manifest.parameters)
     for name in ("leaders", "followers"):

@@ -100,7 +100,9 @@ def _prefix(tokenizer: TextTokenizer, prefix: str) -> list[int]:
         return []
     bos = tokenizer.full.bos_token_id
     if bos is None:
-        raise UsageError(f"{tokenizer.record.id} has no BOS token", "use --prefix none")
+        raise UsageError(
+            f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
+        )
     return [int(bos)]
 
 
@@ -145,7 +147,8 @@ def _next_tokens(
         if np.isnan(found.log_probs).any():
             raise InputError(
                 "the model's logits are not all numbers (infinite or NaN)",
-                "try --dtype bfloat16 or --dtype float32",
+                "try dtype=bfloat16 or dtype=float32",
+                option="dtype",
             )
         rows.add(next_tokens=found.tokens, log_probs=found.log_probs)
         reporter.advance(len(found.tokens), tokens=rows.end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 from ngramkit.models import HUB_IDS
 
 PREFIXES = ("none", "bos")
@@ -15,24 +15,21 @@ RULES = ("distance", "inner-product")
 
 def require_bigram_options(k: int, width: int, prefix: str, extend: str) -> None:
     """Raises UsageError for parameters that make no sense with any model."""
-    _require_positive("k", k)
-    _require_positive("width", width)
+    require_between("k", k, 1)
+    require_between("width", width, 1)
     _require_known("prefix", prefix, PREFIXES)
     _require_known("extend", extend, EXTENSIONS)
 
 
 def require_unigram_options(k: int, rule: str) -> None:
     """Raises UsageError for parameters that make no sense with any model."""
-    _require_positive("k", k)
+    require_between("k", k, 1)
     _require_known("rule", rule, RULES)
 
 
 def require_k(k: int, tokens: int) -> None:
     """Raises UsageError where there are not even `k` tokens."""
-    if k > tokens:
-        raise UsageError(
-            f"--k {k:,} is above the {tokens:,} tokens of the vocabulary", f"at most {tokens}"
-        )
+    require_between("k", k, 1, tokens, "the vocabulary has no more tokens")
 
 
 def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
@@ -46,11 +43,6 @@ def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
     }
 
 
-def _require_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise UsageError(f"--{name} is {value}", "choose at least 1")
-
-
 def _require_known(name: str, chosen: str, known: tuple[str, ...]) -> None:
     if chosen not in known:
-        raise UsageError(f"--{name} {chosen!r} is not known", f"choose {' or '.join(known)}")
+        raise UsageError(f"{name} must be {' or '.join(known)}, is {chosen!r}", option=name)

@@ -163,7 +163,8 @@ class Passes:
         if self.rows == 1:
             raise InputError(
                 "out of memory with one token at a time",
-                "use a device with more memory, --device-map auto for several, or a 16-bit --dtype",
+                "use a device with more memory, device_map=auto for several, or a 16-bit dtype",
+                option=("device_map", "dtype"),
             )
         self.rows //= 2
         if self._device.type == "cuda":

@@ -82,7 +82,8 @@ def build_model_unigram(
                 raise
             raise InputError(
                 "out of memory: both embeddings are needed in float32",
-                "use --device cpu, or a device with more memory",
+                "use device=cpu, or a device with more memory",
+                option="device",
             ) from error
         best = np.lexsort((present, -scores))[:k]
         tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))

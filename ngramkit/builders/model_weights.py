@@ -48,7 +48,11 @@ def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
             "load it with a language-modelling head: a causal LM, not its bare decoder",
         )
     if model.device.type == "meta":
-        raise InputError(f"{name} does not fit into memory", "use more devices or --dtype bfloat16")
+        raise InputError(
+            f"{name} does not fit into memory",
+            "use more devices or dtype=bfloat16",
+            option="dtype",
+        )
     if tokenizer.record.vocabulary > config.vocab_size:
         raise InputError(
             f"the tokenizer of {name} has {tokenizer.record.vocabulary:,} ids, "

@@ -101,8 +101,9 @@ def _fill(
     if not cutter.documents:
         narrowed = bool(corpus.selection.record())
         raise InputError(
-            f"the corpus {corpus.id} gives no documents",
-            "loosen --sample, --licenses or --exclude" if narrowed else "check --corpus, --split",
+            f"{corpus.id} gives no documents",
+            "loosen sample, licenses or exclude" if narrowed else "check corpus and split",
+            option=("sample", "licenses", "exclude", "corpus", "split"),
         )
 
 

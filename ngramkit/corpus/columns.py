@@ -35,8 +35,9 @@ def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> 
     if len(strings) == 1:
         return strings[0]
     raise InputError(
-        f"{where} does not tell which column holds the text",
-        f"choose one with --column; its columns: {listed}",
+        f"nothing tells which of its columns holds the text of {where}",
+        f"choose a column of {listed}",
+        option="column",
     )
 
 

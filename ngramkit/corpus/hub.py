@@ -52,7 +52,8 @@ class HubSource:
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"the column {self.maker.column!r} of {self.id} holds no text: {error}",
-                "choose another --column",
+                "choose another column",
+                option="column",
             ) from error
 
 
@@ -103,7 +104,8 @@ def _reading(repository: str) -> Iterator[None]:
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(
                 f"a file of {repository} cannot be read: {_first_line(error)}",
-                "report it to the dataset's owner, or choose another --revision",
+                "report it to the dataset's owner, or choose another revision",
+                option="revision",
             ) from error
 
 
@@ -150,7 +152,8 @@ def _converted(repository: str, config: str | None, info: Any) -> str:
     if not folders:
         raise InputError(
             f"{repository} is a script, and the Hub has no Parquet files of it",
-            "download it with its own script, then give the files to --corpus",
+            "download it with its own script, then give the files as the corpus",
+            option="corpus",
         )
     said = f"no configuration {config!r}" if config else "several configurations"
     raise InputError(

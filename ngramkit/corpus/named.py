@@ -38,7 +38,7 @@ NAMED = {
         ),
         NamedCorpus(
             "the-stack",
-            "permissively licensed source files; --language chooses (default python)",
+            "permissively licensed source files; language chooses (default python)",
             hub="bigcode/the-stack-dedup",
             column="content",
             languages="data/{language}",
@@ -47,7 +47,7 @@ NAMED = {
         ),
         NamedCorpus(
             "ultrachat",
-            "1.5 million generated conversations; each turn is a document unless --join-turns",
+            "1.5 million generated conversations; each turn is a document unless join_turns",
             hub="stingning/ultrachat",
             column="data",
             turns=True,

@@ -48,14 +48,14 @@ def open_corpus(
         licenses=frozenset(licence.strip().lower() for licence in licenses),
         excluded=read_exclusions(exclude) if exclude else frozenset(),
     )
-    hub_only = {"--revision": revision, "--language": language}
+    hub_only = {"revision": revision, "language": language}
     if name == STDLIB:
-        _refuse(name, **hub_only, **{"--column": column})
+        _refuse(name, **hub_only, column=column)
         return Corpus(_stdlib(split or DEFAULT_SPLIT), selection)
     if name in NAMED:
         known = NAMED[name]
         if known.languages is None:
-            _refuse(name, **{"--language": language})
+            _refuse(name, language=language)
         folder = known.languages and known.languages.format(language=language or known.language)
         source = hub_source(
             known.hub or "",
@@ -69,7 +69,7 @@ def open_corpus(
         )
         return Corpus(source, selection)
     if name.startswith(HUB):
-        _refuse(name, **{"--language": language})
+        _refuse(name, language=language)
         repository, _, config = name.removeprefix(HUB).partition(":")
         source = hub_source(
             repository,
@@ -82,7 +82,7 @@ def open_corpus(
         )
         return Corpus(source, selection)
     _require_path(name)
-    _refuse(name, **hub_only, **{"--split": split})
+    _refuse(name, **hub_only, split=split)
     return Corpus(local_source(name, column=column, join_turns=join_turns), selection)
 
 
@@ -95,7 +95,7 @@ def _stdlib(split: str) -> LocalSource:
 def _refuse(name: str, **options: object) -> None:
     for option, value in options.items():
         if value is not None:
-            raise UsageError(f"{option} means nothing for the corpus {name}", "leave it out")
+            raise UsageError(f"{option} means nothing for {name}", "leave it out", option=option)
 
 
 def _require_path(name: str) -> None:

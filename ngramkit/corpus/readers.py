@@ -101,7 +101,9 @@ def _row(where: str, maker: RowMaker, record: Any) -> Row:
     except KeyError as error:
         raise InputError(f"{where} has no {maker.column!r}", "mend it, or drop it") from error
     except TypeError as error:
-        raise InputError(f"{where}: {error}", "choose another --column, or mend it") from error
+        raise InputError(
+            f"{where}: {error}", "choose another column, or mend it", option="column"
+        ) from error
 
 
 def read_parquet(

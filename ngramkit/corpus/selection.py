@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, require_between
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -33,9 +33,13 @@ class Selection:
 
     def __post_init__(self) -> None:
         if not 0 < self.sample <= 1:
-            raise UsageError(f"--sample {self.sample:g} is not in (0, 1]", "0.01 keeps a hundredth")
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"--limit {self.limit} keeps nothing", "give a positive number")
+            raise UsageError(
+                f"sample must be above 0 and at most 1, is {self.sample:g}",
+                "0.01 keeps a hundredth",
+                option="sample",
+            )
+        if self.limit is not None:
+            require_between("limit", self.limit, 1)
 
     def samples(self, index: int) -> bool:
         """Whether document `index` of the corpus falls into the sample."""
@@ -83,7 +87,9 @@ def read_exclusions(path: Path) -> frozenset[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--exclude {path} cannot be read: {error}", "check the path") from error
+        raise InputError(
+            f"the exclude list {path} cannot be read: {error}", "check the path", option="exclude"
+        ) from error
     found = set()
     for number, line in enumerate(lines, 1):
         entry = line.split("#")[0].strip().lower()

@@ -96,5 +96,6 @@ def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:
     known = as_known(error, source, "model")
     return known or InputError(
         f"no tokenizer could be loaded from {source}",
-        f"--model {model} must hold a tokenizer.json; --debug shows what transformers says",
+        f"the model {model} must hold a tokenizer.json",
+        option="model",
     )

@@ -16,7 +16,7 @@ from ngramkit.decode.text import StopStrings
 from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, require_between
 
 WARM_UP = 4  # tokens
 
@@ -42,8 +42,7 @@ class Task:
     def __post_init__(self) -> None:
         if len(self.prompt) == 0:
             raise UsageError("the prompt is empty", "give at least one token of text")
-        if self.max_new_tokens < 1:
-            raise UsageError(f"--max-new-tokens {self.max_new_tokens} is below 1")
+        require_between("max_new_tokens", self.max_new_tokens, 1)
 
 
 def complete(

@@ -100,9 +100,13 @@ def _spread(device_map: str | None) -> dict[str, str]:
     if device_map is None:
         return {}
     if device_map not in DEVICE_MAPS:
-        raise UsageError(f"there is no device map {device_map!r}", ", ".join(DEVICE_MAPS))
+        raise UsageError(
+            f"device_map must be {' or '.join(DEVICE_MAPS)}, is {device_map!r}", option="device_map"
+        )
     if importlib.util.find_spec("accelerate") is None:
-        raise UsageError("--device-map needs accelerate", "pip install accelerate")
+        raise UsageError(
+            "device_map needs accelerate", "pip install accelerate", option="device_map"
+        )
     return {"device_map": device_map}
 
 
@@ -112,9 +116,11 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"there is no device {name!r}", "auto, cpu, cuda or cuda:N") from error
+        raise UsageError(
+            f"device must be auto, cpu, cuda or cuda:N, is {name!r}", option="device"
+        ) from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"{name} is not on this machine", "use --device cpu")
+        raise UsageError(f"{name} is not on this machine", "use device=cpu", option="device")
     return device
 
 
@@ -122,7 +128,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     if name not in DTYPES:
-        raise UsageError(f"there is no dtype {name!r}", f"auto, {', '.join(DTYPES)}")
+        raise UsageError(f"dtype must be auto, {', '.join(DTYPES)}; is {name!r}", option="dtype")
     return DTYPES[name]
 
 
@@ -132,4 +138,4 @@ def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
         return known
     text = str(error)
     first_line = text.splitlines()[0] if text else repr(error)
-    return InputError(f"{source} cannot be decoded with: {first_line}", f"check --model {name}")
+    return InputError(f"{source} cannot be decoded with: {first_line}", f"check the model {name}")

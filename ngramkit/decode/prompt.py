@@ -21,8 +21,9 @@ def chat_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
     """
     if tokenizer.full.chat_template is None:
         raise UsageError(
-            f"the tokenizer of {tokenizer.record.id} has no chat template",
-            "leave out --chat, or use an instruction-tuned model",
+            f"the tokenizer of {tokenizer.record.id} has no template for conversations",
+            "leave out chat, or use an instruction-tuned model",
+            option="chat",
         )
     turn = [{"role": "user", "content": text}]
     ids = tokenizer.full.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from ngramkit.drafters.base import DraftTree
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 
 TOPS = 8  # tokens per row of Evidence
 
@@ -88,14 +88,18 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise UsageError("the temperature is below 0", "0 is greedy, 1 the model's own")
+        require_between("temperature", self.temperature, 0, 1000, "0 is greedy, 1 the model's own")
         if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p {self.top_p} is not in (0, 1]")
-        if self.top_k < 0:
-            raise UsageError(f"--top-k {self.top_k} is below 0")
+            raise UsageError(
+                f"top_p must be above 0 and at most 1, is {self.top_p}", option="top_p"
+            )
+        require_between("top_k", self.top_k, 0)
         if self.temperature == 0 and (self.top_k or self.top_p < 1):
-            raise UsageError("--top-k and --top-p need sampling", "add --temperature 1")
+            raise UsageError(
+                "top_k and top_p need sampling",
+                "add temperature=1",
+                option=("top_k", "top_p", "temperature"),
+            )
 
     @property
     def greedy(self) -> bool:

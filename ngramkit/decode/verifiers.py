@@ -63,7 +63,7 @@ def _takes_static(model: Any) -> bool:
         reason = _against_static(model)
         if reason is not None:
             logging.getLogger("ngramkit").warning(
-                "%s %s; it runs with --engine eager", model.config.model_type, reason
+                "%s %s; it runs with engine=eager", model.config.model_type, reason
             )
         _STATIC[model] = reason is None
     return _STATIC[model]
@@ -97,7 +97,7 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
             )
         if fit != "tree":
             logging.getLogger("ngramkit").warning(
-                "%s cannot verify a draft as a tree; it is verified as rows, --verify batch",
+                "%s cannot verify a draft as a tree; it is verified as rows, verify=batch",
                 model.config.model_type,
             )
         _FOUND[model] = fit

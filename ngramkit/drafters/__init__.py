@@ -101,9 +101,10 @@ def load_drafter(
     used = {artifact: given[artifact] for artifact in entry.artifacts}
     for artifact, value in used.items():
         if not value and entry.required:
-            option = artifact.removesuffix("s").replace("_", "-")
             raise UsageError(
-                f"the drafter {name} needs a {KINDS[artifact]}", f"build one, or give --{option}"
+                f"the drafter {name} needs a {KINDS[artifact]}",
+                f"build one, or give {artifact}",
+                option=artifact,
             )
         _require_kind(value, KINDS[artifact])
     _require_one_tokenizer(used)

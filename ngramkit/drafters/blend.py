@@ -27,7 +27,7 @@ from ngramkit.drafters.blend_state import (
 )
 from ngramkit.drafters.blend_weights import load_weights
 from ngramkit.drafters.past_requests import CAPACITY, PastRequests, Shards
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
@@ -78,8 +78,8 @@ class Blend:
         hops: int = 128,
         weights: Weights | None = None,
     ) -> None:
-        if not 1 <= scan <= BUFFER or not 8 <= sample <= BUFFER:
-            raise UsageError(f"scan {scan}, sample {sample}", f"at most {BUFFER}")
+        require_between("scan", scan, 1, BUFFER)
+        require_between("sample", sample, 8, BUFFER)
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
             frozen_table = None
         # Keeps the arrays behind the kernels' addresses alive.

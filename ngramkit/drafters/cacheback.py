@@ -15,7 +15,7 @@ import numpy as np
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.lru import Table
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.cacheback import grow_tree, learn
@@ -55,11 +55,9 @@ class Cacheback:
     ) -> None:
         self._frozen, lengths = _frozen_arrays(frozen, leader_len, follower_len)
         self.leader_len, self.follower_len = lengths
-        if leaders < 1 or followers < 1 or deeper < 0:
-            raise UsageError(
-                f"leaders={leaders}, followers={followers}, deeper={deeper} make no table",
-                "choose at least 1, 1 and 0",
-            )
+        require_between("leaders", leaders, 1)
+        require_between("followers", followers, 1)
+        require_between("deeper", deeper, 0)
         self.leaders, self.followers, self.deeper, self.keep = leaders, followers, deeper, keep
         falling = np.arange(1, followers + 1) ** -FALL
         self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
@@ -110,8 +108,8 @@ def _frozen_arrays(
     """The five arrays that the kernel reads (empty without a table), and LL and FL."""
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
-        if min(lengths) < 1:
-            raise UsageError(f"n-grams of lengths {lengths}", "choose lengths of at least 1")
+        require_between("leader_len", lengths[0], 1)
+        require_between("follower_len", lengths[1], 1)
         counts = np.empty(0, np.uint32)
         empty = [np.empty((0, length), np.uint16) for length in lengths]
         return (empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
@@ -121,7 +119,8 @@ def _frozen_arrays(
         raise UsageError(
             f"{frozen.path} has leaders of {lengths[0]} and followers of {lengths[1]} tokens, not "
             f"{asked[0]} and {asked[1]}",
-            "leave the lengths out, or build another table",
+            "leave leader_len and follower_len out, or build another table",
+            option=("leader_len", "follower_len"),
         )
     arrays = (
         frozen.leaders,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.chains import tree_of_chains
 from ngramkit.drafters.live import LiveContext
-from ngramkit.errors import UsageError
+from ngramkit.errors import require_between
 
 
 class Context:
@@ -26,8 +26,8 @@ class Context:
     scores_are_shares = True
 
     def __init__(self, *, query: int = 2, width: int = 10) -> None:
-        if query < 1 or width < 1:
-            raise UsageError("query and width are at least 1")
+        require_between("query", query, 1)
+        require_between("width", width, 1)
         self.query, self.width = query, width
 
     def start(self, prompt: TokenArray) -> None:
@@ -65,8 +65,8 @@ class PromptLookup:
     scores_are_shares = True
 
     def __init__(self, *, max_ngram: int = 2, width: int = 10) -> None:
-        if max_ngram < 1 or width < 1:
-            raise UsageError("max_ngram and width are at least 1")
+        require_between("max_ngram", max_ngram, 1)
+        require_between("width", width, 1)
         self.max_ngram, self.width = max_ngram, width
 
     def start(self, prompt: TokenArray) -> None:

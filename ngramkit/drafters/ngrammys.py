@@ -13,7 +13,7 @@ import numpy as np
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.bigram import NO_EOS, arrays_of
 from ngramkit.drafters.live import LiveContext
-from ngramkit.errors import UsageError
+from ngramkit.errors import require_between
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.ngrammys import mixed_tree
 
@@ -30,8 +30,9 @@ class Ngrammys:
     def __init__(
         self, table: ModelBigram, *, rows: int = 10, width: int = 10, query: int = 1
     ) -> None:
-        if min(rows, width, query) < 1:
-            raise UsageError("rows, width and query are at least 1")
+        require_between("rows", rows, 1)
+        require_between("width", width, 1)
+        require_between("query", query, 1)
         self.rows, self.width, self.query = rows, width, query
         self._table = arrays_of(table)
         self._eos = NO_EOS if table.tokenizer.eos is None else table.tokenizer.eos

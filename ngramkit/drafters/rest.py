@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.datastore import Datastore
 from ngramkit.kernels.rest import draft
 from ngramkit.kernels.suffix.continuations import DEPTHS
@@ -40,16 +40,15 @@ class Rest:
         continuation: int = 10,
     ) -> None:
         if not datastores:
-            raise UsageError("the rest drafter needs a datastore", "build one: build-datastore")
+            raise UsageError(
+                "the rest drafter needs a datastore", "build one: ngramkit build-datastore"
+            )
         if not 1 <= min_match <= max_match:
             raise UsageError(
-                f"no match is {min_match} to {max_match} tokens long",
-                "give 1 <= --min-match <= --max-match",
+                f"min_match must be 1 to max_match, is {min_match}; max_match is {max_match}",
+                option=("min_match", "max_match"),
             )
-        if not 1 <= continuation < DEPTHS:
-            raise UsageError(
-                f"a continuation of {continuation} tokens", f"give 1 to {DEPTHS - 1} tokens"
-            )
+        require_between("continuation", continuation, 1, DEPTHS - 1)
         first = datastores[0]
         for other in datastores[1:]:
             first.tokenizer.require(other.tokenizer, str(first.path))

@@ -20,7 +20,7 @@ import numpy as np
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.past_requests import CAPACITY, NEWEST, REBUILD, PastRequests
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.formats.history import History
@@ -92,13 +92,12 @@ class Ssd:
     ) -> None:
         tokenizer = history.tokenizer if history else tokenizer
         if tokenizer is None:
-            raise UsageError("the ssd drafter needs a history or a tokenizer", "give --history")
-        if query < 1 or not 1 <= continuation < DEPTHS or history_tokens < 1:
             raise UsageError(
-                f"a query of {query}, a continuation of {continuation} and a history of "
-                f"{history_tokens} tokens",
-                f"each is at least 1, the continuation below {DEPTHS}",
+                "the ssd drafter needs a history or a tokenizer", "give a history", option="history"
             )
+        require_between("query", query, 1)
+        require_between("continuation", continuation, 1, DEPTHS - 1)
+        require_between("history_tokens", history_tokens, 1)
         self._past = PastRequests(
             history,
             separator=tokenizer.vocabulary,

@@ -117,8 +117,9 @@ def _self_contained(where: str, body: dict[str, Any]) -> Conversation:
         output = _get(where, body, "output", _is_text, "a string")
         spoken = [Message("user", prompt), Message("assistant", output)]
         return Conversation(name, category, spoken, plain=True)
-    hint = "give the question file with --questions" if "choices" in body else ""
-    raise InputError(f"{where}: neither `messages` nor `prompt` and `output`", hint)
+    hint = "give questions, the question file" if "choices" in body else ""
+    said = f"{where}: neither `messages` nor `prompt` and `output`"
+    raise InputError(said, hint, option="questions")
 
 
 def _messages(where: str, value: Any) -> list[Message]:

@@ -97,7 +97,8 @@ class Runs:
         if not lines or _parsed(self.path, 1, lines[0]) != self._plan:
             raise UsageError(
                 f"{folder} holds another benchmark, or one with other options",
-                "choose another --out, or replace it with --force",
+                "choose another out, or replace it with force=True",
+                option=("out", "force"),
             )
         if len(whole) < len(raw):
             os.truncate(self.path, len(whole))
@@ -112,5 +113,7 @@ def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
         return dict(json.loads(line))
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"{path}, line {number}: {error}", "start over with --force or another --out"
+            f"{path}, line {number}: {error}",
+            "start over with force=True or another out",
+            option=("out", "force"),
         ) from error

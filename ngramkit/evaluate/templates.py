@@ -78,8 +78,9 @@ class TokenizerTemplate:
     def __init__(self, full: Any) -> None:
         if not getattr(full, "chat_template", None):
             raise UsageError(
-                "the model's tokenizer has no chat template",
-                "choose one: --template vicuna, chatml, llama-2, mistral or none",
+                "the model's tokenizer has no chat format of its own",
+                "choose a template: vicuna, chatml, llama-2, mistral or none",
+                option="template",
             )
         self.full = full
 

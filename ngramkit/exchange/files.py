@@ -33,4 +33,8 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
 def refuse_existing(path: Path, *, force: bool) -> None:
     """Raises UsageError where `path` exists and `force` is off."""
     if path.exists() and not force:
-        raise UsageError(f"{path} exists", "choose another --out, or replace it with --force")
+        raise UsageError(
+            f"{path} exists",
+            "choose another out, or replace it with force=True",
+            option=("out", "force"),
+        )

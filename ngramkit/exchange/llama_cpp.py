@@ -172,7 +172,8 @@ def import_cache(
         raise InputError(
             f"{path} holds the id {highest}, outside the vocabulary of {tokenizer.record.id} "
             f"({tokenizer.record.vocabulary:,} tokens)",
-            "give the --model that the file was made with",
+            "give the model that the file was made with",
+            option="model",
         )
     corpus = {"id": path.name, "format": "llama.cpp", "sha256": sha256_of(path)}
     plan = {
@@ -206,7 +207,8 @@ def _one_order(path: Path, cache: Cache, order: int | None) -> int:
     if order is None and len(found) > 1:
         raise UsageError(
             f"{path} holds n-grams of {', '.join(map(str, found))} tokens",
-            "choose one with --order",
+            "choose an order",
+            option="order",
         )
     if order is not None and order not in found:
         raise UsageError(

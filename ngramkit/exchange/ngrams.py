@@ -92,7 +92,8 @@ def frozen_ngrams(table: FrozenTable, order: int) -> Iterator[Ngrams]:
         raise UsageError(
             f"{table.path} holds windows of {length} tokens, too short for n-grams of {order} "
             "and a token after them",
-            f"build it with --leader-len and --follower-len of {order + 1} together",
+            f"build it with leader_len and follower_len of {order + 1} together",
+            option=("leader_len", "follower_len"),
         )
     yield from _whole_groups(_frozen_pieces(table, order + 1))
 

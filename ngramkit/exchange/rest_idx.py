@@ -65,7 +65,8 @@ def export_rest_idx(
         raise UsageError(
             f"{store.path} has a vocabulary of {store.separator:,} tokens; REST's files hold "
             "16-bit ids",
-            "give --u32 for a REST that was patched to read 32-bit ids",
+            "give u32=True for a REST that was patched to read 32-bit ids",
+            option="u32",
         )
     dtype = "<u4" if u32 else "<u2"
     reporter.stage("suffix arrays", store.manifest.counts.get("tokens"))
@@ -182,7 +183,8 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
         raise InputError(
             f"{path} holds the id {highest}, outside the vocabulary of {tokenizer.record.id} "
             f"({vocabulary:,} tokens)",
-            "give the --model that the file was built for",
+            "give the model that the file was built for",
+            option="model",
         )
 
 

@@ -32,7 +32,7 @@ from typing import Self
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.errors import ArtifactError, UsageError, require_between
 from ngramkit.formats.artifact import Artifact, Layout, require, require_one_tokenizer, token_dtype
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
@@ -107,8 +107,7 @@ class History(Artifact):
 
     def trim(self, tokens: int) -> int:
         """Keeps the newest whole requests of together at most `tokens`; returns how many went."""
-        if tokens < 0:
-            raise UsageError(f"{tokens} tokens is below 0")
+        require_between("tokens", tokens, 0)
         with _locked(self.path):
             reading = self.log.read()
             kept, room = len(reading.requests), tokens
@@ -181,7 +180,7 @@ def merge(sources: Sequence[History], out: Path) -> History:
     Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
     """
     if out.exists():
-        raise UsageError(f"{out} exists", "choose another --out")
+        raise UsageError(f"{out} exists", "choose another out", option="out")
     require_one_tokenizer(sources)
     columns = [reversed(source.log.read().requests) for source in sources]
     rows = itertools.zip_longest(*columns)

@@ -47,7 +47,8 @@ class TokenizerRecord:
                 f"{where} was built for the tokenizer of {self.id} "
                 f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}), not for that of "
                 f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]})",
-                f"build it again with --model {other.id}",
+                f"build it again with model={other.id}",
+                option="model",
             )
 
 

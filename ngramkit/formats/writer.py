@@ -69,7 +69,8 @@ class ArtifactWriter:
         if self.path.exists() and not self._force:
             raise UsageError(
                 f"{self.path} exists and was built otherwise",
-                "choose another --out, or replace it with --force",
+                "choose another out, or replace it with force=True",
+                option=("out", "force"),
             )
         self.partial.mkdir(parents=True, exist_ok=True)
         self._lock = (self.partial / LOCK).open("w")
@@ -78,7 +79,9 @@ class ArtifactWriter:
         except OSError as error:
             self._lock.close()
             raise InputError(
-                f"another process is building {self.path}", "wait for it, or choose another --out"
+                f"another process is building {self.path}",
+                "wait for it, or choose another out",
+                option="out",
             ) from error
         self._recall()
         return self

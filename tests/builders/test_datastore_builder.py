@@ -110,7 +110,7 @@ def test_nothing_to_index_is_an_error(tmp_path, token_store, documents):
 
 
 def test_a_shard_below_two_tokens_is_refused(tmp_path, token_store):
-    with pytest.raises(UsageError, match="too small"):
+    with pytest.raises(UsageError, match="shard_tokens must be at least 2"):
         build_datastore(token_store([[1, 2]], 10), tmp_path / "d", shard_tokens=1)
 
 

@@ -258,11 +258,11 @@ def test_work_counts_this_runs_passes(llama, tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"k": 0}, "--k is 0"),
-        ({"width": 0}, "--width is 0"),
-        ({"k": VOCABULARY}, "above the 52 tokens"),  # 53 ids, one of them a hole
-        ({"prefix": "eos"}, "--prefix"),
-        ({"extend": "greedy"}, "--extend"),
+        ({"k": 0}, "k must be at least 1, is 0"),
+        ({"width": 0}, "width must be at least 1, is 0"),
+        ({"k": VOCABULARY}, "1 to 52, is 53"),  # 53 ids, one of them a hole
+        ({"prefix": "eos"}, "prefix must be none or bos, is 'eos'"),
+        ({"extend": "greedy"}, "extend must be"),
     ],
 )
 def test_nonsense_is_refused(wrong, says, llama, tmp_path):

@@ -82,7 +82,12 @@ def test_built_again_it_is_up_to_date_with_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"), [({"k": 0}, "--k is 0"), ({"k": 53}, "52 tokens"), ({"rule": "x"}, "--rule")]
+    ("wrong", "says"),
+    [
+        ({"k": 0}, "k must be at least 1, is 0"),
+        ({"k": 53}, "k must be 1 to 52, is 53"),
+        ({"rule": "x"}, "rule must be"),
+    ],
 )
 def test_nonsense_is_refused(wrong, says, tmp_path):
     with pytest.raises(UsageError, match=says):

@@ -97,12 +97,12 @@ def test_the_models_own_drafts_and_bos(ngramkit, folder):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("model-bigram", "./tiny", "--k", 121), 2, "above the 120 tokens"),
-        (("model-bigram", "./tiny", "--k", 0), 2, "--k is 0"),
-        (("model-bigram", "./tiny", "--extend", "greedy"), 2, "--extend 'greedy'"),
+        (("model-bigram", "./tiny", "--k", 121), 2, "--k must be 1 to 120, is 121"),
+        (("model-bigram", "./tiny", "--k", 0), 2, "--k must be at least 1, is 0"),
+        (("model-bigram", "./tiny", "--extend", "greedy"), 2, "--extend must be bigram or model"),
         (("model-bigram", "./tiny", "--prefix", "bos"), 2, "no BOS token"),
         (("model-bigram", "./tiny", "--device-map", "diagonal"), 2, "diagonal"),
-        (("model-unigram", "./tiny", "--rule", "guess"), 2, "--rule 'guess'"),
+        (("model-unigram", "./tiny", "--rule", "guess"), 2, "--rule must be distance"),
         (("model-bigram", "./nowhere"), 3, "no model folder"),
         (("model-bigram", "vicuna"), 3, "no model is called"),
     ],

@@ -62,14 +62,14 @@ def test_a_model_that_takes_no_tree_runs_eagerly_and_that_is_said_once(caplog):
     model = tiny_model("bloom")
     for _ in range(2):
         assert isinstance(open_verifier(model, engine="static", room=8), BatchVerifier)
-    said = "bloom cannot verify a draft as a tree; it runs with --engine eager"
+    said = "bloom cannot verify a draft as a tree; it runs with engine=eager"
     assert [record.getMessage() for record in caplog.records].count(said) == 1
 
 
 def test_a_model_on_several_devices_runs_eagerly_and_that_is_said(model, caplog):
     model.lm_head.to("meta")
     assert engine_of(model, "static") == "eager"
-    assert "llama is spread over several devices; it runs with --engine eager" in caplog.text
+    assert "llama is spread over several devices; it runs with engine=eager" in caplog.text
 
 
 def test_a_model_that_keeps_a_number_from_one_pass_is_found_out(model, caplog, monkeypatch):

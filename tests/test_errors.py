@@ -1,0 +1,87 @@
+"""Messages: the library names its parameters, the command line turns them into its flags."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from command_lines import run_here
+
+from ngramkit.decode.sampling import Sampling
+from ngramkit.errors import UsageError, require_between
+from ngramkit_cli.flags import Flag, with_flags
+
+LIBRARY = Path(__file__).parents[1] / "ngramkit"
+ERRORS = {"UsageError", "InputError", "ArtifactError", "NetworkError", "NgramkitError"}
+
+
+def raised(path):
+    """(line, every string) of each call in the file that makes an error."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ERRORS:
+            texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+            yield node.lineno, " ".join(text for text in texts if isinstance(text, str))
+
+
+def test_no_message_of_the_library_speaks_of_flags():
+    found = [
+        f"{path.relative_to(LIBRARY)}:{line}: {text}"
+        for path in sorted(LIBRARY.rglob("*.py"))
+        for line, text in raised(path)
+        if "--" in text.replace("`ngramkit export --to llama.cpp`", "")
+    ]
+    assert not found
+
+
+def test_a_message_names_the_fault_and_the_value():
+    with pytest.raises(UsageError, match="scan must be 1 to 1024, is 2000") as caught:
+        require_between("scan", 2000, 1, 1024)
+    assert caught.value.option == ("scan",)
+    with pytest.raises(UsageError, match="temperature must be 0 to 1000, is nan"):
+        Sampling(temperature=float("nan"))
+    with pytest.raises(UsageError, match="top_p must be above 0 and at most 1, is 2") as caught:
+        Sampling(top_p=2.0)
+    assert caught.value.option == ("top_p",)
+
+
+FLAGS = {
+    "out": Flag("--out"),
+    "force": Flag("--force", switch=True),
+    "eos": Flag("--eos", "--no-eos", switch=True),
+    "dtype": Flag("--dtype"),
+    "top_p": Flag("--top-p"),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("choose another out, or force=True", "choose another --out, or --force"),
+        ("use dtype=float32 or dtype='x'", "use --dtype float32 or --dtype 'x'"),
+        ("eos=False leaves it out", "--no-eos leaves it --out"),
+        ("top_p, or top_papa", "--top-p, or top_papa"),
+        ("/out/x.out exists", "/out/x.out exists"),
+        ("out/x exists; out.d too", "out/x exists; out.d too"),
+        ("no width here", "no width here"),
+    ],
+)
+def test_parameters_become_flags(text, said):
+    assert with_flags(text, FLAGS, FLAGS) == said
+
+
+def test_only_the_parameters_that_the_error_names_become_flags():
+    assert with_flags("out of memory", ("dtype",), FLAGS) == "out of memory"
+
+
+def test_a_command_says_its_own_flags(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("some text")
+    sampled = run_here(["tokenize", "--corpus", "a.txt", "--sample", "7", "--json"])
+    assert (sampled.code, "--sample must be above 0 and at most 1, is 7") == (
+        2,
+        sampled.err.partition("error: ")[2].splitlines()[0],
+    )
+    assert sampled.json["error"].startswith("--sample must be")
+    unsplit = run_here(["tokenize", "--corpus", "a.txt", "--split", "train"])
+    assert "--split means nothing for a.txt" in unsplit.err
