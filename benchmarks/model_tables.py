@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import Row, interleaved
@@ -80,4 +79,4 @@ def _of_mistrals_shape() -> tuple[Any, TextTokenizer]:
     size = MISTRAL_7B["vocab_size"]
     backend = Tokenizer(WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
     record = TokenizerRecord("made-up", size, fingerprint(backend))
-    return model, TextTokenizer(record, backend, SimpleNamespace(bos_token_id=1))
+    return model, TextTokenizer(record, backend, {"bos_token": "w1"})

@@ -175,8 +175,8 @@ def _template(name: str, model: LanguageModel) -> tuple[Any, str]:
     from ngramkit.evaluate.templates import find_template
 
     if name == "auto":
-        name = "tokenizer" if getattr(model.tokenizer.full, "chat_template", None) else "none"
-    return None if name == "none" else find_template(name, model.tokenizer.full), name
+        name = "tokenizer" if model.tokenizer.chat_template else "none"
+    return None if name == "none" else find_template(name, model.tokenizer), name
 
 
 def _contestants(choices: list[DrafterChoice]) -> list[Any]:

@@ -77,7 +77,7 @@ def replay(
 
         budgets = parse_budgets(budget)
         tokenizer = load_tokenizer(the_model(model, out))
-        form = find_template(template, tokenizer.full)
+        form = find_template(template, tokenizer)
         records = read_records(answers, questions, tokenizer, form)[:limit]
         choices = [
             choose_drafter(

@@ -98,12 +98,12 @@ def build_model_bigram(
 def _prefix(tokenizer: TextTokenizer, prefix: str) -> list[int]:
     if prefix == "none":
         return []
-    bos = tokenizer.full.bos_token_id
+    bos = tokenizer.bos
     if bos is None:
         raise UsageError(
             f"{tokenizer.record.id} has no BOS token", "use prefix=none", option="prefix"
         )
-    return [int(bos)]
+    return [bos]
 
 
 def _write(

@@ -1,69 +1,142 @@
-"""Text to ids and back, and the fingerprint that says which ids they are."""
+"""Text to ids and back, and the fingerprint that says which ids they are.
+
+The tokenizer's own files are read, without transformers, in a hundredth of its time; it is asked
+only where it alone knows how a tokenizer is loaded.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.errors import InputError, NetworkError, NgramkitError
+from ngramkit.corpus.chat_template import default_template, find_chat_template, render_chat
+from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files
+from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.hub_errors import as_known, hub_errors
-from ngramkit.models import resolve_model
+from ngramkit.hub_errors import as_known
 
 # What decides ids: not the post-processor, the padding or the file's name.
 DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
+# Where tokenizers differ: spaces, digits, contractions, scripts, combining marks, code, marks.
+PROBE = (
+    "Hello  world, it's 12345 days \u2014 na\u00efve e\u0301 \u6f22\u5b57 \U0001f642\n"
+    "\n\tdef f(x):\n"
+    "  return 'a</s><s>b' <|endoftext|> <|im_end|>\n<unk>end "
+)
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextTokenizer:
-    """A model's tokenizer. `backend` is a tokenizers.Tokenizer, `full` the transformers one."""
+    """A model's tokenizer. `backend` is a tokenizers.Tokenizer; `special` holds the text of each
+    special token under its name, "eos_token" and so on."""
 
     record: TokenizerRecord
     backend: Any
-    full: Any
+    special: Mapping[str, str] = field(default_factory=dict)
+    chat_template: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<TextTokenizer {self.record.id}, {self.record.vocabulary:,} tokens>"
 
     def encode(self, text: str) -> npt.NDArray[np.int32]:
         """int32[n], without special tokens."""
         ids = self.backend.encode(text, add_special_tokens=False).ids
         return np.array(ids, dtype=np.int32)
 
+    def encode_prompt(self, text: str) -> npt.NDArray[np.int32]:
+        """int32[n], with the special tokens (BOS) that the model expects around a text."""
+        return np.array(self.backend.encode(text, add_special_tokens=True).ids, dtype=np.int32)
+
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
         return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
 
+    def chat(self, turns: Sequence[Mapping[str, str]]) -> str:
+        """The conversation (role and content of each turn) by the model's own template, up to where
+        its next answer begins. Raises UsageError where there is no template."""
+        if self.chat_template is None:
+            raise UsageError(
+                f"the tokenizer of {self.record.id} has no template for conversations",
+                "leave out chat, name a template, or use an instruction-tuned model",
+                option=("chat", "template"),
+            )
+        return render_chat(self.chat_template, turns, self.special)
 
-def load_tokenizer(model: str, revision: str | None = None) -> TextTokenizer:
+    @property
+    def eos_token(self) -> str | None:
+        return self.special.get("eos_token")
+
+    @property
+    def bos(self) -> int | None:
+        """The id that begins a text, where the tokenizer has one; not every model expects it."""
+        token = self.special.get("bos_token")
+        return None if token is None else self.backend.token_to_id(token)
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether a prompt begins with BOS."""
+        return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
+
+
+def load_tokenizer(
+    model: str, revision: str | None = None, *, confirm: bool = False
+) -> TextTokenizer:
     """The tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`.
 
+    `confirm` asks transformers too, and takes its tokenizer where the ids differ: for a model that
+    transformers runs, so that it is fed as it always is.
     Raises InputError where there is none (or only a slow one), NetworkError without a network.
     """
-    from transformers import AutoTokenizer
+    from ngramkit.corpus.tokenizer_classes import OnlyTransformersError
+    from ngramkit.corpus.tokenizer_json import load_json
 
-    source = resolve_model(model)
-    cached_only = not Path(source).is_dir() and not _reachable(source)
+    files = find_files(model, revision)
+    template = find_chat_template(files)
     try:
-        full = AutoTokenizer.from_pretrained(
-            source, revision=revision, local_files_only=cached_only
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise _not_loaded(model, source, error) from error
-    backend = getattr(full, "backend_tokenizer", None)
-    if backend is None:
-        raise InputError(
-            f"the tokenizer of {model} has no fast version (tokenizer.json)",
-            "convert it with transformers first, or use another model",
-        )
-    vocabulary = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+        backend, special = load_json(files)
+    except OnlyTransformersError as reason:
+        log.warning("the tokenizer of %s is loaded by transformers: %s", model, reason)
+        return _of_transformers(model, _load_full(model, files, revision), template)
+    tokenizer = _described(model, backend, special, template)
+    if confirm:
+        full = _load_full(model, files, revision)
+        if not _agree(full, tokenizer):
+            log.warning("%s: transformers gives other ids than tokenizer.json; taking its", model)
+            return _of_transformers(model, full, template)
+    return tokenizer
+
+
+def _described(
+    model: str, backend: Any, special: Mapping[str, str], template: str | None
+) -> TextTokenizer:
+    eos = special.get("eos_token")
     record = TokenizerRecord(
-        id=model, vocabulary=vocabulary, fingerprint=fingerprint(backend), eos=full.eos_token_id
+        id=model,
+        vocabulary=max(backend.get_vocab(with_added_tokens=True).values()) + 1,
+        fingerprint=fingerprint(backend),
+        eos=None if eos is None else backend.token_to_id(eos),
     )
-    return TextTokenizer(record, backend, full)
+    return TextTokenizer(record, backend, special, template)
+
+
+def _of_transformers(model: str, full: Any, template: str | None) -> TextTokenizer:
+    special = {key: str(token) for key, token in full.special_tokens_map.items()}
+    template = template or default_template(full.chat_template)
+    return _described(model, full.backend_tokenizer, special, template)
+
+
+def _agree(full: Any, tokenizer: TextTokenizer) -> bool:
+    """Whether both give the same ids to PROBE, special tokens included, and end in the same way."""
+    ids = full(PROBE)["input_ids"]
+    same = tokenizer.encode_prompt(PROBE).tolist() == ids
+    return bool(same and full.eos_token_id == tokenizer.record.eos)
 
 
 def fingerprint(backend: Any) -> str:
@@ -74,22 +147,27 @@ def fingerprint(backend: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _reachable(source: str) -> bool:
-    """Asks the Hub once for the model. transformers would ask for a minute, in many lines.
-
-    Raises NetworkError or InputError where the Hub refuses, or is out of reach and nothing of the
-    model is in its cache.
-    """
-    from huggingface_hub import HfApi, try_to_load_from_cache
-
+def _load_full(model: str, files: TokenizerFiles, revision: str | None = None) -> Any:
+    """As transformers loads it: its fast tokenizer. Raises InputError where there is none."""
     try:
-        with hub_errors(source, "model"):
-            HfApi().model_info(source)
-    except NetworkError:
-        if not isinstance(try_to_load_from_cache(source, "tokenizer_config.json"), str):
-            raise
-        return False
-    return True
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise InputError(
+            f"the tokenizer of {model} can be loaded by transformers only, which is not installed",
+            "pip install transformers, or use a model with a tokenizer.json",
+        ) from error
+    try:
+        full = AutoTokenizer.from_pretrained(
+            files.source, revision=revision, local_files_only=files.offline
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise _not_loaded(model, files.source, error) from error
+    if getattr(full, "backend_tokenizer", None) is None:
+        raise InputError(
+            f"the tokenizer of {model} has no fast version (tokenizer.json)",
+            "convert it with transformers first, or use another model",
+        )
+    return full
 
 
 def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:

@@ -80,7 +80,7 @@ def load_model(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where = _device(device)
-    tokenizer = load_tokenizer(name, revision)
+    tokenizer = load_tokenizer(name, revision, confirm=True)
     source = resolve_model(name)
     try:
         config = AutoConfig.from_pretrained(source, revision=revision)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import UsageError
 
 
 def prompt_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
     """int32[n]: `text` as it stands, with the special tokens (BOS) that the tokenizer adds."""
-    return np.array(tokenizer.full(text)["input_ids"], np.int32)
+    return tokenizer.encode_prompt(text)
 
 
 def chat_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
@@ -19,12 +16,4 @@ def chat_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
 
     Raises UsageError where the tokenizer has no template.
     """
-    if tokenizer.full.chat_template is None:
-        raise UsageError(
-            f"the tokenizer of {tokenizer.record.id} has no template for conversations",
-            "leave out chat, or use an instruction-tuned model",
-            option="chat",
-        )
-    turn = [{"role": "user", "content": text}]
-    ids = tokenizer.full.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
-    return np.array(ids, np.int32)
+    return tokenizer.encode(tokenizer.chat([{"role": "user", "content": text}]))

@@ -141,7 +141,7 @@ class Bench:
         if self.template is None:
             return prompt_ids(tokenizer, "\n\n".join(message.content for message in messages))
         ids = prompt_ids(tokenizer, self.template.prompt(messages))
-        twice = len(ids) > 1 and ids[0] == ids[1] == tokenizer.full.bos_token_id
+        twice = len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos
         return ids[1:] if twice else ids  # some templates write BOS themselves
 
     def _prompts(self, question: Question, run: Run) -> list[TokenArray]:

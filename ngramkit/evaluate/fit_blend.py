@@ -171,7 +171,7 @@ def main() -> None:
 def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places:
     model, artifacts, answers = on
     tokenizer = load_tokenizer(model)
-    template = find_template(options.template, tokenizer.full)
+    template = find_template(options.template, tokenizer)
     records = read_records(Path(answers), None, tokenizer, template)
     opened = [open_artifact(path) for path in artifacts.split(",") if path != "-"]
     drafter = Blend(

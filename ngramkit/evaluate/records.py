@@ -164,7 +164,7 @@ def _texts(value: Any) -> bool:
 
 
 def _tokenised(talk: Conversation, tokenizer: TextTokenizer, template: Template) -> Record:
-    eos = tokenizer.full.eos_token or ""
+    eos = tokenizer.eos_token or ""
     # Some recorders leave the EOS in the text; templates add their own.
     messages = [Message(m.role, m.content.removesuffix(eos)) for m in talk.messages]
     turns = []
@@ -180,7 +180,7 @@ def _tokenised(talk: Conversation, tokenizer: TextTokenizer, template: Template)
 
 def _turn(tokenizer: TextTokenizer, prompt: str, answer: str) -> Turn:
     """Tokenised together: the border of prompt and answer must fall as the model had it."""
-    begin = [tokenizer.full.bos_token_id] if _adds_bos(tokenizer.full) else []
+    begin = [tokenizer.bos] if tokenizer.adds_bos else []
     end = [] if tokenizer.record.eos is None else [tokenizer.record.eos]
     alone, whole = tokenizer.encode(prompt), tokenizer.encode(prompt + answer)
     both = min(len(alone), len(whole))
@@ -192,8 +192,3 @@ def _turn(tokenizer: TextTokenizer, prompt: str, answer: str) -> Turn:
         prompt=np.array([*begin, *whole[:cut]], np.int32),
         answer=np.array([*whole[cut:], *end], np.int32),
     )
-
-
-def _adds_bos(full: Any) -> bool:
-    ids = full("a")["input_ids"]
-    return bool(full.bos_token_id is not None and ids and ids[0] == full.bos_token_id)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import UsageError
 
 
@@ -75,18 +76,17 @@ class TokenizerTemplate:
 
     joint = ""
 
-    def __init__(self, full: Any) -> None:
-        if not getattr(full, "chat_template", None):
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        if not tokenizer.chat_template:
             raise UsageError(
                 "the model's tokenizer has no chat format of its own",
                 "choose a template: vicuna, chatml, llama-2, mistral or none",
                 option="template",
             )
-        self.full = full
+        self.tokenizer = tokenizer
 
     def prompt(self, messages: Sequence[Message]) -> str:
-        turns = [{"role": m.role, "content": m.content} for m in messages]
-        return str(self.full.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        return self.tokenizer.chat([{"role": m.role, "content": m.content} for m in messages])
 
 
 VICUNA_SYSTEM = (
@@ -109,8 +109,8 @@ MARKS = {
 NAMES = (*MARKS, "llama-2", "mistral", "tokenizer")
 
 
-def find_template(name: str, full: Any) -> Template:
-    """The template called `name`; `full` is the transformers tokenizer. Raises UsageError."""
+def find_template(name: str, tokenizer: TextTokenizer) -> Template:
+    """The template called `name`; Raises UsageError."""
     if name in MARKS:
         return MARKS[name]
     if name == "llama-2":
@@ -118,5 +118,5 @@ def find_template(name: str, full: Any) -> Template:
     if name == "mistral":
         return Llama2Template("", "</s>", system=False)
     if name == "tokenizer":
-        return TokenizerTemplate(full)
+        return TokenizerTemplate(tokenizer)
     raise UsageError(f"no template is called {name!r}", f"templates: {', '.join(sorted(NAMES))}")

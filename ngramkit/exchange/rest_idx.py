@@ -200,7 +200,7 @@ def _in_order(tokens: Array, low: int, high: int) -> bool:
 
 def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
     """Token store arrays: cut after EOS and before BOS, without the BOS."""
-    eos, bos = tokenizer.record.eos, getattr(tokenizer.full, "bos_token_id", None)
+    eos, bos = tokenizer.record.eos, tokenizer.bos
     begins = np.zeros(len(tokens), bool)
     begins[0] = True
     if eos is not None:

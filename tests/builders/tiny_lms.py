@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import torch
 import transformers
 from tokenizers import AddedToken, Tokenizer
@@ -62,4 +60,4 @@ def tiny_tokenizer(vocabulary=VOCABULARY, hole=HOLE, bos=BOS):
     backend = Tokenizer(WordLevel(words, unk_token="w0"))
     backend.add_special_tokens([AddedToken("<added>", special=True)])
     record = TokenizerRecord("tiny", vocabulary, fingerprint(backend), eos=2)
-    return TextTokenizer(record, backend, SimpleNamespace(bos_token_id=bos))
+    return TextTokenizer(record, backend, {} if bos is None else {"bos_token": f"w{bos}"})

@@ -9,6 +9,7 @@ import numpy as np
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import LOG, History
+from ngramkit.models import resolve_model
 
 BENCH_KEYS = {
     "drafter", "tokens", "passes", "tokens_per_step", "tokens_per_second", "speedup",
@@ -94,7 +95,7 @@ def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
         [*short, "--limit", "1", "--json"],
         [*mine, "--drafter", "none"],
         [*short, "--questions", "nothing.jsonl"],
-        [*short, "--model", str(load_tokenizer("demo").full.name_or_path), "--out", "x"],
+        [*short, "--model", resolve_model("demo"), "--out", "x"],
     )
     assert first.code == 0, first.err
     assert [row["drafter"] for row in first.json["results"]] == ["none", "ssd", "context"]

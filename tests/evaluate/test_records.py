@@ -27,7 +27,7 @@ def text(tokenizer, ids):
 
 
 def read(tokenizer, answers, questions=None, template="vicuna"):
-    return read_records(answers, questions, tokenizer, find_template(template, tokenizer.full))
+    return read_records(answers, questions, tokenizer, find_template(template, tokenizer))
 
 
 def test_turns_of_a_question_share_one_conversation(tokenizer, tmp_path):
@@ -53,7 +53,7 @@ def test_prompts_and_outputs_are_taken_as_they_stand(tokenizer, tmp_path):
 
 
 def test_an_eos_that_the_recorder_left_in_the_text_counts_once(tokenizer, tmp_path):
-    eos = tokenizer.full.eos_token
+    eos = tokenizer.eos_token
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" + eos}]
     (record,) = read(tokenizer, lines(tmp_path / "a", {"messages": talk}), template="chatml")
     assert record.turns[0].answer.tolist().count(tokenizer.record.eos) == 1
@@ -108,11 +108,11 @@ def test_a_bad_question_line_and_missing_or_empty_files_are_named(tokenizer, tmp
 
 def test_templates_build_what_the_models_saw(tokenizer):
     talk = [Message("user", "Q"), Message("assistant", "A"), Message("user", "R")]
-    llama = find_template("llama-2", tokenizer.full)
+    llama = find_template("llama-2", tokenizer)
     assert llama.prompt([Message("system", "S"), *talk]) == (
         "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s><s>[INST] R [/INST]"
     )
-    mistral = find_template("mistral", tokenizer.full)
+    mistral = find_template("mistral", tokenizer)
     assert mistral.prompt(talk) == "[INST] Q [/INST] A</s>[INST] R [/INST]"
     assert (
         MARKS["chatml"]
@@ -120,5 +120,5 @@ def test_templates_build_what_the_models_saw(tokenizer):
         .endswith("<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n")
     )
     with pytest.raises(UsageError, match="no template"):
-        find_template("alpaca", tokenizer.full)
+        find_template("alpaca", tokenizer)
     assert "tokenizer" in NAMES

@@ -1,0 +1,155 @@
+"""Tokenizers from their own files: the same as transformers', from a folder and from the Hub."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
+
+from ngramkit.corpus.tokenizer import PROBE, fingerprint, load_tokenizer
+from ngramkit.errors import InputError
+from ngramkit.models import resolve_model
+
+TURNS = [{"role": "user", "content": "Hi <b> & 'you'"}, {"role": "assistant", "content": "Yes"}]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return write_all(tmp_path_factory.mktemp("tokenizers"))
+
+
+def require_same(path):
+    from transformers import AutoTokenizer
+
+    ours, full = load_tokenizer(str(path)), AutoTokenizer.from_pretrained(path)
+    ids = full(PROBE)["input_ids"]
+    assert ours.encode_prompt(PROBE).tolist() == ids
+    assert ours.encode(PROBE).tolist() == full(PROBE, add_special_tokens=False)["input_ids"]
+    assert ours.decode(ids) == full.decode(ids)
+    assert ours.record.fingerprint == fingerprint(full.backend_tokenizer)
+    assert ours.record.eos == full.eos_token_id
+    assert ours.bos == full.bos_token_id
+    assert (ours.chat_template is None) == (full.chat_template is None)
+    if full.chat_template:
+        rendered = full.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
+        assert ours.chat(TURNS) == rendered
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_is_loaded_as_transformers_does(folders, name):
+    require_same(folders[name])
+
+
+def test_the_embedded_model_too():
+    require_same(resolve_model("demo"))
+
+
+def test_templates_see_what_transformers_gives_them(tmp_path):
+    template = (
+        "{% set ns = namespace(n=0) %}{% for m in messages %}{% if loop.first %}"
+        "{{ m | tojson }}{% continue %}{% endif %}{% set ns.n = ns.n + 1 %}"
+        "{% generation %}{{ m['content'] | trim }}{% endgeneration %}{% endfor %}"
+        "{{ ns.n }}{{ tools is none }}{{ strftime_now('%Y') | length }}\n"
+        "  {% if add_generation_prompt %}\nA:{% endif %}\n"
+    )
+    config = {"tokenizer_class": "GPT2Tokenizer", "chat_template": template}
+    require_same(write(tmp_path / "m", byte_level().to_str(), config, "gpt2", {}))
+
+
+def test_a_template_that_breaks_or_reaches_out_is_an_error(tmp_path):
+    body = byte_level().to_str()
+    refused = [
+        "{{ raise_exception('no') }}",
+        "{{ messages.append(1) }}",
+        "{% for %}",
+        "{{ 1 / 0 }}",
+    ]
+    for number, template in enumerate([*refused, "{{ ''.__class__.__mro__ }}"]):
+        config = {"tokenizer_class": "GPT2Tokenizer", "chat_template": template}
+        path = write(tmp_path / str(number), body, config, "gpt2", {})
+        with pytest.raises(InputError):
+            load_tokenizer(str(path)).chat(TURNS)
+
+
+def test_what_only_transformers_can_load_is_left_to_it(tmp_path, caplog):
+    body = json.loads(byte_level().to_str())
+    body["normalizer"] = {"type": "Lowercase"}
+    config = {"tokenizer_class": "RobertaTokenizer", "bos_token": "<|endoftext|>"}
+    path = write(tmp_path / "roberta", json.dumps(body), config, "roberta", {})
+    require_same(path)
+    assert "loaded by transformers: its class is RobertaTokenizer" in caplog.text
+
+
+def test_a_tokenizer_that_transformers_loads_otherwise_is_seen_when_a_model_is_run(
+    tmp_path, monkeypatch, caplog
+):
+    """As an unknown version of transformers might: the model is fed what transformers gives."""
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    path = str(write(tmp_path / "m", byte_level().to_str(), config, "llama", {}))
+    as_found = load_tokenizer(path, confirm=True)
+    assert as_found.record == load_tokenizer(path).record
+    monkeypatch.setattr("ngramkit.corpus.tokenizer_json.class_of", lambda *_: "Qwen2Tokenizer")
+    wrong = load_tokenizer(path)
+    assert wrong.record.fingerprint != as_found.record.fingerprint
+    assert load_tokenizer(path, confirm=True).record == as_found.record
+    assert "transformers gives other ids" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", "[" * 100_000),
+        ("tokenizer_config.json", "null"),
+        ("tokenizer_config.json", "[" * 100_000),
+        ("tokenizer_config.json", '{"eos_token": {"content": 5}}'),
+        ("tokenizer_config.json", '{"added_tokens_decoder": 7}'),
+        ("special_tokens_map.json", "\ufeff"),
+        ("config.json", "{"),
+    ],
+)
+def test_broken_files_are_named(tmp_path, name, content):
+    path = write(tmp_path / "m", byte_level().to_str(), None, "llama", {name: content})
+    with pytest.raises(InputError):
+        load_tokenizer(str(path))
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    with pytest.raises(InputError):
+        load_tokenizer(str(tmp_path))
+
+
+def test_from_the_hub_and_from_its_cache(hub, tmp_path, folders):
+    """One question, the small files only; then without a network."""
+    files = {file.name: file.read_bytes() for file in folders["qwen3"].iterdir()}
+    hub.add("model", "acme/qwen", {**files, "model.safetensors": b"large"})
+    code = (
+        "import sys; from ngramkit.corpus.tokenizer import load_tokenizer as load;"
+        "one = load('acme/qwen'); print(one.record.fingerprint, one.record.eos, one.chat_template)"
+    )
+    expected = load_tokenizer(str(folders["qwen3"])).record
+    hub.requests.clear()
+    environment = hub.environment(tmp_path / "home")
+    first = run(code, environment)
+    assert first.stdout.split()[:2] == [expected.fingerprint, str(expected.eos)]
+    assert CHAT.splitlines()[0] in first.stdout
+    assert not [request for request in hub.requests if "safetensors" in request]
+    again = run(code, {**environment, "HF_ENDPOINT": "http://127.0.0.1:9"})
+    assert again.stdout == first.stdout
+    missing = run(code.replace("acme/qwen", "acme/none"), environment)
+    assert "InputError: there is no model acme/none" in missing.stderr
+
+
+def run(code, environment):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
