@@ -25,8 +25,9 @@ from ngramkit.decode.profile import Profile
 from ngramkit.decode.prompt import prompt_ids
 from ngramkit.decode.result import Decoded
 from ngramkit.demo import demo_prompts
-from ngramkit.drafters import DRAFTERS, load_drafter
+from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.history import History
 from ngramkit.formats.kinds import open_artifact
 
@@ -59,10 +60,8 @@ class Drafters:
         }
 
     def make(self, name: str) -> Drafter:
-        if not DRAFTERS[name].learns:
-            return load_drafter(name, **self._artifacts)
-        past = History.open(self.past.path)
-        return load_drafter(name, history=past, remember=False, background=False, **self._artifacts)
+        past = PastRequests(History.open(self.past.path), background=False, forgetful=True)
+        return load_drafter(name, past=past, **self._artifacts)
 
 
 def run(model: LanguageModel, make: Make, task: Task, profile: Profile | None = None) -> Decoded:

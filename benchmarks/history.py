@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ngramkit.decode.prompt import prompt_ids
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.replay import replay
@@ -54,7 +55,7 @@ def rows() -> Iterator[Row]:
 
 def learning(model: LanguageModel, tasks: list[Task], requests: list[npt.NDArray[np.int32]]) -> Row:
     """Requests that come a second time against the same requests the first time."""
-    first = passes(model, fresh(model), tasks)
+    first = passes(model, taught(model, ()), tasks)
     again = passes(model, taught(model, requests), tasks)
     pairs = zip(requests, tasks, strict=True)
     tokens = sum(len(request) - len(task.prompt) - 1 for request, task in pairs)
@@ -92,9 +93,8 @@ def stale_and_learning() -> Row:
         datastore, pairs = _data(Path(name))
         history, words = shuffled_history(Path(name) / "history", datastore)
         records = [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(pairs)]
-        make = partial(Ssd, tokenizer=datastore.tokenizer, read_only=True, background=False)
         after_stale, after_none = (
-            replay("ssd", partial(make, past), records, 64, keep_state=True).total
+            replay("ssd", partial(_learner, datastore, past), records, 64, keep_state=True).total
             for past in (history, None)
         )
     return Row(
@@ -104,6 +104,11 @@ def stale_and_learning() -> Row:
         after_stale.tokens_per_step / after_none.tokens_per_step,
         "0.98 or above",
     )
+
+
+def _learner(datastore: Datastore, history: History | None) -> Ssd:
+    tokenizer = datastore.tokenizer
+    return Ssd(PastRequests(history, tokenizer=tokenizer, read_only=True, background=False))
 
 
 def shuffled_history(path: Path, datastore: Datastore) -> tuple[History, int]:
@@ -141,23 +146,13 @@ def worst_buffer(model: LanguageModel, ordinary: npt.NDArray[np.int32]) -> Row:
     )
 
 
-def fresh(model: LanguageModel, *, remember: bool = False) -> Ssd:
-    return Ssd(
-        tokenizer=model.tokenizer.record,
-        least_score=model.least_score,
-        remember=remember,
-        background=False,
-    )
-
-
-def taught(model: LanguageModel, requests: list[npt.NDArray[np.int32]]) -> Ssd:
+def taught(model: LanguageModel, requests: Sequence[npt.NDArray[np.int32]]) -> Ssd:
     """A drafter that has seen `requests` and learns no more."""
-    drafter = fresh(model, remember=True)
+    past = PastRequests(tokenizer=model.tokenizer.record, background=False)
     for request in requests:
-        drafter.start(request.astype(np.int32))
-        drafter.finish()
-    drafter._remember = False
-    return drafter
+        past.remember(request.astype(np.int32), len(request))
+    past.forgetful = True
+    return Ssd(past, least_score=model.least_score)
 
 
 def passes(model: LanguageModel, drafter: Drafter, tasks: list[Task]) -> int:

@@ -61,28 +61,33 @@ class DrafterChoice:
     """A drafter's name and the paths of its artifacts, as options or defaults gave them."""
 
     name: str
+    tokenizer: TokenizerRecord
     artifacts: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
+    history: HistoryUse | None = None  # None: it does not learn from finished requests
 
-    def load(self, **parameters: Any) -> Drafter:
+    def load(self, *, forgetful: bool = False) -> Drafter:
         from ngramkit.drafters import load_drafter
 
-        return load_drafter(self.name, **self.artifacts, **{**self.parameters, **parameters})
-
-    @property
-    def learns(self) -> bool:
-        """From finished requests."""
-        return "remember" in self.parameters
+        past = self.history and self.history.past(self.tokenizer, forgetful=forgetful)
+        sources = {**self.artifacts, "past": past, "tokenizer": self.tokenizer}
+        return load_drafter(self.name, **sources, **self.parameters)
 
     def load_to_try(self) -> Drafter:
         """One whose requests are not remembered: they are not the user's."""
-        return self.load(**({"remember": False} if self.learns else {}))
+        return self.load(forgetful=True)
+
+    @property
+    def learns(self) -> bool:
+        return self.history is not None
 
     @property
     def paths(self) -> list[Path]:
         found: list[Path] = []
         for value in self.artifacts.values():
             found += value if isinstance(value, list) else [value]
+        if self.history is not None and self.history.path is not None:
+            found.append(self.history.path)
         return found
 
 
@@ -113,20 +118,19 @@ def choose_drafter(
     }
     chosen = name or "blend"
     entry = drafter_entry(chosen)
-    choice = DrafterChoice(chosen)
+    choice = DrafterChoice(chosen, tokenizer)
     given = {each: named[each] for each in entry.artifacts if named.get(each)}
     several = len(entry.artifacts) > 1
     for artifact, value in given.items():
         choice.artifacts[artifact] = _fetched(value, out)
     if not given:
-        wanted = [artifact for artifact in entry.artifacts if artifact in KINDS]
         find = _all_found if several else _each_found_or_built
-        choice.artifacts = find(wanted, tokenizer, out)
-    if entry.learns and (history.path or not several):
-        path = history.prepare(tokenizer)
-        choice.artifacts |= {"history": path} if path else {}
-        parameters = history.parameters(tokenizer)
-        choice.parameters = {each: parameters[each] for each in entry.learns}
+        choice.artifacts = find(entry.artifacts, tokenizer, out)
+    if "past" in entry.sources and (history.path or not several):
+        history.prepare(tokenizer)
+        choice.history = history
+        if chosen == "ssd":
+            choice.parameters["least_score"] = history.least_score
     for path in choice.paths:
         _require(path, tokenizer)
     using = ", ".join(map(str, choice.paths))

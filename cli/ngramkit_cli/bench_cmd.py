@@ -183,7 +183,7 @@ def _contestants(choices: list[DrafterChoice]) -> list[Any]:
     from ngramkit.evaluate.bench import Contestant
 
     def make(choice: DrafterChoice) -> Any:
-        return lambda remember: choice.load() if remember else choice.load_to_try()
+        return lambda remember: choice.load(forgetful=not remember)
 
     return [Contestant(c.name, make(c), c.learns) for c in choices]
 

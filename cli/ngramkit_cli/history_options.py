@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from ngramkit.drafters.past_requests import PastRequests
     from ngramkit.formats.manifest import TokenizerRecord
 
 HistoryPath = Annotated[
@@ -38,21 +39,23 @@ class HistoryUse:
     recorded: bool = False
     least_score: float = 0.01  # of a node that is drafted
 
-    def prepare(self, tokenizer: TokenizerRecord) -> Path | None:
-        """Where the history is; a new one where there is none, unless it would stay empty."""
+    def prepare(self, tokenizer: TokenizerRecord) -> None:
+        """Makes a history where there is none, unless it would stay empty."""
         from ngramkit.formats.history import History
 
         if self.path is not None and not self.recorded:
             History.at(self.path, tokenizer)
-        return self.path
 
-    def parameters(self, tokenizer: TokenizerRecord) -> dict[str, Any]:
+    def past(self, tokenizer: TokenizerRecord, *, forgetful: bool = False) -> PastRequests:
         """What a drafter that learns is made with."""
-        return {
-            "tokenizer": tokenizer,
-            "history_tokens": self.tokens,
-            "least_score": self.least_score,
-            "remember": self.store,
-            "read_only": self.recorded,
-            "background": not self.recorded,
-        }
+        from ngramkit.drafters.past_requests import PastRequests
+        from ngramkit.formats.history import History
+
+        return PastRequests(
+            None if self.path is None else History.open(self.path),
+            tokenizer=tokenizer,
+            capacity=self.tokens,
+            background=not self.recorded,
+            read_only=self.recorded,
+            forgetful=forgetful or not self.store,
+        )

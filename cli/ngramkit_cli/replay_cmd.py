@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ngramkit_cli.artifact_options import (
@@ -154,11 +155,10 @@ def _run(
 
 def _factory(choice: DrafterChoice) -> Callable[[], Any]:
     """Opens the artifacts once; every drafter that it makes has seen nothing."""
-    from ngramkit.drafters import load_drafter
     from ngramkit.formats.kinds import open_artifact
 
     opened = {
         kind: [open_artifact(p) for p in paths] if isinstance(paths, list) else open_artifact(paths)
         for kind, paths in choice.artifacts.items()
     }
-    return lambda: load_drafter(choice.name, **opened, **choice.parameters)
+    return replace(choice, artifacts=opened).load

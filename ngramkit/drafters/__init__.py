@@ -1,13 +1,14 @@
 """Artifacts and the live context in, draft trees out.
 
-`load_drafter` makes one by name. Drafters know token ids only: no text, no model, no tensors.
+`load_drafter` makes one by name, `drafter_options` says what can be set about it. Drafters know
+token ids only: no text, no model, no tensors.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,22 +17,28 @@ from ngramkit.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
+    from ngramkit.drafters.options import DrafterOption
+    from ngramkit.drafters.past_requests import PastRequests
     from ngramkit.formats.artifact import Artifact
+    from ngramkit.formats.manifest import TokenizerRecord
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a drafter's class is, and which of `load_drafter`'s artifacts it is called with."""
+    """Where a drafter's class is, and which of `load_drafter`'s sources it is made from."""
 
     home: str
     class_name: str
-    artifacts: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     required: bool = True  # False: it drafts without them too, from the context
-    learns: tuple[str, ...] = ()  # from finished requests, with these parameters
+
+    @property
+    def artifacts(self) -> tuple[str, ...]:
+        """Those of its sources that are artifacts."""
+        return tuple(source for source in self.sources if source in KINDS)
 
 
-LEARNING = ("tokenizer", "history_tokens", "remember", "read_only", "background")
-SOURCES = ("datastores", "frozen_table", "bigram", "history")
+EVERYTHING = ("datastores", "frozen_table", "bigram", "past", "tokenizer")
 
 DRAFTERS = {
     "none": Entry("ngramkit.drafters.none", "NoDraft"),
@@ -42,16 +49,10 @@ DRAFTERS = {
     "bigram": Entry("ngramkit.drafters.bigram", "Bigram", ("bigram",)),
     "unigram": Entry("ngramkit.drafters.unigram", "Unigram", ("unigram",)),
     "ngrammys": Entry("ngramkit.drafters.ngrammys", "Ngrammys", ("bigram",)),
-    "blend": Entry("ngramkit.drafters.blend", "Blend", SOURCES, required=False, learns=LEARNING),
+    "blend": Entry("ngramkit.drafters.blend", "Blend", EVERYTHING, required=False),
     "context": Entry("ngramkit.drafters.context", "Context"),
     "prompt-lookup": Entry("ngramkit.drafters.context", "PromptLookup"),
-    "ssd": Entry(
-        "ngramkit.drafters.ssd",
-        "Ssd",
-        ("history",),
-        required=False,
-        learns=(*LEARNING, "least_score"),
-    ),
+    "ssd": Entry("ngramkit.drafters.ssd", "Ssd", ("past",)),
 }
 
 
@@ -61,7 +62,6 @@ KINDS = {
     "frozen_table": "frozen-table",
     "bigram": "model-bigram",
     "unigram": "model-unigram",
-    "history": "history",
 }
 
 
@@ -74,6 +74,13 @@ def drafter_entry(name: str) -> Entry:
     raise UsageError(f"no drafter is called {name!r}", f"{meant}There are: {', '.join(DRAFTERS)}")
 
 
+def drafter_options(name: str) -> list[DrafterOption]:
+    """What can be set about the drafter called `name`. Raises UsageError for an unknown name."""
+    from ngramkit.drafters.options import options_of
+
+    return options_of(_class_of(drafter_entry(name)))
+
+
 def load_drafter(
     name: str,
     *,
@@ -81,14 +88,19 @@ def load_drafter(
     frozen_table: Artifact | str | Path | None = None,
     bigram: Artifact | str | Path | None = None,
     unigram: Artifact | str | Path | None = None,
-    history: Artifact | str | Path | None = None,
-    **parameters: Any,
+    past: PastRequests | None = None,
+    tokenizer: TokenizerRecord | None = None,
+    **options: Any,
 ) -> Drafter:
     """The drafter called `name`, over opened artifacts or their paths.
 
-    `parameters` are those of the drafter's class. Artifacts that it has no use for are left
-    alone. Raises UsageError for an unknown name or a missing artifact, ArtifactError where an
-    artifact cannot be opened, is of another kind, or two are of different tokenizers.
+    `past`: the requests that ssd and blend draft from, and that theirs join. `tokenizer`: whose ids
+    these are, for blend where no artifact tells. `options` are those of `drafter_options`. Sources
+    that it has no use for are left alone.
+
+    Raises UsageError for an unknown name or option, a value out of bounds or a missing source,
+    ArtifactError where an artifact cannot be opened, is of another kind, or two are of different
+    tokenizers.
     """
     entry = drafter_entry(name)
     given = {
@@ -96,21 +108,39 @@ def load_drafter(
         "frozen_table": _opened(frozen_table),
         "bigram": _opened(bigram),
         "unigram": _opened(unigram),
-        "history": _opened(history),
+        "past": past,
+        "tokenizer": tokenizer,
     }
-    used = {artifact: given[artifact] for artifact in entry.artifacts}
-    for artifact, value in used.items():
+    used = {source: given[source] for source in entry.sources}
+    for source, value in used.items():
         if not value and entry.required:
             raise UsageError(
-                f"the drafter {name} needs a {KINDS[artifact]}",
-                f"build one, or give {artifact}",
-                option=artifact,
+                f"the drafter {name} needs {_described(source)}", f"give {source}", option=source
             )
-        _require_kind(value, KINDS[artifact])
-    _require_one_tokenizer(used)
-    factory = getattr(importlib.import_module(entry.home), entry.class_name)
-    drafter: Drafter = factory(*used.values(), **parameters)
+    for artifact in entry.artifacts:
+        _require_kind(used[artifact], KINDS[artifact])
+    _require_one_tokenizer(used[artifact] for artifact in entry.artifacts)
+    _require_known(name, options)
+    drafter: Drafter = _class_of(entry)(**used, **options)
     return drafter
+
+
+def _class_of(entry: Entry) -> Any:
+    return getattr(importlib.import_module(entry.home), entry.class_name)
+
+
+def _described(source: str) -> str:
+    return f"a {KINDS[source]}" if source in KINDS else "past requests"
+
+
+def _require_known(name: str, options: Iterable[str]) -> None:
+    known = [option.name for option in drafter_options(name)]
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            there = f"there are: {', '.join(known)}" if known else "there are none"
+            raise UsageError(f"the drafter {name} has no option {option!r}", f"{meant}{there}")
 
 
 def _opened(artifact: Artifact | str | Path | None) -> Any:
@@ -128,10 +158,10 @@ def _require_kind(value: Any, kind: str) -> None:
             )
 
 
-def _require_one_tokenizer(used: dict[str, Any]) -> None:
+def _require_one_tokenizer(used: Iterable[Any]) -> None:
     from ngramkit.formats.artifact import require_one_tokenizer
 
     artifacts: list[Artifact] = []
-    for value in used.values():
+    for value in used:
         artifacts += value if isinstance(value, list) else [value] if value else []
     require_one_tokenizer(artifacts)

@@ -12,7 +12,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.kernels.arrays import NO_TOKEN
+
 TokenArray = npt.NDArray[np.int32]
+NOTHING: TokenArray = np.empty(0, np.int32)
+
+
+def eos_of(tokenizer: TokenizerRecord) -> int:
+    """As kernels want it: NO_TOKEN where there is none."""
+    return NO_TOKEN if tokenizer.eos is None else tokenizer.eos
 
 
 class Source(IntEnum):
@@ -46,8 +55,7 @@ class DraftTree:
 
     @staticmethod
     def empty() -> DraftTree:
-        none = np.empty(0, np.int32)
-        return DraftTree(none, none, np.empty(0, np.float32), np.empty(0, np.uint8))
+        return DraftTree(NOTHING, NOTHING, np.empty(0, np.float32), np.empty(0, np.uint8))
 
     def check(self) -> None:
         """Raises ValueError where the invariants above do not hold."""

@@ -6,16 +6,16 @@ costs one row of the table.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray, eos_of
+from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.ngrammys import bigram_rows, tree_of_rows
-
-NO_EOS = -1
 
 
 class BigramArrays(NamedTuple):
@@ -47,13 +47,18 @@ class Bigram:
     the table's along its row.
     """
 
+    @within_limits
     def __init__(
-        self, table: ModelBigram, *, rows: int | None = None, width: int | None = None
+        self,
+        bigram: ModelBigram,
+        *,
+        rows: Annotated[int | None, Limits("drafts side by side", 1)] = None,
+        width: Annotated[int | None, Limits("tokens of each", 1)] = None,
     ) -> None:
-        self.rows, self.width = rows or table.k, width or table.width
-        self._table = arrays_of(table)
-        self._eos = NO_EOS if table.tokenizer.eos is None else table.tokenizer.eos
-        self._last = NO_EOS
+        self.rows, self.width = rows or bigram.k, width or bigram.width
+        self._table = arrays_of(bigram)
+        self._eos = eos_of(bigram.tokenizer)
+        self._last = NO_TOKEN
 
     def start(self, prompt: TokenArray) -> None:
         self._last = int(prompt[-1])

@@ -10,14 +10,13 @@ trusted as far as it has come true so far.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_state import (
-    NO_TOKEN,
     forget,
     grown,
     new_corpus,
@@ -26,14 +25,15 @@ from ngramkit.drafters.blend_state import (
     new_tree,
 )
 from ngramkit.drafters.blend_weights import load_weights
-from ngramkit.drafters.past_requests import CAPACITY, PastRequests, Shards
-from ngramkit.errors import UsageError, require_between
+from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.past_requests import PastRequests, Shards
+from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.mixture import Weights
 from ngramkit.kernels.blend.opinions import ORDERS, opine
 from ngramkit.kernels.blend.predict import SCAN, extend, learn, look
@@ -47,55 +47,38 @@ PAST_ROWS = 1 << 13  # of what is remembered about past requests, which change o
 
 class Blend:
     """Drafts from any number of datastores, a frozen table, the model's bigrams, past requests, and
-    always from the live context. Without any artifact, the `tokenizer` must be given.
+    always from the live context. Without any of these, the `tokenizer` must be given.
 
-    Every finished request is added to the `history`; with `remember` True it is remembered without
-    one too, in memory. `history_tokens`, `remember` False, `read_only` and `background` are as in
-    Ssd. Intervals of up to `scan` occurrences are read whole, wider ones sampled at `sample`
-    places. `hops`: how many occurrences of a token in the live context are followed, the newest
-    first. A frozen table of a datastore's own corpus says nothing new and is left out.
+    Finished requests join the past ones, where there are any. A frozen table of a datastore's own
+    corpus says nothing new and is left out.
 
-    Raises UsageError where no tokenizer is known, ArtifactError for artifacts of different
-    tokenizers.
+    Raises UsageError where no tokenizer is known or a bound makes no sense, ArtifactError for
+    artifacts of different tokenizers.
     """
 
     wants_evidence = True
 
+    @within_limits
     def __init__(
         self,
         datastores: Sequence[Datastore] = (),
         frozen_table: FrozenTable | None = None,
         bigram: ModelBigram | None = None,
-        history: History | None = None,
+        past: PastRequests | None = None,
         *,
         tokenizer: TokenizerRecord | None = None,
-        history_tokens: int = CAPACITY,
-        remember: bool | None = None,
-        read_only: bool = False,
-        background: bool = True,
-        scan: int = 48,
-        sample: int = 256,
-        hops: int = 128,
+        scan: Annotated[int, Limits("read every occurrence of up to so many", 1, BUFFER)] = 48,
+        sample: Annotated[int, Limits("read so many of more occurrences", 8, BUFFER)] = 256,
+        hops: Annotated[int, Limits("occurrences followed in the live context", 0)] = 128,
         weights: Weights | None = None,
     ) -> None:
-        require_between("scan", scan, 1, BUFFER)
-        require_between("sample", sample, 8, BUFFER)
         if frozen_table is not None and any(_same_corpus(frozen_table, d) for d in datastores):
             frozen_table = None
         # Keeps the arrays behind the kernels' addresses alive.
-        self._artifacts = [*datastores, *(a for a in (frozen_table, bigram, history) if a)]
-        known = _common_tokenizer(self._artifacts, tokenizer)
+        self._artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
+        known = _common_tokenizer(self._artifacts, past, tokenizer)
         self._vocabulary = known.vocabulary
-        self._past: PastRequests | None = None
-        if history is not None or remember:
-            self._past = PastRequests(
-                history,
-                separator=self._vocabulary,
-                capacity=history_tokens,
-                background=background,
-                read_only=read_only,
-            )
-        self._remember = remember is not False
+        self._past = past
         self._prompt_tokens = 0
         self._shards = Shards()
         weights = load_weights() if weights is None else weights
@@ -182,18 +165,20 @@ class Blend:
 
     def finish(self) -> None:
         """The request joins the past ones."""
-        if self._past is not None and self._remember and self._size:
+        if self._past is not None and self._size:
             self._past.remember(self._sources.live.tokens[: self._size], self._prompt_tokens)
 
 
 def _common_tokenizer(
-    artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None
+    artifacts: Sequence[Artifact], past: PastRequests | None, tokenizer: TokenizerRecord | None
 ) -> TokenizerRecord:
     """The artifacts' own, where there are any: their ids index the arrays."""
     require_one_tokenizer(artifacts)
-    known = artifacts[0].tokenizer if artifacts else tokenizer
+    known = artifacts[0].tokenizer if artifacts else past.tokenizer if past else tokenizer
     if known is None:
         raise UsageError("the blend drafter needs an artifact or a tokenizer", "give one of them")
+    if past is not None:
+        past.tokenizer.require(known, "the history")
     return known
 
 

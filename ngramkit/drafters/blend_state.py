@@ -8,11 +8,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.drafters.base import eos_of
 from ngramkit.drafters.bigram import probabilities_by_bits
 from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.corpus import KEPT, Corpus, Memo
 from ngramkit.kernels.blend.frozen import Frozen, frozen_row
 from ngramkit.kernels.blend.history import CONTINUATIONS, OFTEN, History
@@ -24,7 +26,6 @@ from ngramkit.kernels.blend.table import BUFFER, CANDIDATES, COLUMNS, DEPTH, N_L
 from ngramkit.kernels.blend.tree import Tree
 from ngramkit.kernels.blend.trust import ASKED, RIGHT, SURENESS
 
-NO_TOKEN = -1
 MEMO_ROWS = 1 << 15
 MILLION = 1e6
 OPINION_ROWS = 1 << 14
@@ -51,7 +52,6 @@ def new_sources(
     """`limits`: scan, sample and hops. The artifacts must outlive it."""
     scan, sample, hops = limits
     vocabulary = tokenizer.vocabulary
-    eos = NO_TOKEN if tokenizer.eos is None else tokenizer.eos
     nothing = new_corpus(())
     return Sources(
         corpus=_shared_corpus(datastores, (scan, sample)),
@@ -62,7 +62,7 @@ def new_sources(
         bigram=new_bigram(bigram),
         opinions=new_opinions(),
         shares=log_shares(datastores, frozen, vocabulary),
-        limits=np.array([scan, sample, hops, eos], np.int64),
+        limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
         weights=weights,
         scratch=new_scratch(weights),
         into=new_candidates(vocabulary),

@@ -11,16 +11,20 @@ the last accepted token, which no pass has put into the KV cache yet. TDL 96 is 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
+from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.lru import Table
-from ngramkit.errors import UsageError, require_between
+from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.errors import UsageError
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.cacheback import grow_tree, learn
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
+MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
 DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
 # Measured on recorded answers of a chat model: how often a known leader's dynamic followers hold
 # the next token at all, how that falls with the rank of recency, and how often each further token
@@ -39,35 +43,39 @@ class Cacheback:
     A node's score is its path's probability: a frozen follower's is its count over its leader's, a
     dynamic one's falls with its rank of recency and along the follower (see RECENT above).
 
-    Raises UsageError where the lengths are not the frozen table's, or a capacity is below one.
+    Raises UsageError where the lengths are not the frozen table's, or a capacity makes no sense.
     """
 
+    @within_limits
     def __init__(
         self,
-        frozen: FrozenTable | None = None,
+        frozen_table: FrozenTable | None = None,
         *,
-        leader_len: int | None = None,
-        follower_len: int | None = None,
-        leaders: int = 1 << 20,
-        followers: int = 128,
-        deeper: int = 16,
-        keep: bool = False,
+        leader_len: Annotated[int | None, Limits("tokens of a leader", 1, 64)] = None,
+        follower_len: Annotated[int | None, Limits("tokens of a follower", 1, 64)] = None,
+        leaders: Annotated[int, Limits("leaders remembered", 1, 1 << 30)] = 1 << 20,
+        followers: Annotated[int, Limits("followers remembered of each", 1, 1 << 16)] = 128,
+        deeper: Annotated[int, Limits("nodes kept for deeper levels", 0)] = 16,
+        keep: Annotated[bool, Limits("remember what was learnt for the next request")] = False,
     ) -> None:
-        self._frozen, lengths = _frozen_arrays(frozen, leader_len, follower_len)
+        self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
         self.leader_len, self.follower_len = lengths
-        require_between("leaders", leaders, 1)
-        require_between("followers", followers, 1)
-        require_between("deeper", deeper, 0)
+        if leaders * followers > MOST_ENTRIES:
+            raise UsageError(
+                f"leaders times followers must be at most {MOST_ENTRIES:,}, is "
+                f"{leaders * followers:,}",
+                option=("leaders", "followers"),
+            )
         self.leaders, self.followers, self.deeper, self.keep = leaders, followers, deeper, keep
         falling = np.arange(1, followers + 1) ** -FALL
         self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
         self._table = Table(self.leader_len, self.follower_len, leaders, followers)
-        self._tail = np.empty(0, np.int32)  # int32[up to LL + FL - 1], learnt in no whole window
+        self._tail = NOTHING  # int32[up to LL + FL - 1], learnt in no whole window
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:
             self._table = Table(self.leader_len, self.follower_len, self.leaders, self.followers)
-        self._tail = np.empty(0, np.int32)
+        self._tail = NOTHING
         self._learn(np.asarray(prompt, np.int32))
 
     def draft(self, budget: int) -> DraftTree:
@@ -108,8 +116,6 @@ def _frozen_arrays(
     """The five arrays that the kernel reads (empty without a table), and LL and FL."""
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
-        require_between("leader_len", lengths[0], 1)
-        require_between("follower_len", lengths[1], 1)
         counts = np.empty(0, np.uint32)
         empty = [np.empty((0, length), np.uint16) for length in lengths]
         return (empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths

@@ -7,6 +7,7 @@ decoding as transformers' `prompt_lookup_num_tokens` does it.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.chains import tree_of_chains
 from ngramkit.drafters.live import LiveContext
-from ngramkit.errors import require_between
+from ngramkit.drafters.options import Limits, within_limits
 
 
 class Context:
@@ -25,9 +26,13 @@ class Context:
 
     scores_are_shares = True
 
-    def __init__(self, *, query: int = 2, width: int = 10) -> None:
-        require_between("query", query, 1)
-        require_between("width", width, 1)
+    @within_limits
+    def __init__(
+        self,
+        *,
+        query: Annotated[int, Limits("how many of the last tokens are looked for", 1)] = 2,
+        width: Annotated[int, Limits("how deep a draft goes", 1, 1024)] = 10,
+    ) -> None:
         self.query, self.width = query, width
 
     def start(self, prompt: TokenArray) -> None:
@@ -64,9 +69,13 @@ class PromptLookup:
 
     scores_are_shares = True
 
-    def __init__(self, *, max_ngram: int = 2, width: int = 10) -> None:
-        require_between("max_ngram", max_ngram, 1)
-        require_between("width", width, 1)
+    @within_limits
+    def __init__(
+        self,
+        *,
+        max_ngram: Annotated[int, Limits("the longest n-gram looked for", 1)] = 2,
+        width: Annotated[int, Limits("how deep a draft goes", 1, 1024)] = 10,
+    ) -> None:
         self.max_ngram, self.width = max_ngram, width
 
     def start(self, prompt: TokenArray) -> None:

@@ -6,14 +6,14 @@ ranked by count; the extended model bigram fills the remaining rows.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
-from ngramkit.drafters.bigram import NO_EOS, arrays_of
+from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray, eos_of
+from ngramkit.drafters.bigram import arrays_of
 from ngramkit.drafters.live import LiveContext
-from ngramkit.errors import require_between
+from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.ngrammys import mixed_tree
 
@@ -27,15 +27,18 @@ class Ngrammys:
     of highest score are kept; a score is an estimate of the probability, from counts and table.
     """
 
+    @within_limits
     def __init__(
-        self, table: ModelBigram, *, rows: int = 10, width: int = 10, query: int = 1
+        self,
+        bigram: ModelBigram,
+        *,
+        rows: Annotated[int, Limits("drafts side by side", 1, 4096)] = 10,
+        width: Annotated[int, Limits("tokens of each", 1, 1024)] = 10,
+        query: Annotated[int, Limits("how many of the last tokens are looked for", 1)] = 1,
     ) -> None:
-        require_between("rows", rows, 1)
-        require_between("width", width, 1)
-        require_between("query", query, 1)
         self.rows, self.width, self.query = rows, width, query
-        self._table = arrays_of(table)
-        self._eos = NO_EOS if table.tokenizer.eos is None else table.tokenizer.eos
+        self._table = arrays_of(bigram)
+        self._eos = eos_of(bigram.tokenizer)
 
     def start(self, prompt: TokenArray) -> None:
         self._live = LiveContext(prompt)

@@ -27,10 +27,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.drafters.token_ring import TokenRing
+from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
+from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark
 from ngramkit.kernels.suffix.sort import sort_shard
 
@@ -51,32 +53,37 @@ class PastRequests:
     """`shards` are datastore shards by origin, none at first.
 
     With a `history`, begins with what is in it; `remember` adds there, `refresh` takes in what
-    other processes have added. `rebuild_seconds`, of `clock`, are looked at when requests begin and
-    end. `background` False rebuilds in the caller's time, so that what is found never depends on
-    timing; `read_only` remembers in memory alone. Raises ValueError where neither history nor
-    separator is given.
+    other processes have added. Without one, the `tokenizer` must be given. The newest `capacity`
+    tokens are searched. `rebuild_seconds`, of `clock`, are looked at when requests begin and end.
+    `background` False rebuilds in the caller's time, so that what is found never depends on timing;
+    `read_only` remembers in memory alone; while `forgetful`, an attribute, nothing is remembered.
+
+    Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
     """
 
     def __init__(
         self,
         history: History | None = None,
         *,
-        separator: int | None = None,
+        tokenizer: TokenizerRecord | None = None,
         capacity: int = CAPACITY,
         rebuild_tokens: int = REBUILD,
         rebuild_seconds: float = math.inf,
         newest_tokens: int = NEWEST,
         background: bool = True,
         read_only: bool = False,
+        forgetful: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if history is not None:
             history = History(history.path, history.manifest)  # its own place in the log
-            separator = history.separator
-        if separator is None:
-            raise ValueError("past requests need a history or a separator")
+            tokenizer = history.tokenizer
+        if tokenizer is None:
+            raise UsageError("past requests need a history or a tokenizer", "give one of them")
+        require_between("capacity", capacity, 1)
         self.shards = Shards()
-        self.separator = separator
+        self.tokenizer = tokenizer
+        self.separator = tokenizer.vocabulary
         self._history = history
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens
@@ -85,6 +92,7 @@ class PastRequests:
         self._clock = clock
         self._background = background
         self._read_only = read_only
+        self.forgetful = forgetful
         self._swap = threading.Lock()  # held to change the stream or the shards
         self._builder: threading.Thread | None = None
         self._building = False  # whether that thread will look again for what was added
@@ -97,8 +105,15 @@ class PastRequests:
         """How many tokens, separators included, are searchable."""
         return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
 
+    @property
+    def sorted_end(self) -> int:
+        """Up to where in the stream of all requests the last rebuild went."""
+        return self._sorted_end
+
     def remember(self, tokens: Array, prompt: int) -> None:
         """Adds a finished request, `prompt` of its tokens being prompt."""
+        if self.forgetful:
+            return
         if self._history is not None and not self._read_only:
             self._history.append(tokens, prompt)
             self.refresh()

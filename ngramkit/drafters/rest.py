@@ -8,85 +8,67 @@ Knows nothing of the model, and learns nothing from what is accepted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
-from ngramkit.errors import UsageError, require_between
-from ngramkit.formats.datastore import Datastore
+from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray, eos_of
+from ngramkit.drafters.live import LiveContext
+from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.errors import UsageError
+from ngramkit.formats.artifact import require_one_tokenizer
+from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.rest import draft
 from ngramkit.kernels.suffix.continuations import DEPTHS
-from ngramkit.kernels.suffix.search import shard_table
-
-NO_TOKEN = -1
 
 
 class Rest:
     """Drafts from datastores, as `drafters.base.Drafter` says.
 
-    `max_match` and `min_match` bound the match, in tokens; `continuation` the tree's depth. A
-    node's score is its share of the matches. Raises UsageError for bounds that make no sense and
-    for datastores of different tokenizers.
+    A node's score is its share of the matches. Raises UsageError for bounds that make no sense,
+    ArtifactError for datastores of different tokenizers.
     """
 
     scores_are_shares = True
 
+    @within_limits
     def __init__(
         self,
         datastores: Sequence[Datastore],
         *,
-        max_match: int = 16,
-        min_match: int = 1,
-        continuation: int = 10,
+        max_match: Annotated[int, Limits("the longest match, in tokens", 1)] = 16,
+        min_match: Annotated[int, Limits("the shortest match, in tokens", 1)] = 1,
+        continuation: Annotated[int, Limits("how deep a draft goes", 1, DEPTHS - 1)] = 10,
     ) -> None:
         if not datastores:
             raise UsageError(
                 "the rest drafter needs a datastore", "build one: ngramkit build-datastore"
             )
-        if not 1 <= min_match <= max_match:
+        if min_match > max_match:
             raise UsageError(
                 f"min_match must be 1 to max_match, is {min_match}; max_match is {max_match}",
                 option=("min_match", "max_match"),
             )
-        require_between("continuation", continuation, 1, DEPTHS - 1)
-        first = datastores[0]
-        for other in datastores[1:]:
-            first.tokenizer.require(other.tokenizer, str(first.path))
-        self._shards = [
-            (shard.tokens, shard.suffix_array, shard.first_token)
-            for datastore in datastores
-            for shard in datastore.shards
-        ]
-        self._table = shard_table(self._shards)
-        eos = first.tokenizer.eos
-        self._rules = np.array(
-            [max_match, min_match, continuation, NO_TOKEN if eos is None else eos], np.int64
-        )
-        self._context = np.empty(1 << 12, np.int32)
-        self._size = 0
-        self._bound = max_match  # no suffix of the context longer than this can match
+        require_one_tokenizer(datastores)
+        # Keeps the arrays behind the table's addresses alive.
+        self._shards = [shard for datastore in datastores for shard in datastore.shards]
+        self._table = search_table(self._shards)
+        eos = eos_of(datastores[0].tokenizer)
+        self._rules = np.array([max_match, min_match, continuation, eos], np.int64)
+        self._live = LiveContext(NOTHING)
+        self._bound = 0  # no suffix of the context longer than this can match
 
     def start(self, prompt: TokenArray) -> None:
-        self._size = 0
-        self.accept(prompt)
-        self._bound = int(self._rules[0])
+        self._live = LiveContext(prompt)
+        self._bound = len(prompt)
 
     def draft(self, budget: int) -> DraftTree:
         """The `budget` most frequent continuations; ties as in `kernels.suffix.continuations`."""
-        token_ids, parents, scores, source, match = draft(
-            self._table, self._context, self._size, self._bound, budget, self._rules
-        )
-        self._bound = match
-        return DraftTree(token_ids, parents, scores, source)
+        *tree, self._bound = draft(self._table, self._live.tokens, self._bound, budget, self._rules)
+        return DraftTree(*tree)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        size = self._size + len(tokens)
-        if size > len(self._context):
-            grown = np.empty(max(size, 2 * len(self._context)), np.int32)
-            grown[: self._size] = self._context[: self._size]
-            self._context = grown
-        self._context[self._size : size] = tokens
-        self._size = size
+        self._live.append(tokens)
         self._bound += len(tokens)
 
     def finish(self) -> None:

@@ -13,22 +13,18 @@ the others: the draft is the best nodes of all.
 
 from __future__ import annotations
 
-import math
+from typing import Annotated
 
 import numpy as np
 
-from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, Source, TokenArray, eos_of
 from ngramkit.drafters.live import LiveContext
-from ngramkit.drafters.past_requests import CAPACITY, NEWEST, REBUILD, PastRequests
-from ngramkit.errors import UsageError, require_between
+from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.formats.history import History
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge
 from ngramkit.kernels.suffix.continuations import DEPTHS
-
-NO_TOKEN = -1
 
 
 class _Origin:
@@ -64,56 +60,24 @@ class _Origin:
 class Ssd:
     """Drafts from past requests, as `drafters.base.Drafter` says.
 
-    With a `history`, from all that it holds, and every finished request is added to it; without
-    one, from this object's own requests, whose `tokenizer` must then be given. `history_tokens` is
-    how many tokens are searched; `remember` False forgets every request; `read_only` learns, but
-    leaves the folder alone. `query` and `continuation` are in tokens. A node less probable than
-    `least_score` is not drafted. `rebuild_tokens`, `rebuild_seconds`, `newest_tokens` and
-    `background` as in PastRequests.
-
-    Raises UsageError for bounds that make no sense, or without history and tokenizer.
+    What is searched, and whether finished requests join it, is for `past` to say. Raises UsageError
+    for bounds that make no sense.
     """
 
+    @within_limits
     def __init__(
         self,
-        history: History | None = None,
+        past: PastRequests,
         *,
-        tokenizer: TokenizerRecord | None = None,
-        history_tokens: int = CAPACITY,
-        query: int = 10,
-        continuation: int = 24,
-        least_score: float = 0.01,
-        remember: bool = True,
-        read_only: bool = False,
-        rebuild_tokens: int = REBUILD,
-        rebuild_seconds: float = math.inf,
-        newest_tokens: int = NEWEST,
-        background: bool = True,
+        query: Annotated[int, Limits("the longest match, in tokens", 1)] = 10,
+        continuation: Annotated[int, Limits("how deep a draft goes", 1, DEPTHS - 1)] = 24,
+        least_score: Annotated[float, Limits("no node less probable is drafted", 0, 1)] = 0.01,
     ) -> None:
-        tokenizer = history.tokenizer if history else tokenizer
-        if tokenizer is None:
-            raise UsageError(
-                "the ssd drafter needs a history or a tokenizer", "give a history", option="history"
-            )
-        require_between("query", query, 1)
-        require_between("continuation", continuation, 1, DEPTHS - 1)
-        require_between("history_tokens", history_tokens, 1)
-        self._past = PastRequests(
-            history,
-            separator=tokenizer.vocabulary,
-            capacity=history_tokens,
-            rebuild_tokens=rebuild_tokens,
-            rebuild_seconds=rebuild_seconds,
-            newest_tokens=newest_tokens,
-            background=background,
-            read_only=read_only,
-        )
-        self._remember = remember
-        eos = NO_TOKEN if tokenizer.eos is None else tokenizer.eos
-        self._rules = np.array([query, continuation, eos], np.int64)
+        self._past = past
+        rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)
+        self._origins = [_Origin(rules, least_score) for _ in past.shards]
+        self._live = LiveContext(NOTHING)
         self._prompt_tokens = 0
-        self._live = LiveContext(np.empty(0, np.int32))
-        self._origins = [_Origin(self._rules, least_score) for _ in self._past.shards]
 
     def start(self, prompt: TokenArray) -> None:
         self._past.refresh()
@@ -142,6 +106,6 @@ class Ssd:
 
     def finish(self) -> None:
         """The request joins the past ones."""
-        if self._remember and self._live.length:
+        if self._live.length:
             self._past.remember(self._live.tokens, self._prompt_tokens)
-        self._live = LiveContext(np.empty(0, np.int32))
+        self._live = LiveContext(NOTHING)

@@ -14,12 +14,12 @@ from ngramkit.formats.model_unigram import ModelUnigram
 class Unigram:
     """A tree of one level: the best `budget` tokens of the table."""
 
-    def __init__(self, table: ModelUnigram) -> None:
+    def __init__(self, unigram: ModelUnigram) -> None:
         self._tree = DraftTree(
-            token_ids=table.tokens.astype(np.int32),
-            parents=np.full(table.k, -1, np.int32),
-            scores=np.exp(table.scores),
-            source=np.full(table.k, Source.MODEL, np.uint8),
+            token_ids=unigram.tokens.astype(np.int32),
+            parents=np.full(unigram.k, -1, np.int32),
+            scores=np.exp(unigram.scores),
+            source=np.full(unigram.k, Source.MODEL, np.uint8),
         )
 
     def start(self, prompt: TokenArray) -> None:

@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramkit.errors import ArtifactError
-
-Array = npt.NDArray[Any]
+from ngramkit.kernels.arrays import (
+    Array as Array,  # every module of formats and above takes it from here
+)
 
 DTYPES = {
     "U8": "<u1",

@@ -6,12 +6,9 @@ each a token id and a count. Nothing here knows about files.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from ngramkit.kernels.arrays import Array
 
 KEY = 4  # ids
 

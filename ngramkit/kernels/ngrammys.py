@@ -6,13 +6,10 @@ score of each node that it runs through, never more to a node than to the one be
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from ngramkit.kernels.arrays import Array
 
 # How many matches in the context weigh as much as the bigrams do, and how much a copied row is
 # trusted less with every further token. They decide which nodes a small budget keeps. Chosen on

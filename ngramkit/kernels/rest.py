@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.suffix.continuations import COUNT, PARENT, TOKEN, top_prefixes
 from ngramkit.kernels.suffix.search import find_all, longest_match
-
-Array = npt.NDArray[Any]
 
 
 @njit(cache=True, nogil=True)
 def draft(
-    table: Array, context: Array, size: int, bound: int, budget: int, rules: Array
+    table: Array, context: Array, bound: int, budget: int, rules: Array
 ) -> tuple[Array, Array, Array, Array, int]:
-    """The draft after context[:size], int32: token_ids, parents, scores, source (zeros, which is
+    """The draft after `context`, int32[n]: token_ids, parents, scores, source (zeros, which is
     Source.DATASTORE), and the length that the longest match has.
 
     `rules` is int64[4]: max_match, min_match, continuation, eos (-1 for none). `bound` is a
@@ -26,9 +22,9 @@ def draft(
     occurrence of the longest match ends its document, the next shorter one is taken.
     """
     max_match, min_match, continuation, eos = rules
-    known = context[:size]
+    size = len(context)
     intervals = np.zeros((len(table), 2), np.int64)
-    match = longest_match(table, known, min(bound, max_match), intervals)
+    match = longest_match(table, context, min(bound, max_match), intervals)
     used = match
     found, total = top_prefixes(table, intervals, match, 0, continuation, eos)
     while used >= min_match:
@@ -36,7 +32,7 @@ def draft(
         used -= 1
         if len(found) or budget == 0 or used < min_match:
             break
-        find_all(table, known[size - used :], intervals)
+        find_all(table, context[size - used :], intervals)
     # A match as long as allowed may be longer: then the next one is not bounded by it.
     if match == max_match:
         match = size

@@ -11,16 +11,12 @@ keeps the nodes that either is surest of.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, ROOT, TOKEN, top_prefixes
 from ngramkit.kernels.suffix.search import find_all, longest_match
-
-Array = npt.NDArray[Any]
 
 LENGTHS = 24  # match lengths told apart; longer ones count as the last
 PRIOR = 4.0  # drafts that the first guess of a trust is worth

@@ -16,6 +16,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters import DRAFTERS, load_drafter
 from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.history import History
 from ngramkit.formats.writer import ArtifactWriter
 
@@ -37,12 +38,11 @@ def knowing_drafters(
         "frozen_table": build_frozen(store, folder / "frozen"),
         "bigram": _bigram(texts, record, folder / "bigram"),
         "unigram": _unigram(texts, record, folder / "unigram"),
-        "history": past,
     }
-    forgets = {"remember": False, "background": False}
     found: dict[str, Drafter] = {}
-    for name, entry in DRAFTERS.items():
-        drafter = load_drafter(name, **artifacts, **(forgets if entry.learns else {}))
+    for name in DRAFTERS:
+        earlier = PastRequests(past, background=False, forgetful=True)
+        drafter = load_drafter(name, **artifacts, past=earlier)
         found[name] = Told(drafter, np.concatenate(texts)) if name in LIVE else drafter
     return found
 

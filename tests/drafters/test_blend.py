@@ -14,6 +14,7 @@ from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.blend_weights import load_weights, save_weights
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay import replay_turn
@@ -27,6 +28,10 @@ VOCABULARY, EOS = 12, 11
 
 def ids(*tokens):
     return np.array(tokens, np.int32)
+
+
+def remembering(store):
+    return PastRequests(tokenizer=store.tokenizer, background=False)
 
 
 def scores_by_path(tree):
@@ -166,7 +171,8 @@ def test_the_tree_of_all_sources_is_its_twins(
     past = History.at(tmp_path_factory.mktemp("history") / "h", store.tokenizer)
     for request in earlier:
         past.append(ids(*request), len(request))
-    drafter = Blend([store], table, pairs, past, background=False, scan=3, sample=8, hops=5)
+    known_past = PastRequests(past, background=False)
+    drafter = Blend([store], table, pairs, known_past, scan=3, sample=8, hops=5)
     for request in requests:
         drafter.start(ids(*request))
         drafter.finish()
@@ -198,7 +204,7 @@ def test_it_drafts_from_the_context_alone(datastore):
 
 def test_every_node_says_who_held_it_first(datastore, frozen, bigram):
     store, table = datastore([[1, 2]]), frozen([[1, 3, 3, 3, 3]], 1, 3)
-    drafter = Blend([store], table, bigram(0)[0], remember=True, background=False)
+    drafter = Blend([store], table, bigram(0)[0], remembering(store))
     drafter.start(ids(1, 4))
     drafter.finish()
     drafter.start(ids(1, 5, 1))
@@ -217,7 +223,7 @@ def test_a_stale_history_costs_next_to_nothing(datastore):
     store = datastore([phrases[i].tolist() for i in range(10)], vocabulary=300)
     steps = {}
     for stale in (False, True):
-        drafter = Blend([store], remember=True, background=False)
+        drafter = Blend([store], past=remembering(store))
         if stale:
             drafter.start(random.permutation(text))
             drafter.finish()
@@ -231,7 +237,7 @@ def test_it_learns_from_past_requests(datastore, tmp_path):
     past = History.at(tmp_path / "h", datastore([[1]]).tokenizer)
     steps = []
     for _ in range(2):  # two processes
-        drafter = Blend(history=past, background=False)
+        drafter = Blend(past=PastRequests(past, background=False))
         steps.append(replay_turn(drafter, Turn(request[:8], request[8:]), 8).tokens_per_step)
     assert steps[1] > 2 * steps[0]
 

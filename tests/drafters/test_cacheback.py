@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source
 from ngramkit.drafters.cacheback import Cacheback
+from ngramkit.drafters.lru import Table
 from ngramkit.errors import InputError, UsageError
 
 TOKENS = st.lists(st.integers(0, 4), max_size=30)
@@ -80,9 +81,9 @@ def check_scores(tree):
 
 
 def test_a_large_capacity_costs_nothing_until_it_is_used():
-    drafter = Cacheback(leaders=1 << 20, followers=128)
-    drafter.start(np.arange(1000, dtype=np.int32))
-    pools = [drafter._table.leader_pool, drafter._table.follower_pool]
+    table = Table(1, 3, 1 << 20, 128)
+    table.make_room(1000)
+    pools = [table.leader_pool, table.follower_pool]
     assert sum(array.nbytes for pool in pools for array in pool) < 1 << 20
 
 

@@ -1,14 +1,16 @@
+import importlib
+import inspect
+
 import numpy as np
 import pytest
 
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.drafters import DRAFTERS, drafter_entry, load_drafter
+from ngramkit.drafters import DRAFTERS, drafter_entry, drafter_options, load_drafter
+from ngramkit.drafters.rest import Rest
 from ngramkit.errors import ArtifactError, UsageError
 
 
 def test_every_entry_names_a_class():
-    import importlib
-
     for entry in DRAFTERS.values():
         drafter = getattr(importlib.import_module(entry.home), entry.class_name)
         for method in ("start", "draft", "accept", "finish"):
@@ -50,6 +52,49 @@ def test_two_tokenizers_do_not_mix(token_store, tmp_path):
         build_datastore(token_store([[1, 2, 3]], vocabulary), paths[-1])
     with pytest.raises(ArtifactError, match="tokenizer"):
         load_drafter("rest", datastores=paths)
+
+
+def test_options_are_the_constructors_own():
+    for name, entry in DRAFTERS.items():
+        home = getattr(importlib.import_module(entry.home), entry.class_name)
+        parameters = inspect.signature(home).parameters
+        assert set(entry.sources) <= set(parameters), name
+        for option in drafter_options(name):
+            assert option.default == parameters[option.name].default
+            option.check(option.default)
+            assert option.help
+    rest = {option.name: option for option in drafter_options("rest")}
+    assert list(rest) == ["max_match", "min_match", "continuation"]
+    assert rest["continuation"].bounds == "1 to 31"
+    assert rest["max_match"].bounds == "at least 1"
+    assert (rest["max_match"].type, rest["max_match"].default) == (int, 16)
+    assert drafter_options("none") == []
+
+
+def test_an_options_text_is_read_as_its_type():
+    cacheback = {option.name: option for option in drafter_options("cacheback")}
+    assert cacheback["keep"].read("yes") is True
+    assert cacheback["leaders"].read("77") == 77
+    least = {option.name: option for option in drafter_options("ssd")}["least_score"]
+    assert least.read("0.25") == 0.25
+    for option, text in ((cacheback["keep"], "7"), (cacheback["leaders"], "x"), (least, "nan")):
+        with pytest.raises(UsageError, match=f"{option.name} must be"):
+            option.read(text)
+
+
+def test_a_value_out_of_bounds_or_of_another_type_says_so(token_store, tmp_path):
+    datastore = build_datastore(token_store([[1, 2, 3]], 10), tmp_path / "datastore")
+    for value, said in ((32, "1 to 31, is 32"), (0, "1 to 31, is 0"), (2.5, "a whole number")):
+        with pytest.raises(UsageError, match=f"continuation must be {said}"):
+            Rest([datastore], continuation=value)
+    with pytest.raises(UsageError, match="min_match must be 1 to max_match, is 9"):
+        load_drafter("rest", datastores=[datastore], min_match=9, max_match=8)
+    with pytest.raises(UsageError, match="no option 'max_mach'") as caught:
+        load_drafter("rest", datastores=[datastore], max_mach=8)
+    assert "did you mean max_match?" in caught.value.hint
+    for rows in (0, True, 2.0):
+        with pytest.raises(UsageError, match="width must be"):
+            load_drafter("context", width=rows)
 
 
 def test_a_path_of_another_kind_is_refused(token_store):

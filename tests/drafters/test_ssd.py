@@ -29,6 +29,10 @@ def ids(*tokens):
     return np.array(tokens, np.int32)
 
 
+def remembering(**parameters):
+    return PastRequests(tokenizer=RECORD, **{"background": False, **parameters})
+
+
 def serve(drafter, prompt, output):
     drafter.start(ids(*prompt))
     drafter.accept(ids(*output))
@@ -67,7 +71,7 @@ def test_the_ring_is_the_end_of_the_stream(capacity, pieces, begin):
 
 
 def test_drafts_what_followed_in_past_requests_and_says_so():
-    drafter = Ssd(tokenizer=RECORD)
+    drafter = Ssd(remembering())
     serve(drafter, [1, 2, 3], [4, 5, EOS])
     serve(drafter, [9, 2, 3], [4, 6, EOS])
     drafter.start(ids(8, 2, 3))
@@ -81,7 +85,7 @@ def test_drafts_what_followed_in_past_requests_and_says_so():
 
 
 def test_the_request_in_flight_is_not_history_and_requests_are_kept_apart():
-    drafter = Ssd(tokenizer=RECORD)
+    drafter = Ssd(remembering())
     drafter.start(ids(1, 2, 1))
     assert len(drafter.draft(8)) == 0
     drafter.finish()
@@ -94,7 +98,7 @@ def test_the_request_in_flight_is_not_history_and_requests_are_kept_apart():
 
 def test_a_stale_history_is_soon_drafted_from_no_more():
     rng = np.random.default_rng(0)
-    drafter = Ssd(tokenizer=RECORD, least_score=0.02)
+    drafter = Ssd(remembering(), least_score=0.02)
     for _ in range(40):
         serve(drafter, rng.integers(0, EOS, 20), rng.integers(0, EOS, 80))
     drafter.start(ids(0))
@@ -119,10 +123,10 @@ def test_a_history_of_shuffled_words_costs_less_than_two_percent(tmp_path, least
     history = History.at(tmp_path / "h", RECORD)
     for begin in range(0, len(words), 500):
         history.append(words[begin : begin + 500], 1)
-    settings = {"least_score": least, "background": False}
     for budget in (8, 64):
-        with_none = passes(Ssd(tokenizer=RECORD, **settings), requests, budget)
-        with_stale = passes(Ssd(history, read_only=True, **settings), requests, budget)
+        stale = PastRequests(history, read_only=True, background=False)
+        with_none = passes(Ssd(remembering(), least_score=least), requests, budget)
+        with_stale = passes(Ssd(stale, least_score=least), requests, budget)
         assert with_stale <= 1.02 * with_none
 
 
@@ -136,7 +140,7 @@ def test_what_a_session_was_asked_long_ago_is_a_stale_history_too():
     words = rng.permutation(np.tile(np.concatenate(requests), 25)).astype(np.int32)
     taken = {}
     for newest, stale in ((1000, False), (1000, True), (10**6, True)):
-        drafter = Ssd(tokenizer=RECORD, rebuild_tokens=500, newest_tokens=newest, background=False)
+        drafter = Ssd(remembering(rebuild_tokens=500, newest_tokens=newest))
         for begin in range(0, len(words) if stale else 0, 500):
             serve(drafter, words[begin : begin + 1], words[begin + 1 : begin + 500])
         taken[newest, stale] = passes(drafter, requests, 64)
@@ -151,9 +155,9 @@ def passes(drafter, requests, budget):
 
 def test_what_must_not_be_remembered_is_not(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
-    serve(Ssd(history), [1], [2, 3])
-    for parameters in ({"remember": False}, {"read_only": True}):
-        drafter = Ssd(history, **parameters)
+    serve(Ssd(PastRequests(history)), [1], [2, 3])
+    for parameters in ({"forgetful": True}, {"read_only": True}):
+        drafter = Ssd(PastRequests(history, **parameters))
         serve(drafter, [4], [5, 6])
         assert [r.tokens.tolist() for r in history.log.read().requests] == [[1, 2, 3]]
         drafter.start(ids(4))
@@ -162,11 +166,11 @@ def test_what_must_not_be_remembered_is_not(tmp_path):
 
 def test_a_history_outlives_its_drafter_and_is_shared(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
-    first, second = Ssd(history), load_drafter("ssd", history=tmp_path / "h")
+    first, second = (load_drafter("ssd", past=PastRequests(history)) for _ in range(2))
     serve(first, [1, 2], [3, 4])
     second.start(ids(1, 2))
     assert second.draft(8).token_ids.tolist() == [3, 4]
-    third = Ssd(History.open(history.path))
+    third = Ssd(PastRequests(History.open(history.path)))
     third.start(ids(2))
     assert third.draft(8).token_ids.tolist() == [3, 4]
     history.trim(0)
@@ -175,17 +179,22 @@ def test_a_history_outlives_its_drafter_and_is_shared(tmp_path):
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(UsageError, match="history or a tokenizer"):
+    with pytest.raises(UsageError, match="needs past requests"):
         load_drafter("ssd")
-    for bad in ({"query": 0}, {"continuation": 0}, {"continuation": 32}, {"history_tokens": 0}):
+    with pytest.raises(UsageError, match="history or a tokenizer"):
+        PastRequests()
+    with pytest.raises(UsageError, match="capacity must be at least 1, is 0"):
+        remembering(capacity=0)
+    for bad in ({"query": 0}, {"continuation": 0}, {"continuation": 32}, {"least_score": 1.5}):
         with pytest.raises(UsageError):
-            Ssd(tokenizer=RECORD, **bad)
+            Ssd(remembering(), **bad)
 
 
 def test_a_hundred_rebuilds_lose_nothing_while_another_thread_drafts(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     past = PastRequests(history, rebuild_tokens=64, newest_tokens=200)
-    drafter = Ssd(history, rebuild_tokens=64, newest_tokens=200)
+    seen = PastRequests(history, rebuild_tokens=64, newest_tokens=200)
+    drafter = Ssd(seen)
     ended, broken, rebuilds = threading.Event(), [], set()
 
     def draft_on():
@@ -206,15 +215,15 @@ def test_a_hundred_rebuilds_lose_nothing_while_another_thread_drafts(tmp_path):
         request = rng.integers(0, EOS, rng.integers(1, 60)).astype(np.int32)
         past.remember(request, 1)
         added.append(tuple(request.tolist()))
-        if past._sorted_end:
-            rebuilds.add(past._sorted_end)
+        if past.sorted_end:
+            rebuilds.add(past.sorted_end)
         if len(added) % 10 == 0:
             past.wait()
             assert contents(past) == sorted(added)
     ended.set()
     other.join()
     past.wait()
-    drafter._past.wait()
+    seen.wait()
     assert not broken
     again = PastRequests(history)
     assert contents(again) == sorted(added)
@@ -222,7 +231,7 @@ def test_a_hundred_rebuilds_lose_nothing_while_another_thread_drafts(tmp_path):
 
 
 def test_a_full_buffer_forgets_the_oldest():
-    past = PastRequests(separator=VOCABULARY, capacity=40, rebuild_tokens=10, background=False)
+    past = remembering(capacity=40, rebuild_tokens=10)
     for i in range(30):
         past.remember(ids(*[i] * 4), 1)
     assert past.tokens < 40 + 10
@@ -232,8 +241,8 @@ def test_a_full_buffer_forgets_the_oldest():
 def test_rebuilding_changes_no_draft():
     rng = np.random.default_rng(0)
     requests = [rng.integers(0, 4, 12).tolist() for _ in range(30)]
-    at_once = Ssd(tokenizer=RECORD, rebuild_tokens=10, background=False)
-    never = Ssd(tokenizer=RECORD, rebuild_tokens=10**6)
+    rebuilt, whole = remembering(rebuild_tokens=10), remembering(rebuild_tokens=10**6)
+    at_once, never = Ssd(rebuilt), Ssd(whole)
     for request in requests:
         trees = []
         for drafter in (at_once, never):
@@ -243,30 +252,29 @@ def test_rebuilding_changes_no_draft():
             drafter.accept(ids(*request[4:]))
             drafter.finish()
         assert trees[0] == trees[1]
-    assert at_once._past._sorted.newest
+    assert rebuilt.sorted_end
+    assert not whole.sorted_end
 
 
 def test_a_rebuild_by_the_clock():
     now = [0.0]
-    past = PastRequests(
-        separator=VOCABULARY, rebuild_seconds=10, background=False, clock=lambda: now[0]
-    )
+    past = remembering(rebuild_seconds=10, clock=lambda: now[0])
     past.remember(ids(1, 2, 3), 1)
-    assert past._sorted_end == 0
+    assert past.sorted_end == 0
     now[0] = 9.9
     past.refresh()
-    assert past._sorted_end == 0
+    assert past.sorted_end == 0
     now[0] = 10.0
     past.refresh()  # at the next request, whether or not it adds anything
-    assert past._sorted_end == 4
+    assert past.sorted_end == 4
     shards = past.shards
     now[0] = 30.0
     past.refresh()
     assert past.shards is shards  # nothing was added
     past.remember(ids(4), 1)
-    assert past._sorted_end == 6
+    assert past.sorted_end == 6
     past.remember(ids(5), 1)
-    assert past._sorted_end == 6
+    assert past.sorted_end == 6
     assert contents(past) == [(1, 2, 3), (4,), (5,)]
 
 
@@ -289,7 +297,7 @@ def test_the_older_half_of_many_new_requests_is_no_longer_the_newest(tmp_path):
 
 
 def test_a_long_request_stays_the_newest_until_another_comes():
-    past = PastRequests(separator=VOCABULARY, rebuild_tokens=10, newest_tokens=40, background=False)
+    past = remembering(rebuild_tokens=10, newest_tokens=40)
     past.remember(ids(*[1] * 99), 1)
     assert [len(part) for part in past.shards] == [0, 0, 1]
     for i in range(2, 7):
@@ -340,7 +348,7 @@ def test_a_long_log_without_index_is_indexed_in_the_background(tmp_path):
 
 
 def _serve_until_killed(path, started):
-    drafter = Ssd(History.open(path), rebuild_tokens=50)
+    drafter = Ssd(PastRequests(History.open(path), rebuild_tokens=50))
     for i in range(100_000):
         serve(drafter, [i % 40], [1, 2, 3, 4, 5, 6])
         started.set()
@@ -357,16 +365,17 @@ def test_a_killed_server_leaves_a_history_that_drafts(tmp_path):
         server.kill()
         server.join()
         list(history.check())
-        drafter = Ssd(history)
+        drafter = Ssd(PastRequests(history))
         drafter.start(ids(0))
         assert drafter.draft(8).token_ids.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_one_repeated_token_is_drafted_in_full():
-    drafter = Ssd(tokenizer=RECORD, history_tokens=50_000)
+    past = remembering(capacity=50_000, background=True)
+    drafter = Ssd(past)
     for _ in range(3):
         serve(drafter, [7] * 10_000, [7] * 10_000)
-    drafter._past.wait()
+    past.wait()
     drafter.start(ids(*[7] * 20))
     assert drafter.draft(64).token_ids.tolist() == [7] * 24
 
@@ -388,13 +397,8 @@ def test_the_twin_agrees_through_the_whole_drafter(
         history = History.at(Path(folder) / "h", RECORD)
         for tokens in earlier:
             history.append(ids(*tokens), 1)
-        drafter = Ssd(
-            history,
-            least_score=least,
-            rebuild_tokens=rebuild,
-            newest_tokens=newest,
-            background=False,
-        )
+        past = PastRequests(history, rebuild_tokens=rebuild, newest_tokens=newest, background=False)
+        drafter = Ssd(past, least_score=least)
         rules = (10, 24, VOCABULARY, EOS)
         constants = (ssd.LENGTHS, ssd.PRIOR, ssd.FORGET, ssd.RELENT)
         twins = [reference_ssd.Origin(rules, least, constants) for _ in range(3)]
@@ -402,7 +406,7 @@ def test_the_twin_agrees_through_the_whole_drafter(
         opened = len(stream)
         for step, request in requests:
             drafter.start(ids(*request[:4]))
-            begin = drafter._past._newest
+            begin = opened + sum(len(shard.tokens) for shard in past.shards.session)
             streams = stream[:opened], stream[opened:begin], stream[begin:]
             for at in range(4, len(request), step):
                 tree = drafter.draft(budget)

@@ -10,6 +10,7 @@ from ngramkit.decode.load import load_model
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import Sampling
 from ngramkit.drafters.context import Context
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate import bench as module
@@ -40,7 +41,7 @@ def contest(model):
     made = []
 
     def ssd(remember):
-        made.append(Ssd(tokenizer=record, remember=remember, background=False))
+        made.append(Ssd(PastRequests(tokenizer=record, forgetful=not remember, background=False)))
         return made[-1]
 
     contestants = [

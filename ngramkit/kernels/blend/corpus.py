@@ -6,16 +6,14 @@ orders at once; wide ones are sampled evenly, and the samples' outcome is rememb
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of
 from ngramkit.kernels.compile import leaf
 from ngramkit.kernels.suffix.search import VOCABULARY, bucket, position_at, token_at
-
-Array = npt.NDArray[Any]
 
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often
 KEPT = 32  # successors remembered of a context

@@ -6,17 +6,15 @@ LL, LL + 1, ..., LL + FL - 1 tokens. What it dropped, rare leaders and rare foll
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.corpus import Memo, begin_row, keep, recall
 from ngramkit.kernels.blend.table import LEVELS, N_LEVELS, clear, hashed, row_of
 from ngramkit.kernels.compile import leaf
 from ngramkit.kernels.pointers import load_i64, unsigned_at
-
-Array = npt.NDArray[Any]
 
 # Columns of `where`: five addresses, three item sizes, three lengths.
 LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)

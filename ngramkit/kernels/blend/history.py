@@ -7,17 +7,15 @@ match and the number of its occurrences.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.corpus import Corpus, count_corpus
 from ngramkit.kernels.blend.table import N_LEVELS, clear
 from ngramkit.kernels.blend.trust import consult
 from ngramkit.kernels.compile import leaf
-
-Array = npt.NDArray[Any]
 
 OFTEN = 3  # once, two or three times, more often
 CONTINUATIONS = 32  # successors of a match that are mixed in, at most

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy.typing as npt
-
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, N_LEVELS, NEVER, REACHED, count
 from ngramkit.kernels.compile import leaf
-
-Array = npt.NDArray[Any]
 
 
 class Live(NamedTuple):

@@ -11,15 +11,13 @@ anywhere, whether and how lately it occurred in the live context.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import COLUMNS
 from ngramkit.kernels.compile import leaf
-
-Array = npt.NDArray[Any]
 
 EVIDENCE = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction

@@ -8,17 +8,15 @@ prediction. How much it is trusted is learnt while decoding (`blend.trust`).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import hashed
 from ngramkit.kernels.blend.trust import consult, sureness
 from ngramkit.kernels.compile import leaf
 from ngramkit.kernels.pointers import load_u16, unsigned_at
-
-Array = npt.NDArray[Any]
 
 ORDERS = 3
 TOPS = 16  # candidates kept, at most

@@ -6,12 +6,12 @@ model's own opinions, each as far as it is trusted (`blend.trust`).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.corpus import Corpus, count_corpus, descend
 from ngramkit.kernels.blend.frozen import SIZE, Frozen, count_frozen
 from ngramkit.kernels.blend.history import History, mix_in_history
@@ -28,8 +28,6 @@ from ngramkit.kernels.blend.mixture import (
 from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
 from ngramkit.kernels.blend.table import DEPTH, Candidates, clear
 from ngramkit.kernels.compile import inlined, leaf
-
-Array = npt.NDArray[Any]
 
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
 PAST_SHARDS = 4  # of past requests, earlier or lately, at most

@@ -8,14 +8,12 @@ successors of the last LEVELS[i] tokens.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.compile import leaf
-
-Array = npt.NDArray[Any]
 
 LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
 N_LEVELS = 6

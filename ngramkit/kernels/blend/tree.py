@@ -7,16 +7,14 @@ it could still be among them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.predict import EOS, SCAN, copy_intervals, descend_all, predict
 from ngramkit.kernels.blend.table import DEPTH
 from ngramkit.kernels.compile import leaf
-
-Array = npt.NDArray[Any]
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
 REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it

@@ -10,12 +10,10 @@ ends then are a bisection inside two cells. T falls only as far as the budget as
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.suffix.few import FEW, all_of_few, begins_alike
 from ngramkit.kernels.suffix.grid import (
     HIGH,
@@ -28,8 +26,6 @@ from ngramkit.kernels.suffix.grid import (
     step_over,
 )
 from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
-
-Array = npt.NDArray[Any]
 
 NARROW = 64  # suffixes; so few are read one by one, which memory serves in parallel
 PROBES = 4096  # grid points per node at most; above, rare children may be missed

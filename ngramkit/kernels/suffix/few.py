@@ -6,14 +6,10 @@ thousands of times. See `kernels.suffix.search` for shard tables and intervals.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.suffix.search import VOCABULARY, lower_bound, position_at, token_at
-
-Array = npt.NDArray[Any]
 
 FEW = 4
 

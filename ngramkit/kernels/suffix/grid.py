@@ -7,14 +7,10 @@ merged in the order of their tokens. See `kernels.suffix.search` for shard table
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.suffix.search import lower_bound, position_at, token_at
-
-Array = npt.NDArray[Any]
 
 RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
 # Rows of the merge over shards: the grid's begin, the point reached, the point behind the run of

@@ -5,13 +5,10 @@ The sorting itself is pydivsufsort's. Nothing here knows about documents or file
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[Any]
+from ngramkit.kernels.arrays import Array
 
 
 @njit(cache=True, nogil=True)

@@ -12,15 +12,12 @@ must hold none. Whoever holds a table keeps the arrays behind it alive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.pointers import load_i32, load_i64, load_u16, load_u32
-
-Array = npt.NDArray[Any]
 
 STRIDE = 3  # tokens
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY = range(6)

@@ -9,14 +9,11 @@ Does not know where the tokens are from or where the arrays go.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.suffix.passes import keep_aligned, token_counts
 
-Array = npt.NDArray[Any]
 INT32 = (1 << 31) - 1
 
 

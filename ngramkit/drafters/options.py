@@ -1,0 +1,119 @@
+"""What can be set about a drafter: its constructor's annotated parameters, and their bounds.
+
+A constructor says `scan: Annotated[int, Limits("read whole up to so many", 1, 1024)] = 48` and is
+decorated with `within_limits`; then every call is checked, and `options_of` lists what there is.
+Parameters without Limits are sources or internals, no options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import numbers
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ParamSpec, Union, get_args, get_origin, get_type_hints
+
+from ngramkit.errors import UsageError, require_between
+
+P = ParamSpec("P")
+SWITCH = {"true": True, "yes": True, "on": True, "1": True,
+          "false": False, "no": False, "off": False, "0": False}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One line of help, and the values allowed, both ends included."""
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class DrafterOption:
+    """One option of a drafter, as its constructor declares it."""
+
+    name: str
+    type: type[int] | type[float] | type[bool]
+    default: Any  # None: the drafter, or its artifact, decides
+    least: float | None  # None: no bound
+    most: float | None
+    help: str
+
+    def check(self, value: Any) -> None:
+        """Raises UsageError where `value` is of another type or out of bounds; None is allowed
+        where it is the default."""
+        if value is None and self.default is None:
+            return
+        wanted = {int: "a whole number", float: "a number", bool: "true or false"}[self.type]
+        right = isinstance(value, bool) if self.type is bool else _is_number(value, self.type)
+        if not right:
+            raise UsageError(f"{self.name} must be {wanted}, is {value!r}", option=self.name)
+        if self.least is not None:
+            require_between(self.name, value, self.least, self.most)
+
+    @property
+    def bounds(self) -> str:
+        """`1 to 31`, `at least 1`; empty where any value will do."""
+        if self.least is None:
+            return ""
+        return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+
+    def read(self, text: str) -> Any:
+        """The value that `text` stands for. Raises UsageError as `check` does."""
+        value: Any = text
+        if self.type is bool:
+            value = SWITCH.get(text.lower(), text)
+        else:
+            with contextlib.suppress(ValueError):
+                value = self.type(text)
+        self.check(value)
+        return value
+
+
+def options_of(drafter: type) -> list[DrafterOption]:
+    """In the order of the constructor."""
+    return list(_declared(drafter.__init__))  # type: ignore[misc]
+
+
+def within_limits(init: Callable[P, None]) -> Callable[P, None]:
+    """A constructor that checks its options first."""
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        given = inspect.signature(init).bind(*args, **kwargs).arguments
+        for option in _declared(init):
+            if option.name in given:
+                option.check(given[option.name])
+        init(*args, **kwargs)
+
+    return checked
+
+
+@functools.cache
+def _declared(init: Callable[..., None]) -> tuple[DrafterOption, ...]:
+    init = inspect.unwrap(init)
+    hints = get_type_hints(init, include_extras=True)
+    found = []
+    for name, parameter in inspect.signature(init).parameters.items():
+        kind, *extras = get_args(hints.get(name, Any)) or (Any,)
+        for limits in (extra for extra in extras if isinstance(extra, Limits)):
+            bounds = (limits.least, limits.most)
+            default = parameter.default
+            found.append(DrafterOption(name, _plain(kind), default, *bounds, limits.help))
+    return tuple(found)
+
+
+def _plain(kind: Any) -> Any:
+    """int of `int | None`."""
+    if get_origin(kind) in (Union, types.UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not type(None))
+    return kind
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    wanted = numbers.Integral if kind is int else numbers.Real
+    return isinstance(value, wanted) and not isinstance(value, bool)
