@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo test attacks lint types bench docs docs-check clean
+.PHONY: demo test attacks lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -33,10 +33,25 @@ docs: $(READY)
 docs-check: $(READY)
 	$(BIN)/python -m tests.doc_pages
 
-$(READY): pyproject.toml constraints.txt
+# What requirements.txt lists comes with its hash. torch is not in it: its file differs between the
+# indexes of CPU and CUDA builds; it and what only it needs are pinned by constraints.txt alone.
+$(READY): pyproject.toml constraints.txt requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q --require-hashes -r requirements.txt
+	$(BIN)/pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
 	touch $(READY)
+
+# requirements.txt anew, after a change of pyproject.toml or constraints.txt; needs uv.
+requirements:
+	echo torch > .excluded.txt
+	uv pip compile pyproject.toml --extra dev --constraint constraints.txt \
+	  --excludes .excluded.txt --generate-hashes --universal --python-version 3.11 \
+	  --no-annotate --custom-compile-command "make requirements" -q -o requirements.txt
+	rm .excluded.txt
+
+# Known vulnerabilities of everything that is pinned; asks pypi.org, so not a part of the tests.
+audit:
+	uvx pip-audit --requirement requirements.txt --require-hashes --disable-pip --strict
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

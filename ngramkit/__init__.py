@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter, DraftTree, Evidence
     from ngramkit.formats.kinds import open_artifact
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "build_datastore": "ngramkit.builders.datastore",
