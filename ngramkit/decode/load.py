@@ -41,8 +41,7 @@ class LanguageModel:
     @property
     def context(self) -> int | None:
         """The most tokens, prompt and output, that the model was made for; None if unknown."""
-        limit = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        return None if limit is None else int(limit)
+        return context_of(self.model)
 
     @property
     def default_budget(self) -> int:
@@ -53,6 +52,12 @@ class LanguageModel:
     def least_score(self) -> float:
         """The probability that a draft node must have to be worth its place in a pass."""
         return LEAST_SCORES.get(self.model.device.type, LEAST_SCORES["cuda"])
+
+
+def context_of(model: Any) -> int | None:
+    """The most tokens that a transformers model was made for; None if unknown."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return None if limit is None else int(limit)
 
 
 def default_budget(model: Any) -> int:

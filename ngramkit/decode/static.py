@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ngramkit.decode.load import context_of
 from ngramkit.decode.static_cache import Shapes, StaticCache, layer_shapes, sendable
 from ngramkit.decode.static_graphs import CudaGraphs, Recorder, Recordings
 from ngramkit.decode.static_pass import SIZES, STEP, StaticPass, packed
@@ -66,7 +67,7 @@ class Pool:
         self.device = model.device
         self.recorder = recorder
         self._shapes = layer_shapes(model)
-        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        limit = context_of(model)
         self._longest = None if limit is None else aligned(limit + SIZES[-1] + 1)
         self._free: list[Memory] = []
 

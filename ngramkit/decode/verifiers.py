@@ -1,9 +1,7 @@
 """Which verifier a model can be given, and which engine runs its passes, found by trying.
 
 A draft is verified in one tree, else in rows; a pass runs as it comes (eager) or in a fixed shape
-(static). Whether a model minds a 4D mask, or keeps a number from one pass for the next, is written
-nowhere. So small drafts are verified, and the logits compared with those of the same tokens read
-plainly.
+(static). What a model can be given is tried once and remembered as long as the model lives.
 """
 
 from __future__ import annotations
@@ -12,17 +10,12 @@ import logging
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import torch
-
 from ngramkit.decode.loop import Verifier
+from ngramkit.decode.probe import agrees
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
-from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import InputError, UsageError
-
-Kind = type[TreeVerifier] | type[BatchVerifier] | type[StaticVerifier]
 
 VERIFIERS: dict[str, type[TreeVerifier] | type[BatchVerifier]] = {
     "tree": TreeVerifier,
@@ -102,47 +95,3 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
             )
         _FOUND[model] = fit
     return _FOUND[model]
-
-
-def agrees(model: Any, kind: Kind) -> bool:
-    """Whether drafts verified by `kind` give the logits of plain passes, at two lengths.
-
-    They are never equal to the last bit, so they must be far nearer to the right logits than to
-    those of a model that saw the whole draft as one text.
-    """
-    vocabulary = model.config.get_text_config().vocab_size
-    a, b, root, x, y, z = (int(i * vocabulary / 7) + 1 for i in range(6))
-    tree = DraftTree(
-        np.array([x, y, z], np.int32),
-        np.array([-1, -1, 1], np.int32),
-        np.zeros(3, np.float32),
-        np.zeros(3, np.uint8),
-    )
-    with torch.inference_mode():
-        try:
-            verifier = kind(model, room=16)
-            verifier.prefill(np.array([a, b], np.int32))
-            third = verifier.verify(root, tree)[3].clone()
-            verifier.keep([1, 2])
-            fourth = verifier.verify(x, DraftTree.empty())[0].clone()
-            verifier.keep([])
-            fifth = verifier.verify(root, tree)[3]
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:
-            return False
-        wrong = _after(model, [a, b, root, x, y, z])
-        pairs = [(third, _after(model, [a, b, root, y, z]))]
-        pairs.append((fourth, _after(model, [a, b, root, y, z, x])))
-        pairs.append((fifth, _after(model, [a, b, root, y, z, x, root, y, z])))
-        return all(_distance(got, right) <= _distance(got, wrong) / 4 for got, right in pairs)
-
-
-def _after(model: Any, tokens: list[int]) -> torch.Tensor:
-    ids = torch.tensor([tokens], device=model.device)
-    logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits[0, -1]
-    return logits
-
-
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one.float() - other.float()).norm())

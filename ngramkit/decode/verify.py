@@ -20,13 +20,14 @@ class TreeVerifier:
 
     `model` is a transformers causal LM in evaluation mode, `room` the number of tokens (prompt,
     output, one draft) for which memory is taken at first; it grows where that was too little.
+    `cache` takes the place of an empty one.
     """
 
-    def __init__(self, model: Any, *, room: int) -> None:
+    def __init__(self, model: Any, *, room: int, cache: Any = None) -> None:
         config = model.config.get_text_config()
         self._model = model
         self._device = model.device
-        self._cache = InPlaceCache(config.num_hidden_layers, room)
+        self._cache = cache or InPlaceCache(config.num_hidden_layers, room)
         self._masks = TreeMasks(config, model.dtype, model.device)
 
     @property

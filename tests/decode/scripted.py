@@ -69,3 +69,32 @@ class NoisyOracle:
 
     def finish(self) -> None:
         self.finished += 1
+
+
+class WideOracle:
+    """The answer's next tokens in a chain under the last of `siblings`; all others are wrong."""
+
+    def __init__(self, answer: Sequence[int], siblings: int = 60) -> None:
+        self._answer = [int(token) for token in answer]
+        self._siblings = siblings
+        self._written = 0
+
+    def start(self, prompt: TokenArray) -> None:
+        self._written = 0
+
+    def draft(self, budget: int) -> DraftTree:
+        coming = self._answer[self._written :][: max(budget - self._siblings + 1, 0)]
+        if not coming:
+            return DraftTree.empty()
+        others = (token for token in range(1, budget + 2) if token != coming[0])
+        pairs = [(next(others), -1) for _ in range(self._siblings - 1)] + [(coming[0], -1)]
+        for token in coming[1:]:
+            pairs.append((token, len(pairs) - 1))
+        tree = tree_of(pairs)
+        tree.check()
+        return tree
+
+    def accept(self, tokens: TokenArray, evidence: object = None) -> None:
+        self._written += len(tokens)
+
+    def finish(self) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scripted import NoisyOracle
+from scripted import NoisyOracle, WideOracle
 from tiny_models import tiny_model
 from transformers import (
     GenerationConfig,
@@ -237,3 +237,17 @@ def test_time_limits_hold_for_one_row(model):
         model, PROMPT, drafter="cacheback", stopping_criteria=criteria, **GREEDY
     )
     assert found.shape[1] == PROMPT.shape[1] + 1
+
+
+@pytest.mark.parametrize("budget", [8, 64])
+def test_a_model_whose_biases_count_columns_writes_its_own_text(budget):
+    model = tiny_model("mpt", vocab_size=VOCABULARY, eos_token_id=None, bos_token_id=None)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        prompt = torch.randint(1, VOCABULARY, (1, 9))
+        expected = model.generate(prompt, do_sample=False, max_new_tokens=80)
+        drafter = WideOracle(expected[0, 9:].tolist(), siblings=budget - 4)
+        found = ngramkit.generate(
+            model, prompt, drafter=drafter, budget=budget, do_sample=False, max_new_tokens=80
+        )
+        assert torch.equal(found, expected)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from lossless import decoded, references
 from scripted import NoisyOracle
-from tiny_models import ARCHITECTURES, VOCABULARY, tiny_model
+from tiny_models import FEW, VOCABULARY, tiny_model
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
@@ -21,7 +21,7 @@ def demo():
     return load_model("demo", device="cpu", dtype="float32")
 
 
-@pytest.fixture(scope="module", params=[*ARCHITECTURES, "gpt2-eager", "mistral-eager", "demo"])
+@pytest.fixture(scope="module", params=[*FEW, "gpt2-eager", "mistral-eager", "demo"])
 def case(request, demo):
     """(model, references); the eager ones need a float mask."""
     name, _, attention = request.param.partition("-")

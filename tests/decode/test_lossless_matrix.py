@@ -1,4 +1,8 @@
-"""Every drafter x every way to verify x every architecture: model.generate's tokens, in float32."""
+"""Every drafter x every way to verify x every architecture: model.generate's tokens, in float32.
+
+What is asked for is a tree, rows or the static engine; a model that counts columns is given rows
+whatever is asked.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +10,98 @@ import numpy as np
 import pytest
 from knowing_drafters import knowing_drafters
 from lossless import decoded, references
-from tiny_models import ARCHITECTURES, tiny_model
+from scripted import WideOracle
+from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.static import StaticVerifier
+from ngramkit.decode.verifiers import open_verifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
 from ngramkit.drafters import DRAFTERS
 
-WAYS = {"tree": TreeVerifier, "batch": BatchVerifier, "static": StaticVerifier}
-BUDGETS = (1, 4, 16, 64)
-PROMPTS = 8
+WAYS = {
+    "tree": ({"mode": "tree"}, TreeVerifier),
+    "batch": ({"mode": "batch"}, BatchVerifier),
+    "static": ({"engine": "static"}, StaticVerifier),
+}
+CASES = [
+    *((name, way) for name in ARCHITECTURES for way in WAYS),
+    *((name, "tree") for name in ROWS_ONLY),
+]
+BUDGETS = (64, 1, 4, 16)
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
-def case(request, token_store, tmp_path_factory):
-    """(model, references, drafters by name): the drafters know every other answer."""
-    model, tokenizer = tiny_model(request.param), load_tokenizer("demo")
-    found = references(model, tokenizer, count=PROMPTS)
-    texts = [np.concatenate([each.prompt, each.answer]) for each in found[::2]]
-    folder = tmp_path_factory.mktemp("knowing")
-    return model, found, knowing_drafters(texts, token_store, tokenizer.record, folder)
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("demo")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_drafts_change_nothing_but_the_passes(case, name, way):
-    model, found, drafters = case
-    steps = []
-    for i, reference in enumerate(found):
-        budget = BUDGETS[i // 2 % len(BUDGETS)]
-        run = decoded(model, drafters[name], reference, budget, verified_by=WAYS[way])
-        np.testing.assert_array_equal(run.token_ids, reference.answer, f"prompt {i}")
-        steps.append(run.tokens_per_step)
-    # Without an accepted draft nothing would have been proven.
-    assert (max(steps) > 1) == (name != "none")
+@pytest.fixture(scope="module")
+def architecture(token_store, tokenizer, tmp_path_factory):
+    """By name: (model, references, drafters); the drafters know every other answer."""
+    made = {}
+
+    def find(name):
+        if name not in made:
+            made.clear()
+            model = tiny_model(name)
+            found = references(model, tokenizer, count=len(BUDGETS))
+            texts = [np.concatenate([each.prompt, each.answer]) for each in found[::2]]
+            folder = tmp_path_factory.mktemp("knowing")
+            drafters = knowing_drafters(texts, token_store, tokenizer.record, folder)
+            made[name] = model, found, drafters
+        return made[name]
+
+    return find
+
+
+def opened(name, way):
+    """What a user gets who asks for `way`, as a verifier class."""
+    asked, expected = WAYS[way]
+    expected = BatchVerifier if name in ROWS_ONLY else expected
+
+    def verifier(model, *, room):
+        found = open_verifier(model, **asked, room=room)
+        assert type(found) is expected
+        return found
+
+    return verifier
+
+
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_drafts_change_nothing_but_the_passes(architecture, name, way):
+    model, found, drafters = architecture(name)
+    for drafter in DRAFTERS:
+        steps = []
+        for reference, budget in zip(found, BUDGETS, strict=True):
+            run = decoded(
+                model, drafters[drafter], reference, budget, verified_by=opened(name, way)
+            )
+            np.testing.assert_array_equal(run.token_ids, reference.answer, f"{drafter} {budget}")
+            steps.append(run.tokens_per_step)
+        # Without an accepted draft nothing would have been proven.
+        assert (max(steps) > 1) == (drafter != "none"), drafter
+
+
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_sixty_siblings_change_nothing(architecture, name, way):
+    model, found, _ = architecture(name)
+    for reference in found:
+        answer = reference.answer
+        left = iter(range(len(answer) - 1, -1, -1))
+        # More tokens than are asked for, or the draft would be cut to what is left of them.
+        request = Request(
+            reference.prompt, 80, 66, eos=frozenset({0}), stop=lambda _, left=left: not next(left)
+        )
+        verifier = opened(name, way)(model, room=len(reference.prompt) + 2)
+        run = decode(verifier, WideOracle(answer), request)
+        np.testing.assert_array_equal(run.token_ids, answer)
+        assert run.accept_lengths[0] == min(7, len(answer) - 1)
+
+
+@pytest.mark.parametrize("name", ROWS_ONLY)
+def test_a_static_engine_that_cannot_be_had_is_rows_too(name):
+    verifier = open_verifier(tiny_model(name), engine="static", room=8)
+    assert type(verifier) is BatchVerifier

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lossless import references
 from scripted import NoisyOracle, tree_of
 from tape import Tape
-from tiny_models import ARCHITECTURES, VOCABULARY, tiny_model
+from tiny_models import FEW, VOCABULARY, tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import static
@@ -30,7 +30,7 @@ PROMPT = np.arange(5, 30, dtype=np.int32)
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
-@pytest.fixture(scope="module", params=[*ARCHITECTURES, "mistral-eager"])
+@pytest.fixture(scope="module", params=[*FEW, "mistral-eager"])
 def model(request):
     name, _, attention = request.param.partition("-")
     return tiny_model(name, **({"attn_implementation": attention} if attention else {}))

@@ -10,6 +10,7 @@ import transformers
 VOCABULARY = 4096  # the demo tokenizer's
 WINDOW = 12  # shorter than the prompts
 
+ENDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 LLAMA_LIKE = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -20,9 +21,7 @@ LLAMA_LIKE = {
     "max_position_embeddings": 512,
     # Wider than usual, so that outputs do not settle on one token.
     "initializer_range": 0.4,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "pad_token_id": 0,
+    **ENDS,
 }
 GPT2 = {
     "vocab_size": VOCABULARY,
@@ -31,8 +30,7 @@ GPT2 = {
     "n_head": 4,
     "n_positions": 512,
     "initializer_range": 0.4,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
+    **ENDS,
 }
 BLOOM = {
     "vocab_size": VOCABULARY,
@@ -40,21 +38,68 @@ BLOOM = {
     "n_layer": 2,
     "n_head": 4,
     "initializer_range": 0.4,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
+    **ENDS,
 }
 MAMBA = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "state_size": 4,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
+    **ENDS,
 }
-# Not by trees: Bloom takes no 4D mask, Mamba cannot give back a token.
-OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "bloom": ("Bloom", BLOOM),
-    "mamba": ("Mamba", MAMBA),
+OPT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "ffn_dim": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "word_embed_proj_dim": 32,
+    "init_std": 0.4,
+    **ENDS,
+}
+GPT_NEO = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_layers": 2,
+    "attention_types": [[["global", "local"], 1]],
+    "num_heads": 4,
+    "window_size": WINDOW,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.4,
+    **ENDS,
+}
+MPT = {
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "n_heads": 4,
+    "n_layers": 2,
+    "max_seq_len": 512,
+    "initializer_range": 0.4,
+    **ENDS,
+}
+FALCON = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "initializer_range": 0.4,
+    **ENDS,
+}
+DEEPSEEK = {
+    **LLAMA_LIKE,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 16,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 12,  # values and keys of different widths
 }
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", LLAMA_LIKE),
@@ -75,13 +120,54 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         {**LLAMA_LIKE, "head_dim": 8, "sliding_window": WINDOW, "query_pre_attn_scalar": 8},
     ),
     "gpt2": ("GPT2", GPT2),
+    "falcon": ("Falcon", FALCON),
+    "opt": ("OPT", OPT),
+    "gptj": ("GPTJ", {**GPT2, "rotary_dim": 4}),
+    "stablelm": ("StableLm", {**LLAMA_LIKE, "partial_rotary_factor": 0.5}),
+    "olmo2": ("Olmo2", LLAMA_LIKE),
+    "cohere": ("Cohere", LLAMA_LIKE),
+    "starcoder2": ("Starcoder2", {**LLAMA_LIKE, "sliding_window": WINDOW}),
+    "granite": ("Granite", LLAMA_LIKE),
+    "gpt_bigcode": ("GPTBigCode", GPT2),
+    "gpt_oss": (
+        "GptOss",
+        {
+            **LLAMA_LIKE,
+            "head_dim": 8,
+            "sliding_window": WINDOW,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+        },
+    ),
+    "deepseek_v3": ("DeepseekV3", DEEPSEEK),
+    "gemma3": (
+        "Gemma3",
+        {
+            **LLAMA_LIKE,
+            "head_dim": 8,
+            "sliding_window": WINDOW,
+            "query_pre_attn_scalar": 8,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
 }
+# Where all of them would take too long: every kind of layer and of mask.
+FEW = ("llama", "mistral", "phi3", "qwen2", "qwen3", "gemma2", "gpt2")
+# Their biases or windows count columns, or they take no 4D mask: drafts are rows.
+ROWS_ONLY: dict[str, tuple[str, dict[str, Any]]] = {
+    "bloom": ("Bloom", BLOOM),
+    "falcon_alibi": ("Falcon", {**FALCON, "alibi": True}),
+    "mpt": ("Mpt", MPT),
+    "gpt_neo": ("GPTNeo", GPT_NEO),
+}
+# Cannot give back a token.
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {"mamba": ("Mamba", MAMBA)}
 
 
 def tiny_model(name: str, **changes: Any) -> Any:
     """A causal LM in float32; the same weights every time."""
-    family, settings = {**ARCHITECTURES, **OTHERS}[name]
-    config = getattr(transformers, f"{family}Config")(**{**settings, **changes})
-    suffix = "LMHeadModel" if name == "gpt2" else "ForCausalLM"
+    family, settings = {**ARCHITECTURES, **ROWS_ONLY, **OTHERS}[name]
+    kind = f"{family}TextConfig" if name == "gemma3" else f"{family}Config"
+    config = getattr(transformers, kind)(**{**settings, **changes})
     torch.manual_seed(0)
-    return getattr(transformers, f"{family}{suffix}")(config).eval()
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
