@@ -56,6 +56,9 @@ class HollowCache(Cache):
     """`length` tokens, the first `edge` outsized; `behind` empty columns follow those of a pass, as
     in memory of a fixed size."""
 
+    at: torch.Tensor  # this and `reach` are what a pass of fixed shape tells; nothing follows
+    reach: int
+
     def __init__(self, layers: int, length: int, edge: int) -> None:
         super().__init__(layers=[HollowLayer(self) for _ in range(layers)])
         self.length, self.edge = length, edge

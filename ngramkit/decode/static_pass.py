@@ -9,18 +9,24 @@ pass would have different: that is what makes a pass recordable.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ngramkit.decode.masks import FULL, SLIDING, attention_kinds
-from ngramkit.decode.static_cache import StaticCache
 from ngramkit.drafters.base import DraftTree
 
 SIZES = (0, 8, 16, 32, 64, 96)  # draft nodes
 STEP = 32  # above
+
+
+class Columns(Protocol):
+    """A cache that is told where a pass writes, int64[rows], and how many columns it reads."""
+
+    at: torch.Tensor
+    reach: int
 
 
 def padded(nodes: int) -> int:
@@ -52,7 +58,7 @@ class StaticPass:
         self._kinds = attention_kinds(config, self._window)
         self._dtype = model.dtype
 
-    def run(self, cache: StaticCache, packed: torch.Tensor, reach: int) -> torch.Tensor:
+    def run(self, cache: Columns, packed: torch.Tensor, reach: int) -> torch.Tensor:
         """Logits [rows, V]. Reads the cache's first `reach` columns, length + rows at least."""
         rows = (len(packed) - 1) // 2
         length, tokens, parents = torch.split(packed, [1, rows, rows])
