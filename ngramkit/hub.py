@@ -1,9 +1,9 @@
-"""Artifacts on the Hugging Face Hub: found, fetched and proven whole before they are opened.
+"""Artifacts on the Hugging Face Hub: fetched and proven whole before they are opened.
 
 An artifact is a dataset repository with an artifact folder's files at its root. `fetch` leaves it
 in the Hub's own cache, `pull` copies it out. Every file's sha256 is compared with the manifest of
 the same commit; a commit that was proven once is not read again while its files keep size and time.
-What uploads is ngramkit.hub_push.
+What uploads is ngramkit.hub_push, what lists them ngramkit.hub_search.
 """
 
 from __future__ import annotations
@@ -11,17 +11,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.hub_errors import hub_errors
-from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
 
 SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
@@ -188,54 +185,3 @@ def _proof_path(folder: Path) -> Path:
 def _state(path: Path) -> list[int]:
     stat = path.resolve().stat()
     return [stat.st_size, stat.st_mtime_ns]
-
-
-@dataclass(frozen=True)
-class Found:
-    """An artifact on the Hub, as its card describes it."""
-
-    id: str
-    kind: str
-    tokenizer: str
-    vocabulary: int
-    bytes: int
-    revision: str
-    downloads: int
-
-
-def search(tokenizer: str | None = None, kind: str | None = None) -> Iterator[Found]:
-    """Every artifact that is tagged so. `tokenizer`: a short name or id, or a fingerprint."""
-    from huggingface_hub import HfApi
-
-    quiet()
-    wanted = {tokenizer, HUB_IDS.get(tokenizer or "")} - {None}
-    with hub_errors("the list of datasets"):
-        listed = HfApi().list_datasets(
-            filter=[TAG, kind] if kind else TAG,
-            expand=["cardData", "downloads", "sha"],
-        )
-        for info in listed:
-            facts = _facts(info)
-            if facts is None:
-                continue
-            names = {facts.get("tokenizer"), facts.get("fingerprint")}
-            if not wanted or wanted & names:
-                yield _found(info, facts)
-
-
-def _facts(info: Any) -> dict[str, Any] | None:
-    card = info.card_data.to_dict() if info.card_data is not None else {}
-    facts = card.get(TAG)
-    return facts if isinstance(facts, dict) else None
-
-
-def _found(info: Any, facts: dict[str, Any]) -> Found:
-    return Found(
-        id=info.id,
-        kind=str(facts.get("kind", "unknown")),
-        tokenizer=str(facts.get("tokenizer", "unknown")),
-        vocabulary=int(facts.get("vocabulary") or 0),
-        bytes=int(facts.get("bytes") or 0),
-        revision=str(info.sha or ""),
-        downloads=int(info.downloads or 0),
-    )

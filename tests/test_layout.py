@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EVERYWHERE = {"errors", "hub_errors", "progress", "models", "machine"}
+EVERYWHERE = {"errors", "hub_errors", "progress", "models", "machine", "visible"}
 # A package may import from the packages named here, and from itself.
 MAY_IMPORT = {
     "kernels": set(),

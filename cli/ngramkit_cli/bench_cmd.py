@@ -209,13 +209,13 @@ def _artifacts(choices: list[DrafterChoice]) -> list[str]:
 def _say(results: list[Result], folder: Path, out: Output) -> None:
     width = max(len(result.drafter) for result in results) + 2
     head = "".join(f"{title:>14}" for title in ("tokens/step", "tokens/s", "speed-up"))
-    out.say(f"\n{' ' * width}{head}   95% interval")
+    out.say("", f"{' ' * width}{head}   95% interval")
     for r in results:
         figures = f"{r.tokens_per_step:14.2f}{r.tokens_per_second:14,.1f}{r.speedup:14.2f}"
         same = "" if r.identical else f"   {len(r.differing)} answers differ"
         interval = f"{r.speedup_low:.2f} to {r.speedup_high:.2f}"
         out.say(f"{r.drafter.ljust(width)}{figures}   {interval}{same}")
-    out.say(f"\n{folder}/report.html, results.json, answers-*.jsonl")
+    out.say("", f"{folder}/report.html, results.json, answers-*.jsonl")
 
 
 def _as_json(result: Result) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def calibrate(
         plot(profile, path.with_suffix(".png"))
         for line in table_lines(profile):
             out.say(line)
-        out.say(f"profile: {path}\nheat map: {path.with_suffix('.png')}")
+        out.say(f"profile: {path}", f"heat map: {path.with_suffix('.png')}")
         out.result(
             path,
             profile=str(path),

@@ -27,7 +27,8 @@ def warn_of_demo(corpora: Iterable[str], model: str, out: Output) -> None:
         return
     out.say(
         f"note: this will serve the embedded model {DEFAULT} alone (a vocabulary of 4,096 tokens); "
-        f"for yours:\n  {same_command('--model', 'MODEL')}"
+        "for yours:",
+        f"  {same_command('--model', 'MODEL')}",
     )
 
 

@@ -43,7 +43,6 @@ def inspect(path: Folder, last: Last = 0, json: Json = False, debug: Debug = Fal
     with Output("history inspect", json=json, debug=debug) as out:
         from ngramkit.formats.history import History
 
-        show = out.say if json else print
         history = History.open(path)
         reading = history.log.read()
         index = history.load_index(0)
@@ -57,9 +56,9 @@ def inspect(path: Folder, last: Last = 0, json: Json = False, debug: Debug = Fal
             "torn_bytes": reading.torn,
         }
         rows = {name.replace("_", " "): f"{value:,}" for name, value in facts.items()}
-        show(table(str(path), {"tokenizer": history.tokenizer.id, **rows}))
+        out.show(*table(str(path), {"tokenizer": history.tokenizer.id, **rows}))
         if last:
-            _show_texts(history, reading.requests[-last:], show)
+            _show_texts(history, reading.requests[-last:], out.show)
         out.result(path, **facts)
 
 
@@ -105,4 +104,4 @@ def _show_texts(history: History, requests: list[PastRequest], show: Any) -> Non
     for request in requests:
         prompt = tokenizer.decode(request.tokens[: request.prompt])
         output = tokenizer.decode(request.tokens[request.prompt :])
-        show(f"\n> {prompt[-SHOWN:]!r}\n< {output[:SHOWN]!r}")
+        show("", f"> {prompt[-SHOWN:]!r}", f"< {output[:SHOWN]!r}")

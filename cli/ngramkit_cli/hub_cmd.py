@@ -86,7 +86,9 @@ def pull(
 def search(
     tokenizer: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only for this model's tokenizer: a short name or Hub id."),
+        typer.Option(
+            metavar="ID|PATH", help="Only for this model's tokenizer: compared by fingerprint."
+        ),
     ] = None,
     kind: Annotated[
         str | None, typer.Option(help="Only datastore, frozen-table, model-bigram, ...")
@@ -99,12 +101,12 @@ def search(
     Example: ngramkit search --tokenizer vicuna-7b
     """
     with Output("search", json=json, debug=debug) as out:
-        from ngramkit import hub
+        from ngramkit.hub_search import search as on_the_hub
 
-        found = list(hub.search(tokenizer, kind))
-        show = out.say if json else print
+        found = list(on_the_hub(tokenizer, kind, reporter=out.reporter))
         for entry in found:
-            show(f"hf://{entry.id}  {entry.kind} for {entry.tokenizer}, {entry.bytes:,} bytes")
+            said = entry.problem or f"{entry.kind} for {entry.tokenizer}, {entry.bytes:,} bytes"
+            out.show(f"hf://{entry.id}  {said}")
         if not found:
             out.say("nothing found")
         out.result(found=[vars(entry) for entry in found])

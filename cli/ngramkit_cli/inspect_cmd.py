@@ -51,20 +51,19 @@ def inspect(
         from ngramkit.formats.kinds import open_artifact
         from ngramkit.formats.queries import ask, most_frequent
 
-        show = out.say if json else print
         artifact = open_artifact(path)
-        show(table(str(path), _facts(artifact.manifest)))
+        out.show(*table(str(path), _facts(artifact.manifest)))
         tokenizer = _tokenizer(artifact, model, needed=query is not None, say=out.say)
         text = Text(tokenizer)
         found: dict[str, Any] = {}
         if query is None:
             answers = list(most_frequent(artifact, top, followers=5))
-            _show_answers("most frequent", answers, text, show)
+            _show_answers("most frequent", answers, text, out.show)
             found["most_frequent"] = [text.of(answer) for answer in answers]
-            found["documents"] = _show_documents(artifact, top, text, show)
+            found["documents"] = _show_documents(artifact, top, text, out.show)
         elif tokenizer is not None:
             answer = ask(artifact, tokenizer.encode(query).tolist(), top)
-            _show_answers(f"query {query!r}", [answer] if answer else [], text, show)
+            _show_answers(f"query {query!r}", [answer] if answer else [], text, out.show)
             found["query"] = text.of(answer) if answer else None
         manifest = artifact.manifest
         out.result(path, kind=manifest.kind, bytes=manifest.bytes, counts=manifest.counts, **found)
@@ -147,17 +146,17 @@ class Text:
 
 
 def _show_answers(
-    title: str, answers: Iterable[Answer], text: Text, show: Callable[[str], None]
+    title: str, answers: Iterable[Answer], text: Text, show: Callable[..., None]
 ) -> None:
     for answer in answers:
-        show(f"\n{title}: {text.show(answer.phrase)}  {answer.matches:,} matches")
+        show("", f"{title}: {text.show(answer.phrase)}  {answer.matches:,} matches")
         for tokens, count in answer.continuations:
             share = count / answer.matches
             show(f"  {count:>12,}  {share:6.1%}  {text.show(tokens, answer.phrase)}")
 
 
 def _show_documents(
-    artifact: Artifact, top: int, text: Text, show: Callable[[str], None]
+    artifact: Artifact, top: int, text: Text, show: Callable[..., None]
 ) -> list[str]:
     """The first documents of a token store."""
     from itertools import islice

@@ -19,10 +19,12 @@ import typer
 
 from ngramkit.errors import NgramkitError
 from ngramkit.progress import Reporter
+from ngramkit.visible import visible
 from ngramkit_cli.command import running_flags
 from ngramkit_cli.flags import with_flags
 
 INTERRUPTED = 130
+WIDEST = 32  # characters of a table's first column
 
 
 class Output:
@@ -39,9 +41,18 @@ class Output:
     def __enter__(self) -> Self:
         return self
 
-    def say(self, text: str = "") -> None:
-        """A line for people."""
-        print(text, file=sys.stderr, flush=True)
+    def say(self, *lines: str) -> None:
+        """Lines for people. Whatever is in one, it stays one line and drives no terminal."""
+        for line in lines or ("",):
+            print(visible(line), file=sys.stderr, flush=True)
+
+    def show(self, *lines: str) -> None:
+        """Lines that are the command's result: stdout's, unless a program reads that."""
+        if self._json:
+            self.say(*lines)
+        else:
+            for line in lines or ("",):
+                print(visible(line), flush=True)
 
     @property
     def reporter(self) -> BarReporter:
@@ -140,7 +151,9 @@ class BarReporter(Reporter):
             self._progress = self._new_bars()
             self._progress.start()
         self._started = time.perf_counter()
-        self._task = self._progress.add_task(name, total=total, unit=unit, counts="")
+        self._task = self._progress.add_task(
+            visible(name, WIDEST), total=total, unit=unit, counts=""
+        )
 
     def advance(self, amount: float, **counts: float) -> None:
         if self._progress is None:
@@ -153,7 +166,7 @@ class BarReporter(Reporter):
 
     def note(self, text: str) -> None:
         if self._progress is not None:
-            self._progress.console.print(text, highlight=False)
+            self._progress.console.print(visible(text), highlight=False, markup=False)
         else:
             self._output.say(text)
 
@@ -168,7 +181,7 @@ class BarReporter(Reporter):
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         return Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%  {task.fields[counts]}"),
             TimeRemainingColumn(),
@@ -176,11 +189,10 @@ class BarReporter(Reporter):
         )
 
 
-def table(title: str, rows: Mapping[str, object]) -> str:
-    """Two aligned columns under a title."""
-    width = max(map(len, rows), default=0)
-    lines = [f"  {name.ljust(width)}  {value}" for name, value in rows.items()]
-    return "\n".join([title, *lines])
+def table(title: str, rows: Mapping[str, object]) -> list[str]:
+    """Two aligned columns under a title, as lines."""
+    width = min(max(map(len, rows), default=0), WIDEST)
+    return [title, *(f"  {visible(name, WIDEST).ljust(width)}  {rows[name]}" for name in rows)]
 
 
 def peak_rss() -> int:

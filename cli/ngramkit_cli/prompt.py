@@ -31,10 +31,17 @@ def read_prompt(prompt: str | None, file: Path | None, model: str, out: Output) 
     if file is not None and str(file) != "-":
         return _read(file)
     if file is not None or not sys.stdin.isatty():
-        text = sys.stdin.read()
+        text = _stdin()
         if text or file is not None:
             return text
     return _embedded(model, out)
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"stdin is not UTF-8: {error}", "convert it to UTF-8") from error
 
 
 def _read(file: Path) -> str:
@@ -51,5 +58,5 @@ def _embedded(model: str, out: Output) -> str:
 
     where, text = demo_prompts(1)[0]
     out.say(f"no prompt given; taking the embedded one, from the held-out file {where}:")
-    out.say(text.rstrip("\n"))
+    out.say(*text.rstrip("\n").split("\n"))
     return text

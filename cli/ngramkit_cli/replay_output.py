@@ -15,11 +15,11 @@ def say(results: list[Replay], out: Output) -> None:
     width = max(len(r.drafter) for r in results) + 2
     widest = [r for r in results if r.budget == budgets[-1]]
     passes = f"{results[0].total.tokens:,} tokens after the prefills'"
-    out.say(f"\ntokens/step by draft nodes per pass ({passes})")
+    out.say("", f"tokens/step by draft nodes per pass ({passes})")
     _say_budgets(results, budgets, width, out)
-    out.say(f"\nwith {budgets[-1]} nodes")
+    out.say("", f"with {budgets[-1]} nodes")
     _say_passes(widest, width, out)
-    out.say("\nby category")
+    out.say("", "by category")
     _say_categories(widest, width, out)
 
 

@@ -1,10 +1,15 @@
-"""Generated text on the screen as it is accepted, drafted tokens in another colour."""
+"""Generated text on the screen as it is accepted, drafted tokens in another colour.
+
+To a file or a pipe it goes as the model wrote it; a terminal is shown what it would obey.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from typing import IO, Any
+
+from ngramkit.visible import harmless
 
 DRAFTED, PLAIN = "\x1b[36m", "\x1b[0m"
 
@@ -19,7 +24,8 @@ class Screen:
 
         self._text = TextStream(backend, prompt)
         self._stream = stream
-        self._color = color and stream.isatty() and not os.environ.get("NO_COLOR")
+        self._terminal = stream.isatty()
+        self._color = color and self._terminal and not os.environ.get("NO_COLOR")
         self._coloured = False
         self._pieces: list[str] = []
 
@@ -42,6 +48,8 @@ class Screen:
         if not piece:
             return
         self._pieces.append(piece)
+        if self._terminal:
+            piece = harmless(piece)
         if self._color and drafted != self._coloured:
             piece = (DRAFTED if drafted else PLAIN) + piece
             self._coloured = drafted

@@ -17,6 +17,7 @@ from typing import Any
 from ngramkit.formats import markdown
 from ngramkit.formats.manifest import VERSION, Manifest
 from ngramkit.models import DEFAULT, HUB_IDS
+from ngramkit.visible import visible
 
 ABOUT = {
     "tokens": "A corpus, tokenised once: the input of ngramkit's builders.",
@@ -151,7 +152,7 @@ def _build(manifest: Manifest) -> str:
 
 def _section(name: str, command: str) -> str:
     """Nothing for a command that holds a control character: nobody is to paste it."""
-    if not command or markdown.visible(command) != command:
+    if not command or visible(command) != command:
         return ""
     return f"## {name}\n\n{markdown.shell(command)}"
 

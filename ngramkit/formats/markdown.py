@@ -11,15 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ngramkit.visible import visible
+
 MEANS = re.compile(r"([\\`*_\[\]<>#|~$&@!])|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 FENCE = re.compile(r"`{3,}")
-
-
-def visible(value: Any) -> str:
-    """One line: what has no shape on a screen is written as Python writes it, a line end as \\n."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(value)
-    )
 
 
 def text(value: Any) -> str:
