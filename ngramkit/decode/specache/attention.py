@@ -1,0 +1,127 @@
+"""Attention that reads a SpeCache and tells it which pairs were the heaviest.
+
+Registered with transformers under NAME; the run travels in the keyword arguments of `model(...)`,
+because a cache never sees queries and an attention function never sees the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+if TYPE_CHECKING:
+    from ngramkit.decode.specache.cache import SpeCacheRun
+
+NAME = "specache"
+QUERIES = 256  # of a prompt, at a time, where the model wants more than plain attention
+
+
+@contextmanager
+def reading_specache(model: Any) -> Iterator[None]:
+    """The model attends by this function within."""
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    config = model.config.get_text_config()
+    before = config._attn_implementation
+    model.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    specache: SpeCacheRun | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """query [1, query heads, rows, dim], key and value [1, heads, n, dim] -> [1, rows, heads, dim].
+
+    A prompt is attended in full precision; of a pass, the last row's weights are handed over.
+    """
+    assert specache is not None
+    plain = softcap is None and s_aux is None
+    if specache.reads_prompt and plain:
+        specache.attended(module, None, None)
+        kwargs.pop("dropout", None)
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    call = _Call(scaling, softcap, s_aux)
+    if specache.reads_prompt:
+        specache.attended(module, None, None)
+        return call.in_pieces(query, key, value, attention_mask), None
+    weights = call.weights(query, key, attention_mask)
+    out = _weighted(weights, value)
+    specache.attended(module, weights, lambda exact: call.weights(query, exact, attention_mask))
+    return out, None
+
+
+class _Call:
+    """The numbers of one attention that stay the same for all its rows."""
+
+    def __init__(self, scaling: float, softcap: float | None, sinks: torch.Tensor | None) -> None:
+        self._scaling, self._softcap, self._sinks = scaling, softcap, sinks
+
+    def weights(
+        self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, last: int = -1
+    ) -> torch.Tensor:
+        """[heads, query heads per head, rows, n], each row a distribution (less its sink)."""
+        heads, n, dim = key.shape[1:]
+        rows = query.shape[2]
+        grouped = query[0].reshape(heads, -1, dim)  # a head's query heads, row by row
+        scores = (grouped @ key[0].mT * self._scaling).view(heads, -1, rows, n)
+        if self._softcap is not None:
+            scores = torch.tanh(scores / self._softcap) * self._softcap
+        scores = scores.masked_fill(~_seen(mask, rows, n, last, scores.device), -math.inf)
+        exact = scores if scores.dtype == torch.float64 else scores.float()
+        if self._sinks is None:
+            return exact.softmax(-1)
+        sinks = self._sinks.view(heads, -1, 1, 1).to(exact).expand(-1, -1, rows, 1)
+        return torch.cat([exact, sinks], -1).softmax(-1)[..., :-1]
+
+    def in_pieces(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """All rows of a prompt, some at a time: their weights together would be a square."""
+        out = []
+        for begin in range(0, query.shape[2], QUERIES):
+            rows = query[:, :, begin : begin + QUERIES]
+            end = begin + rows.shape[2]
+            part = mask[:, :, begin:end] if mask is not None else None
+            out.append(_weighted(self.weights(rows, key, part, end), value))
+        return torch.cat(out, 1)
+
+
+def _weighted(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """[1, rows, query heads, dim]."""
+    heads, group, rows, n = weights.shape
+    out = weights.to(value.dtype).reshape(heads, group * rows, n) @ value[0]
+    return out.view(1, heads * group, rows, -1).transpose(1, 2).contiguous()
+
+
+def _seen(
+    mask: torch.Tensor | None, rows: int, n: int, last: int, device: torch.device
+) -> torch.Tensor:
+    """bool[rows, n]: what each row attends to. Without a mask all until itself; the last row's own
+    place is `last` - 1, or the end."""
+    if mask is not None:
+        return mask[0, 0, :, :n] if mask.dtype == torch.bool else mask[0, 0, :, :n] >= 0
+    end = n if last < 0 else last
+    own = torch.arange(end - rows, end, device=device)
+    return torch.arange(n, device=device)[None] <= own[:, None]

@@ -1,0 +1,88 @@
+"""What a SpeCache is asked to be. Checked against a model before anything is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ngramkit.errors import UsageError
+
+BITS = (1, 2)
+PER_BYTE = 8  # a group's codes fill whole bytes
+
+
+@dataclass(frozen=True)
+class SpeCache:
+    """An offloaded KV cache with speculative prefetching (arXiv:2503.16163, section 3).
+
+    bits: of a code, 1 or 2; one number, or one per layer. group: how many numbers share a scale and
+    a zero (along the tokens for keys, along the channels for values, as in KIVI, arXiv:2402.02750).
+    top_k: pairs fetched per layer and KV head before each step, one number or one per layer; 0
+    fetches none, so that only the low-bit copy is read. residual: the newest tokens that are never
+    quantised; a group more of them wait until they fill one.
+
+    speculative: where the speculative token comes from, "model" (the paper's: the second row of
+    each pass) or "drafter" (a drafter's best guess, the model's where it has none). measure:
+    compare every step's fetched pairs with the attention over the full cache, which costs time.
+
+    Raises UsageError for numbers that make no sense.
+    """
+
+    bits: int | Sequence[int] = 2
+    group: int = 64
+    top_k: int | Sequence[int] = 64
+    residual: int = 64
+    speculative: str = "model"
+    measure: bool = False
+
+    def __post_init__(self) -> None:
+        for bits in _each(self.bits):
+            if bits not in BITS:
+                raise UsageError(f"bits must be 1 or 2, is {bits}")
+        if self.group < PER_BYTE or self.group % PER_BYTE:
+            raise UsageError(f"group must be a multiple of {PER_BYTE}, is {self.group}")
+        if min(_each(self.top_k), default=-1) < 0:
+            raise UsageError(f"top_k must be 0 or more, is {self.top_k}")
+        if self.residual < 0:
+            raise UsageError(f"residual must be 0 or more, is {self.residual}")
+        if self.speculative not in ("model", "drafter"):
+            raise UsageError(f"speculative must be model or drafter, is {self.speculative!r}")
+
+    def of_layers(self, layers: int) -> list[tuple[int, int]]:
+        """(bits, top_k) of each layer. Raises UsageError where a list has another length."""
+        columns = []
+        for name, given in (("bits", self.bits), ("top_k", self.top_k)):
+            values = [given] * layers if isinstance(given, int) else list(given)
+            if len(values) != layers:
+                raise UsageError(
+                    f"{name} names {len(values)} layers, the model has {layers}",
+                    "give one number, or one per layer",
+                )
+            columns.append(values)
+        return list(zip(*columns, strict=True))
+
+    def quantised(self, length: int) -> int:
+        """How many of `length` tokens lie in low bits: whole groups, oldest first."""
+        return max(length - self.residual, 0) // self.group * self.group
+
+    @property
+    def fetches(self) -> bool:
+        return max(_each(self.top_k)) > 0
+
+
+def require_fit(options: SpeCache, config: Any) -> None:
+    """Raises UsageError where the model's heads cannot be divided so. `config` is a text config."""
+    heads = getattr(config, "num_attention_heads", None) or 1
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    if head_dim % options.group:
+        fitting = [size for size in (128, 64, 32, 16, 8) if head_dim % size == 0]
+        hint = f"one that does: {', '.join(map(str, fitting))}" if fitting else ""
+        raise UsageError(
+            f"group {options.group} does not divide the model's head_dim {head_dim}", hint
+        )
+    options.of_layers(config.num_hidden_layers)
+
+
+def _each(value: int | Sequence[int]) -> Sequence[int]:
+    return [value] if isinstance(value, int) else value

@@ -1,0 +1,136 @@
+"""1- and 2-bit codes of keys and values, as KIVI makes them (Liu et al. 2024, arXiv:2402.02750).
+
+Keys are quantised per channel (a group is `group` tokens of one channel), values per token (a
+group is `group` channels of one token). With min and max of a group,
+
+    2 bits   zero = min                  scale = (max - min) / 3    codes 0 to 3
+    1 bit    zero = (3 min + max) / 4    scale = (max - min) / 2    codes 0 and 1
+
+and a number x becomes round((x - zero) / scale), read back as zero + scale * code. Codes are packed
+along the channels, the first in the lowest bits: 4 or 8 to a byte. Scales and zeros are float16,
+and codes are made with them as they are stored. Knows tensors, not caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+KEYS, VALUES = "keys", "values"
+LARGEST = torch.finfo(torch.float16).max
+
+
+@dataclass
+class Block:
+    """Packed numbers [heads, tokens, dim]."""
+
+    codes: torch.Tensor  # uint8 [heads, tokens, dim * bits / 8]
+    # float16: of keys [heads, tokens / group, dim], of values [heads, tokens, dim / group]
+    scale: torch.Tensor
+    zero: torch.Tensor
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.codes, self.scale, self.zero
+
+
+class LowBits:
+    """Numbers of one kind, quantised as they are added and never again; room for `room` tokens."""
+
+    def __init__(self, kind: str, bits: int, group: int, room: int) -> None:
+        self._kind, self._bits, self._group, self._room = kind, bits, group, room
+        shared = group if kind == KEYS else 1
+        self._tokens = (1, shared, shared)  # that a row of codes, of scales and of zeros is for
+        self._held: list[torch.Tensor] = []  # codes, scales and zeros
+        self.length = 0  # tokens
+
+    def append(self, numbers: torch.Tensor) -> None:
+        """[heads, tokens, dim], whole groups of tokens."""
+        parts = quantize(numbers, self._kind, self._bits, self._group).parts
+        end = self.length + numbers.shape[1]
+        if not self._held or end > self._room:
+            self._grow(parts, end)
+        for held, new, tokens in zip(self._held, parts, self._tokens, strict=True):
+            held[:, self.length // tokens : end // tokens] = new
+        self.length = end
+
+    def read_into(self, out: torch.Tensor) -> None:
+        """All of it, into `out` [heads, length, dim]."""
+        if self.length:
+            dequantize_into(out, Block(*self._filled()), self._kind, self._bits, self._group)
+
+    @property
+    def bytes(self) -> int:
+        return sum(held.nbytes for held in self._held)
+
+    def _filled(self) -> list[torch.Tensor]:
+        held = zip(self._held, self._tokens, strict=True)
+        return [part[:, : self.length // tokens] for part, tokens in held]
+
+    def _grow(self, like: Sequence[torch.Tensor], end: int) -> None:
+        """A quarter more than is needed, so that growing group by group copies seldom."""
+        filled = self._filled() if self._held else []
+        spare = end // 4 // self._group * self._group if self._held else 0
+        self._room = max(self._room, end + spare)
+        rows = [self._room // tokens for tokens in self._tokens]
+        self._held = [
+            part.new_empty((part.shape[0], count, part.shape[2]))
+            for part, count in zip(like, rows, strict=True)
+        ]
+        for held, old in zip(self._held, filled, strict=False):
+            held[:, : old.shape[1]] = old
+
+
+def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
+    """`numbers` [heads, tokens, dim]; for keys, whole groups of tokens."""
+    heads, tokens, dim = numbers.shape
+    exact = numbers if numbers.dtype == torch.float64 else numbers.float()
+    groups = _grouped(exact, kind, group)
+    axis = _axis(kind)
+    low, high = groups.amin(axis, keepdim=True), groups.amax(axis, keepdim=True)
+    if bits == 1:
+        zero, scale = (3 * low + high) / 4, (high - low) / 2
+    else:
+        zero, scale = low, (high - low) / 3
+    zero, scale = (part.clamp(-LARGEST, LARGEST).half() for part in (zero, scale))
+    steps = (groups - zero.to(groups)) / scale.to(groups)
+    codes = (
+        torch.nan_to_num(steps, 0.0, 0.0, 0.0).round_().clamp_(0, (1 << bits) - 1).to(torch.uint8)
+    )
+    packed = _pack(codes.reshape(heads, tokens, dim), bits)
+    return Block(packed, scale.squeeze(axis), zero.squeeze(axis))
+
+
+def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group: int) -> None:
+    """Reads all of `block` back into `out` [heads, tokens, dim]."""
+    axis = _axis(kind)
+    codes = _unpack(block.codes, bits).to(out.dtype)
+    scale, zero = (part.unsqueeze(axis).to(out.dtype) for part in (block.scale, block.zero))
+    groups = torch.addcmul(zero, scale, _grouped(codes, kind, group))
+    out.copy_(groups.reshape(out.shape))
+
+
+def _grouped(numbers: torch.Tensor, kind: str, group: int) -> torch.Tensor:
+    heads, tokens, dim = numbers.shape
+    if kind == KEYS:
+        return numbers.reshape(heads, tokens // group, group, dim)
+    return numbers.reshape(heads, tokens, dim // group, group)
+
+
+def _axis(kind: str) -> int:
+    return 2 if kind == KEYS else 3
+
+
+def _pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """uint8 [..., dim] of small codes -> uint8 [..., dim * bits / 8]."""
+    apart = codes.view(*codes.shape[:-1], -1, 8 // bits)
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
+    packed: torch.Tensor = (apart << shifts).sum(-1, dtype=torch.uint8)
+    return packed
+
+
+def _unpack(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
+    return ((packed.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)).flatten(-2)

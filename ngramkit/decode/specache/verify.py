@@ -1,0 +1,123 @@
+"""A verifier that decodes with a SpeCache: no drafts, two rows per pass.
+
+The paper's algorithms 1 (`prefill`), 2 (pre-decode: `_first_guess`) and 3 (`verify`, `keep`). The
+decode loop sees a model that writes one token per pass; the speculative row is an affair of this
+module. What is written is not what the model would write with its full cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from ngramkit.decode.specache.attention import reading_specache
+from ngramkit.decode.specache.cache import SpeCacheRun
+from ngramkit.decode.specache.options import SpeCache, require_fit
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.errors import InputError, UsageError
+
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+
+
+class Guesses:
+    """A drafter whose best node is a guess at the next token; the loop is given no draft of it."""
+
+    wants_evidence = False
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.best: int | None = None
+
+    def start(self, prompt: TokenArray) -> None:
+        self._drafter.start(prompt)
+
+    def draft(self, budget: int) -> DraftTree:
+        """None; the best node of one is kept as `best`."""
+        tree = self._drafter.draft(1)
+        self.best = int(tree.token_ids[0]) if len(tree) else None
+        return DraftTree.empty()
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        self.best = None
+        self._drafter.accept(tokens, None)
+
+    def finish(self) -> None:
+        self._drafter.finish()
+
+
+class SpeCacheVerifier:
+    """One request; a verifier as ngramkit.decode.loop wants it. Close it when the text is written.
+
+    `room` is the number of tokens that memory is taken for at first. Raises UsageError where the
+    options do not fit the model, InputError where the model's attention cannot be had.
+    """
+
+    def __init__(
+        self, model: Any, options: SpeCache, *, room: int, guesses: Guesses | None = None
+    ) -> None:
+        config = model.config.get_text_config()
+        require_fit(options, config)
+        others = set(getattr(config, "layer_types", None) or ()) - ATTENTION
+        if others:
+            raise InputError(
+                f"{config.model_type} has layers without keys and values ({', '.join(others)})",
+                "SpeCache needs attention in every layer",
+            )
+        if options.speculative == "drafter" and guesses is None:
+            raise UsageError("speculative is drafter, but no drafter is given")
+        self._model, self._options, self._guesses = model, options, guesses
+        self.run = SpeCacheRun(options, config.num_hidden_layers, model.device, room=room)
+        self._speculative: torch.Tensor | None = None
+        self._open = ExitStack()
+        self._open.enter_context(reading_specache(model))
+
+    def close(self) -> None:
+        """The model attends as before."""
+        self._open.close()
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self.run.length
+
+    def prefill(self, prompt: TokenArray) -> torch.Tensor:
+        """Reads the prompt in full precision; the logits [1, V] after its last token."""
+        self._speculative = None
+        logits = self._pass(prompt.tolist(), logits_to_keep=1)
+        if self.run.missing:
+            raise InputError(
+                f"{self._model.config.model_type} does not attend through transformers' attention "
+                f"functions in {self.run.missing} of its layers",
+                "leave out the cache option; SpeCache cannot serve it",
+            )
+        return logits
+
+    def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
+        """Logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""
+        if len(tree):
+            raise UsageError("SpeCache takes no drafts", "leave out the drafter")
+        if not self._options.fetches:
+            return self._pass([root])
+        if self._speculative is None:  # pre-decode: the first guess, and the first pairs to fetch
+            self._speculative = self._pass([root], keeps=0)[0].argmax()
+        guess = self._guesses.best if self._guesses is not None else None
+        rows = [root, int(self._speculative) if guess is None else guess]
+        logits = self._pass(rows)
+        self._speculative = logits[1].argmax()
+        return logits[:1]
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """The root stays, and stayed at the end of its pass; the speculative row never does."""
+
+    def _pass(self, tokens: list[int], keeps: int = 1, **inputs: Any) -> torch.Tensor:
+        self.run.keeps = keeps
+        ids = torch.tensor([tokens], device=self._model.device)
+        output = self._model(
+            input_ids=ids, past_key_values=self.run, use_cache=True, specache=self.run, **inputs
+        )
+        self.run.end_pass()
+        logits: torch.Tensor = output.logits[0]
+        return logits
