@@ -85,6 +85,11 @@ class InPlaceCache(Cache):
         self.length = 0
         self.room = room
 
+    @property
+    def bytes(self) -> int:
+        held = [layer for layer in self.in_place if layer.is_initialized]
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in held)
+
     def keep(self, rows: Sequence[int]) -> None:
         """Of the last pass's rows only `rows` stay, moved together; ascending, from 0.
 

@@ -35,6 +35,11 @@ class TreeVerifier:
         """Tokens in the cache."""
         return self._cache.length
 
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Of the keys and values."""
+        return {"full": self._cache.bytes}
+
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         """Reads the prompt; the logits [1, V] after its last token."""
         logits = self._forward(prompt, logits_to_keep=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ngramkit.errors import UsageError
@@ -65,6 +65,10 @@ class SpeCache:
     def quantised(self, length: int) -> int:
         """How many of `length` tokens lie in low bits: whole groups, oldest first."""
         return max(length - self.residual, 0) // self.group * self.group
+
+    def without_fetching(self) -> SpeCache:
+        """The low-bit copy alone."""
+        return replace(self, top_k=0, measure=False, speculative="model")
 
     @property
     def fetches(self) -> bool:
