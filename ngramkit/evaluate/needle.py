@@ -27,6 +27,7 @@ NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron",
 NEEDLE = "\nThe special magic number for {name} is {number}.\n"
 QUESTION = "\nWhat is the special magic number for {name}? The special magic number for {name} is"
 DIGITS = 7
+CHARACTERS = 16  # of the haystack per token that is needed, so as not to encode a library
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,13 @@ class NeedleResult:
         return asdict(self)
 
 
-def docstrings() -> str:
-    """The standard library's docstrings, in the order of its files: a haystack that is at hand."""
-    found = []
+def docstrings(characters: int) -> str:
+    """The standard library's docstrings in the order of its files, until there are so many
+    characters: a haystack that is at hand."""
+    found: list[str] = []
     for _, path in stdlib_files():
+        if sum(map(len, found)) >= characters:
+            break
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError):
@@ -67,7 +71,7 @@ def docstrings() -> str:
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 found.append(ast.get_docstring(node) or "")
-    return "\n".join(filter(None, found))
+    return "\n".join(filter(None, found))[:characters]
 
 
 def needles(
@@ -82,7 +86,7 @@ def needles(
     Raises InputError where the haystack is too short for the longest.
     """
     most = max(lengths)
-    hay = tokenizer.encode(haystack[: most * 16])
+    hay = tokenizer.encode(haystack[: most * CHARACTERS])
     if len(hay) < most:
         raise InputError(
             f"the haystack has {len(hay):,} tokens, {most:,} are needed", "give a longer text"

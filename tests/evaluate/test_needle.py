@@ -1,0 +1,92 @@
+"""Needles are where they are said to be; caches are judged by the loss of what they remember."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.load import load_model
+from ngramkit.decode.specache.options import SpeCache
+from ngramkit.errors import InputError, UsageError
+from ngramkit.evaluate.forced import cache_of, forced
+from ngramkit.evaluate.needle import docstrings, needles, search_needles
+from ngramkit.evaluate.needle_plot import plot_needles
+
+HAY = docstrings(12_000)
+OPTIONS = SpeCache(bits=2, group=8, top_k=4, residual=8, measure=True)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("demo")
+
+
+def test_a_needle_lies_at_its_depth_and_the_prompt_has_its_length():
+    tokenizer = load_tokenizer("demo")
+    hidden = list(needles(tokenizer, HAY, [256, 512], depths=3, seeds=2))
+    assert [(n.length, n.depth, n.seed) for n in hidden[:4]] == [
+        (256, 0.0, 0), (256, 0.0, 1), (256, 0.5, 0), (256, 0.5, 1),
+    ]  # fmt: skip
+    for needle in hidden:
+        text = tokenizer.decode(needle.prompt)
+        answer = tokenizer.decode(needle.answer).strip()
+        at = text.index(f" is {answer}.") / len(text)
+        assert len(needle.prompt) == needle.length
+        assert answer.isdecimal()
+        assert at == pytest.approx(needle.depth, abs=0.3)
+        assert text.count(answer) == 1
+
+
+def test_the_same_seed_hides_the_same_needle_and_another_another():
+    tokenizer = load_tokenizer("demo")
+    first, again = (list(needles(tokenizer, HAY, [256], 1, 2)) for _ in range(2))
+    assert np.array_equal(first[0].prompt, again[0].prompt)
+    assert not np.array_equal(first[0].answer, first[1].answer)
+
+
+def test_a_haystack_that_is_too_short_is_refused():
+    with pytest.raises(InputError, match="the haystack has"):
+        list(needles(load_tokenizer("demo"), "short", [256], 1, 1))
+
+
+def test_losses_are_those_of_the_model_read_at_once(model):
+    ids = np.random.default_rng(0).integers(1, 4000, 60).astype(np.int32)
+    with torch.inference_mode():
+        logits = model.model(torch.from_numpy(ids).long()[None]).logits[0]
+    right = torch.nn.functional.cross_entropy(
+        logits[39:-1].double(), torch.from_numpy(ids[40:]).long(), reduction="none"
+    )
+    for cache in (None, SpeCache(bits=1, group=8, top_k=100, residual=0)):
+        got = forced(model.model, ids[:40], ids[40:], cache)
+        np.testing.assert_allclose(got.losses, right.numpy(), atol=1e-3)
+
+
+def test_exact_is_what_greedy_decoding_writes(model):
+    ids = np.random.default_rng(1).integers(1, 4000, 30).astype(np.int32)
+    prompt = torch.from_numpy(ids).long()[None]
+    options = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
+    text = model.model.generate(prompt, **options)[0, 30:].numpy()
+    assert forced(model.model, ids, text, None).exact
+    text[5] += 1
+    assert not forced(model.model, ids, text, None).exact
+
+
+def test_every_needle_is_searched_with_every_cache_and_drawn(model, tmp_path):
+    hidden = list(needles(model.tokenizer, HAY, [128, 192], depths=2, seeds=1))
+    found = list(search_needles(model.model, hidden, ["full", "low-bit", "specache"], OPTIONS))
+    assert [r.cache for r in found[:3]] == ["full", "low-bit", "specache"]
+    assert len(found) == 12
+    special = [r for r in found if r.cache == "specache"]
+    assert all(0 < share <= 1 for r in special for share in r.mass_held)
+    assert all(r.mass_held is None for r in found if r.cache != "specache")
+    assert all(r.bytes["low_bit"] < r.bytes["store"] for r in special)
+    assert found[0].to_dict()["cache"] == "full"
+    plot_needles(found, tmp_path / "needles.png")
+    assert (tmp_path / "needles.png").stat().st_size > 10_000
+
+
+def test_a_cache_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="there is no cache called 'half'"):
+        cache_of("half", OPTIONS)
