@@ -124,6 +124,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "opt": ("OPT", OPT),
     "gptj": ("GPTJ", {**GPT2, "rotary_dim": 4}),
     "stablelm": ("StableLm", {**LLAMA_LIKE, "partial_rotary_factor": 0.5}),
+    "gpt_neox": ("GPTNeoX", {**LLAMA_LIKE, "rotary_pct": 0.5}),
     "olmo2": ("Olmo2", LLAMA_LIKE),
     "cohere": ("Cohere", LLAMA_LIKE),
     "starcoder2": ("Starcoder2", {**LLAMA_LIKE, "sliding_window": WINDOW}),

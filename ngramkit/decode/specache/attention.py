@@ -1,14 +1,16 @@
 """Attention that reads a SpeCache and tells it which pairs were the heaviest.
 
-Registered with transformers under NAME; the run travels in the keyword arguments of `model(...)`,
-because a cache never sees queries and an attention function never sees the cache.
+Registered with transformers under NAME. A cache never sees queries and an attention function never
+sees the cache, and not every model hands keyword arguments on, so a context variable joins them.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,21 +22,33 @@ if TYPE_CHECKING:
     from ngramkit.decode.specache.cache import SpeCacheRun
 
 NAME = "specache"
+RUN: ContextVar[SpeCacheRun] = ContextVar("specache run")  # whose pass is under way
 QUERIES = 256  # of a prompt, at a time, where the model wants more than plain attention
 
 
 @contextmanager
-def reading_specache(model: Any) -> Iterator[None]:
-    """The model attends by this function within."""
+def attending(model: Any) -> Iterator[None]:
+    """The model attends by this module's function within; passes name their run in RUN."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     config = model.config.get_text_config()
     before = config._attn_implementation
-    model.set_attn_implementation(NAME)
+    _set(model, NAME)
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        _set(model, before)
+
+
+def _set(model: Any, name: str) -> None:
+    """Quietly: whether the model obeys is found out by its first pass."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        model.set_attn_implementation(name)
+    finally:
+        logger.setLevel(level)
 
 
 def attend(
@@ -46,14 +60,13 @@ def attend(
     scaling: float | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
-    specache: SpeCacheRun | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [1, query heads, rows, dim], key and value [1, heads, n, dim] -> [1, rows, heads, dim].
 
     A prompt is attended in full precision; of a pass, the last row's weights are handed over.
     """
-    assert specache is not None
+    specache = RUN.get()
     plain = softcap is None and s_aux is None
     if specache.reads_prompt and plain:
         specache.attended(module, None, None)

@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache
 from ngramkit.decode.specache.layer import SpeCacheLayer, Workspace
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.store import Copies, copies_for
+from ngramkit.errors import InputError
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Hits:
 
 
 class SpeCacheRun(Cache):
-    """What `model(past_key_values=run, specache=run)` is given. One request at a time."""
+    """What `model(past_key_values=run)` is given. One request at a time."""
 
     def __init__(
         self,
@@ -90,8 +91,13 @@ class SpeCacheRun(Cache):
         if weights is None:
             return
         if self.options.measure and exactly is not None and layer.fetched is not None:
+            if len(weights) != len(layer.fetched.positions):
+                raise InputError(
+                    "hits cannot be measured where a model caches compressed keys",
+                    "leave out measure",
+                )
             self._measure(index, exactly(layer.exact_keys()))
-        layer.ask(weights[:, :, -1].mean(1), self.keeps)
+        layer.ask(weights[:, :, -1].flatten(0, 1), self.keeps)
 
     def end_pass(self) -> None:
         """The pass's rows that were to stay do; what its last row asked for is on its way."""

@@ -15,6 +15,7 @@ from transformers.cache_utils import CacheLayerMixin
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits
 from ngramkit.decode.specache.store import Copies, PairStore, cpu_memory
+from ngramkit.errors import UsageError
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
@@ -82,6 +83,13 @@ class SpeCacheLayer(CacheLayerMixin):
         return self.store.length
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        for part in (key_states, value_states):
+            if part.shape[-1] % self.options.group:
+                raise UsageError(
+                    f"group {self.options.group} does not divide {part.shape[-1]}, the channels "
+                    "that the model caches",
+                    "choose a smaller group",
+                )
         empty = [part[:, :, :0] for part in (key_states, value_states)]
         self._residual = (empty[0], empty[1])
         self.is_initialized = True
@@ -123,17 +131,20 @@ class SpeCacheLayer(CacheLayerMixin):
         return torch.cat([self.store.everything[0][None].to(newest), newest], 2)
 
     def ask(self, weights: torch.Tensor, keeps: int) -> None:
-        """Notes which pairs the next pass will want: the heaviest of `weights` [heads, n].
+        """Notes which pairs the next pass will want: the heaviest in the mean of their head's
+        `weights` [query heads, n], among those that are quantised by then, `keeps` tokens later.
 
-        Among those that are quantised by then, `keeps` tokens later. Begins to bring the positions
-        to the CPU; `prefetch_asked` does the rest.
+        Begins to bring the positions to the CPU; `prefetch_asked` does the rest.
         """
+        assert self._residual is not None
         among = self.options.quantised(self.length + keeps)
         k = min(self.top_k, among)
         if k == 0:
             self._asked = None
             return
-        positions = weights[:, :among].topk(k, sorted=False).indices
+        heads = self._residual[0].shape[1]
+        mean = weights[:, :among].view(heads, -1, among).mean(1)
+        positions = mean.topk(k, sorted=False).indices
         there = cpu_memory(positions, tuple(positions.shape), positions.dtype)
         self._copies.copy(there, positions)
         self._asked = (positions, there, self._copies.mark())

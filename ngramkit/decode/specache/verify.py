@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ngramkit.decode.specache.attention import reading_specache
+from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
@@ -72,7 +72,7 @@ class SpeCacheVerifier:
         self.run = SpeCacheRun(options, config.num_hidden_layers, model.device, room=room)
         self._speculative: torch.Tensor | None = None
         self._open = ExitStack()
-        self._open.enter_context(reading_specache(model))
+        self._open.enter_context(attending(model))
 
     def close(self) -> None:
         """The model attends as before."""
@@ -115,9 +115,11 @@ class SpeCacheVerifier:
     def _pass(self, tokens: list[int], keeps: int = 1, **inputs: Any) -> torch.Tensor:
         self.run.keeps = keeps
         ids = torch.tensor([tokens], device=self._model.device)
-        output = self._model(
-            input_ids=ids, past_key_values=self.run, use_cache=True, specache=self.run, **inputs
-        )
+        token = RUN.set(self.run)
+        try:
+            output = self._model(input_ids=ids, past_key_values=self.run, use_cache=True, **inputs)
+        finally:
+            RUN.reset(token)
         self.run.end_pass()
         logits: torch.Tensor = output.logits[0]
         return logits
