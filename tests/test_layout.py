@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EVERYWHERE = {"errors", "hub_errors", "progress", "models", "machine", "visible"}
+# What stands between drafters and decode; `test_the_choice_knows_no_decoding`.
+CHOICE = {"choose", "sources", "automatic", "templates"}
 # A package may import from the packages named here, and from itself.
 MAY_IMPORT = {
     "kernels": set(),
@@ -19,9 +21,9 @@ MAY_IMPORT = {
     "builders": {"kernels", "formats", "corpus"},
     "exchange": {"kernels", "formats", "corpus", "builders"},
     "drafters": {"kernels", "formats"},
-    "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode"},
-    "decode": {"kernels", "formats", "corpus", "builders", "drafters", "demo"},
-    "evaluate": {"kernels", "formats", "corpus", "builders", "drafters", "demo", "decode"},
+    "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode", *CHOICE},
+    "decode": {"kernels", "formats", "corpus", "builders", "drafters", "demo", *CHOICE},
+    "evaluate": {"kernels", "formats", "corpus", "builders", "drafters", "demo", "decode", *CHOICE},
 }
 HEAVY = {
     "torch", "transformers", "datasets", "numba", "pyarrow", "matplotlib", "huggingface_hub",
@@ -58,6 +60,13 @@ def test_nothing_imports_to_the_right(package):
         if module.startswith("ngramkit.") and module.split(".")[1] not in allowed
     ]
     assert not breaches
+
+
+def test_the_choice_knows_no_decoding():
+    for name in CHOICE:
+        right = {f"ngramkit.{package}" for package in ("decode", "evaluate")}
+        found = [m for m, _ in imports(ROOT / "ngramkit" / f"{name}.py")]
+        assert not [m for m in found if ".".join(m.split(".")[:2]) in right], name
 
 
 def test_every_package_has_its_rule():

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.artifact_options import (
-    BigramPath,
-    Datastores,
-    FrozenTablePath,
-    UnigramPath,
-    choose_drafter,
-)
-from ngramkit_cli.history_options import TOKENS, HistoryPath, HistoryTokens, HistoryUse, NoStore
+from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import INTERRUPTED, Output
-from ngramkit_cli.prompt import Chat, Prompt, PromptFile, read_prompt
-from ngramkit_cli.rest_options import Continuation, MaxMatch, MinMatch, bound
+from ngramkit_cli.prompt import Chat, Prompt, PromptFile, TemplateName, read_prompt
+from ngramkit_cli.source_options import DrafterName, SourceOptions
 from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
@@ -29,32 +22,19 @@ if TYPE_CHECKING:
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 
 
+@takes_groups
 def decode(
-    drafter: opt.DrafterName = None,
+    *,
+    drafter: DrafterName = None,
     model: opt.Model = None,
-    datastore: Datastores = None,
-    frozen_table: FrozenTablePath = None,
-    bigram: BigramPath = None,
-    unigram: UnigramPath = None,
-    history: HistoryPath = None,
-    history_tokens: HistoryTokens = TOKENS,
-    no_store: NoStore = False,
-    max_match: MaxMatch = None,
-    min_match: MinMatch = None,
-    continuation: Continuation = None,
+    sources: SourceOptions,
     prompt: Prompt = None,
     prompt_file: PromptFile = None,
     chat: Chat = False,
+    template: TemplateName = None,
     max_new_tokens: opt.NewTokens = 128,
-    temperature: opt.Temperature = 0.0,
-    top_p: opt.TopP = 1.0,
-    top_k: opt.TopK = 0,
-    seed: opt.Seed = 0,
-    budget: opt.BudgetOrAuto = None,
-    verify: opt.Verify = None,
-    engine: opt.Engine = "auto",
-    device: opt.Device = "auto",
-    dtype: opt.Dtype = "auto",
+    sampling: opt.SamplingOptions,
+    running: opt.RunOptions,
     stop: opt.Stop = None,
     compare: opt.Compare = False,
     color: opt.Color = True,
@@ -66,49 +46,35 @@ def decode(
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
     with Output("decode", json=json, debug=debug) as out:
-        from ngramkit.decode.complete import Task, complete, warm_up
-        from ngramkit.decode.complete import compare as both
-        from ngramkit.decode.load import load_model
-        from ngramkit.decode.prompt import chat_ids, prompt_ids
-        from ngramkit.decode.sampling import Sampling
-        from ngramkit.drafters import drafter_entry
+        from ngramkit.decode.answer import decode as decoded
 
-        sampling = Sampling(temperature, top_k, top_p, seed)
+        rule, passes, given = sampling.sampling(), running.passes(), sources.sources()
         name = the_model(model, out)
-        text = read_prompt(prompt, prompt_file, name, out)
-        if drafter is not None:
-            drafter_entry(drafter)
-        loaded = load_model(name, device=device, dtype=dtype)
-        tokenizer = loaded.tokenizer
-        ids = chat_ids(tokenizer, text) if chat else prompt_ids(tokenizer, text)
-        choice = choose_drafter(
-            drafter,
-            tokenizer.record,
-            out,
-            datastores=datastore,
-            frozen_table=frozen_table,
-            bigram=bigram,
-            unigram=unigram,
-            history=HistoryUse(
-                history, history_tokens, store=not no_store, least_score=loaded.least_score
-            ),
+        screen = Screen(sys.stderr if json else sys.stdout, color=color)
+
+        def show(piece: str, drafted: bool) -> None:
+            out.reporter.close()  # bars would stand in the text
+            screen.show(piece, drafted)
+
+        answer = decoded(
+            read_prompt(prompt, prompt_file, name, out),
+            name,
+            drafter=drafter,
+            artifacts=given,
+            template=template or ("auto" if chat else None),
+            max_new_tokens=max_new_tokens,
+            stop=stop or (),
+            sampling=rule,
+            passes=passes,
+            compare=compare,
+            show=show,
+            reporter=out.reporter,
         )
-        bound([choice], max_match=max_match, min_match=min_match, continuation=continuation)
-        nodes, profile = opt.chosen_budget(budget, loaded, verify, engine, out)
-        stops = tuple(stop or ())
-        task = Task(ids, max_new_tokens, nodes, sampling, stops, verify, profile, engine)
-        warm_up(loaded, choice.load_to_try(), task)
-        screen = Screen(tokenizer.backend, ids, sys.stderr if json else sys.stdout, color=color)
-        run = complete(loaded, choice.load(), task, screen.show)
         screen.end()
-        comparison = None
-        if compare and run.ended_by != "interrupt":
-            comparison = both(loaded, choice.load_to_try, task)
-            run = comparison.drafted
-        say_times(out, run, comparison, greedy=sampling.greedy)
-        artifacts = " ".join(map(str, choice.paths)) or None
-        out.result(artifacts, text=screen.text, **facts(run, comparison))
-        if run.ended_by == "interrupt":
+        say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
+        out.used(answer.drafter.revisions)
+        out.result(" ".join(answer.drafter.names) or None, **answer.to_dict())
+        if answer.run.ended_by == "interrupt":
             raise typer.Exit(INTERRUPTED)
 
 
@@ -138,23 +104,3 @@ def sameness(comparison: Comparison, *, greedy: bool) -> str:
     if greedy:
         return "output NOT identical: in 16 bits a near tie falls either way; try --dtype float32"
     return "output differs: of sampled text only the distribution is the same"
-
-
-def facts(run: Decoded, comparison: Comparison | None) -> dict[str, Any]:
-    """The JSON keys."""
-    found: dict[str, Any] = {
-        "token_ids": run.token_ids.tolist(),
-        "prompt_tokens": run.prompt_tokens,
-        "new_tokens": len(run.token_ids),
-        "passes": run.passes,
-        "tokens_per_step": round(run.tokens_per_step, 4),
-        "tokens_per_second": round(run.tokens_per_second, 3),
-        "draft_seconds": round(run.draft_seconds, 6),
-        "verify_seconds": round(run.verify_seconds, 6),
-        "accept_lengths": run.accept_lengths,
-    }
-    if comparison is not None:
-        found["baseline_seconds"] = round(comparison.baseline.seconds, 6)
-        found["speedup"] = round(comparison.speedup, 4)
-        found["identical"] = comparison.identical
-    return found

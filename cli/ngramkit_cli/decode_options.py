@@ -1,27 +1,18 @@
-"""Options of decoding: which drafter and model, how long, how tokens are chosen, where it runs."""
+"""Options of decoding: which model, how long, how tokens are chosen, where it runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ngramkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ngramkit.decode.load import LanguageModel
-    from ngramkit.decode.profile import Profile
-    from ngramkit_cli.output import Output
+    from ngramkit.decode.pass_options import PassOptions
+    from ngramkit.decode.sampling import Sampling
 
-DrafterName = Annotated[
-    str | None,
-    typer.Option(
-        "--drafter",
-        metavar="NAME",
-        help="blend, rest, cacheback, ngrammys, bigram, unigram, context, prompt-lookup, ssd or "
-        "none. Default: blend, over all artifacts that fit the model.",
-    ),
-]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -32,27 +23,6 @@ Model = Annotated[
     ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]
-Temperature = Annotated[float, typer.Option(min=0.0, help="0 is greedy.")]
-TopP = Annotated[float, typer.Option(help="Keep the likeliest tokens up to this probability.")]
-TopK = Annotated[int, typer.Option(min=0, help="Keep this many of the likeliest tokens; 0: all.")]
-Seed = Annotated[int, typer.Option(help="Of the sampling; the same text with and without drafts.")]
-BudgetOrAuto = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="N|auto",
-        help="Draft tokens per pass. auto: as many as pay for their time on this machine, see "
-        "ngramkit calibrate. Default: auto where it was calibrated, else by the device.",
-    ),
-]
-Verify = Annotated[
-    str | None,
-    typer.Option(
-        metavar="tree|batch",
-        help="A draft in one pass with an ancestor mask, or its paths as rows, for models that "
-        "take no such mask. Default: tree where the model can.",
-    ),
-]
 Engine = Annotated[
     str,
     typer.Option(
@@ -78,30 +48,59 @@ Color = Annotated[
 ]
 
 
-def chosen_budget(
-    text: str | None, model: LanguageModel, verify: str | None, engine: str, out: Output
-) -> tuple[int | None, Profile | None]:
-    """--budget as a number of nodes, or the profile that decides. Says so where one was found.
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How the next token is chosen. A field is an option."""
 
-    Raises UsageError for what is neither, and for auto without a profile.
-    """
-    if text not in (None, "auto"):
-        if not text.isdecimal():
-            raise UsageError(f"--budget {text!r} is no number of nodes", "give one, or auto")
-        return int(text), None
-    from ngramkit.decode.profile import find_profile, profile_path
-    from ngramkit.decode.verifiers import verify_mode
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0
+    top_p: Annotated[
+        float, typer.Option(help="Keep the likeliest tokens up to this probability.")
+    ] = 1.0
+    top_k: Annotated[
+        int, typer.Option(min=0, help="Keep this many of the likeliest tokens; 0: all.")
+    ] = 0
+    seed: Annotated[
+        int, typer.Option(help="Of the sampling; the same text with and without drafts.")
+    ] = 0
 
-    tree = verify_mode(model.model, verify) == "tree"
-    profile = find_profile(model, engine) if tree else None
-    if profile is not None:
-        out.say(f"budget: auto ({profile_path(model, engine)})")
-    elif text == "auto" and not tree:
-        raise UsageError("--budget auto needs drafts verified as trees", "give a number")
-    elif text == "auto":
-        which = "" if engine == "auto" else f" --engine {engine}"
-        raise UsageError(
-            f"{model.name} was not calibrated on this device with this engine",
-            f"ngramkit calibrate {model.name}{which}",
-        )
-    return None, profile
+    def sampling(self) -> Sampling:
+        """Raises UsageError for what makes no sense."""
+        from ngramkit.decode.sampling import Sampling
+
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How passes are run and drafts verified. A field is an option."""
+
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Draft tokens per pass. auto: as many as pay for their time on this machine, see "
+            "ngramkit calibrate. Default: auto where it was calibrated, else by the device.",
+        ),
+    ] = None
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tree|batch",
+            help="A draft in one pass with an ancestor mask, or its paths as rows, for models that "
+            "take no such mask. Default: tree where the model can.",
+        ),
+    ] = None
+    engine: Engine = "auto"
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+
+    def passes(self) -> PassOptions:
+        """Raises UsageError for a budget that is neither a number nor auto."""
+        from ngramkit.decode.pass_options import PassOptions
+
+        budget: Any = self.budget
+        if budget not in (None, "auto"):
+            if not budget.isdecimal() or not 1 <= len(budget) <= 9:
+                raise UsageError(f"--budget {budget!r} is no number of nodes", "give one, or auto")
+            budget = int(budget)
+        return PassOptions(budget, self.verify, self.engine, self.device, self.dtype)

@@ -8,6 +8,7 @@ from ngramkit_cli import (
     corpus_cmd,
     datastore_cmd,
     decode_cmd,
+    drafters_cmd,
     exchange_cmd,
     frozen_cmd,
     history_cmd,
@@ -42,6 +43,7 @@ app.command()(model_cmd.model_bigram)
 app.command()(model_cmd.model_unigram)
 app.command()(inspect_cmd.inspect)
 app.command()(inspect_cmd.verify)
+app.command()(drafters_cmd.drafters)
 app.command()(replay_cmd.replay)
 app.command()(calibrate_cmd.calibrate)
 app.command()(decode_cmd.decode)

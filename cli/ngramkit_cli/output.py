@@ -74,6 +74,10 @@ class Output:
             self._revisions[f"hf://{Source.parse(str(source))}"] = fetched.commit
         return fetched.path
 
+    def used(self, revisions: Mapping[str, str]) -> None:
+        """The commits of hf:// sources that the library fetched; the JSON line says them."""
+        self._revisions.update(revisions)
+
     def result(self, artifact: object = None, **values: Any) -> None:
         """Prints the JSON line when it was asked for."""
         if self._reporter is not None:

@@ -20,6 +20,20 @@ Chat = Annotated[
     bool,
     typer.Option("--chat", help="The prompt is a user's turn: wrap it in the model's template."),
 ]
+TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
+RULE = "the model's own, else the one known for its name"
+TemplateName = Annotated[
+    str | None,
+    typer.Option("--template", metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {RULE}."),
+]
+TemplateOfQuestions = Annotated[
+    str,
+    typer.Option(
+        "--template",
+        metavar="NAME",
+        help=f"How conversations become prompts: {TEMPLATES}, or auto: {RULE}.",
+    ),
+]
 
 
 def read_prompt(prompt: str | None, file: Path | None, model: str, out: Output) -> str:

@@ -20,14 +20,6 @@ Questions = Annotated[
     Path | None,
     typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
 ]
-TemplateName = Annotated[
-    str,
-    typer.Option(help="How prompts were built: vicuna, chatml, llama-2, mistral, none, tokenizer."),
-]
-DrafterNames = Annotated[
-    list[str] | None,
-    typer.Option("--drafter", metavar="NAME", help="May be repeated. Default: blend."),
-]
 Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]
 KeepState = Annotated[
     bool,

@@ -1,15 +1,17 @@
-"""What `ngramkit replay` prints: tables for people, rows for --json."""
+"""What `ngramkit replay` prints for people: tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.replay import Replay
+    from ngramkit.evaluate.replays import Replays
     from ngramkit_cli.output import Output
 
 
-def say(results: list[Replay], out: Output) -> None:
+def say(results: Replays, out: Output) -> None:
     """Tokens/step by budget, and more of the widest budget."""
     budgets = sorted({r.budget for r in results})
     width = max(len(r.drafter) for r in results) + 2
@@ -21,9 +23,16 @@ def say(results: list[Replay], out: Output) -> None:
     _say_passes(widest, width, out)
     out.say("", "by category")
     _say_categories(widest, width, out)
+    ratios = results.ratios()
+    if ratios:
+        out.say(
+            "", f"ratios of tokens/step with {budgets[-1]} nodes (95% intervals over questions)"
+        )
+    for each in ratios:
+        out.say(f"  {each}")
 
 
-def _say_budgets(results: list[Replay], budgets: list[int], width: int, out: Output) -> None:
+def _say_budgets(results: Sequence[Replay], budgets: list[int], width: int, out: Output) -> None:
     cell = {(r.drafter, r.budget): r for r in results}
     out.say(" " * width + "".join(f"{b:>8}" for b in budgets))
     for name in dict.fromkeys(r.drafter for r in results):
@@ -31,7 +40,7 @@ def _say_budgets(results: list[Replay], budgets: list[int], width: int, out: Out
         out.say(name.ljust(width) + row)
 
 
-def _say_passes(results: list[Replay], width: int, out: Output) -> None:
+def _say_passes(results: Sequence[Replay], width: int, out: Output) -> None:
     out.say(" " * width + "draft p50    p99   empty   accepted 0, 1, 2, ... of passes")
     for r in results:
         t = r.total
@@ -43,7 +52,7 @@ def _say_passes(results: list[Replay], width: int, out: Output) -> None:
         )
 
 
-def _say_categories(results: list[Replay], width: int, out: Output) -> None:
+def _say_categories(results: Sequence[Replay], width: int, out: Output) -> None:
     from ngramkit.evaluate.replay import categories
 
     shown = categories(results)
@@ -51,31 +60,6 @@ def _say_categories(results: list[Replay], width: int, out: Output) -> None:
     for r in results:
         cells = (f"{r.by_category[c].tokens_per_step:12.3f}" for c in shown)
         out.say(r.drafter.ljust(width) + "".join(cells))
-
-
-def as_json(result: Replay) -> dict[str, Any]:
-    """One of --json's `results`."""
-    total = result.total
-    return {
-        "drafter": result.drafter,
-        "budget": result.budget,
-        "tokens": total.tokens,
-        "passes": total.passes,
-        "tokens_per_step": total.tokens_per_step,
-        "draft_us_p50": total.draft_us(50),
-        "draft_us_p99": total.draft_us(99),
-        "empty_share": _share(total.empty, total.passes),
-        "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
-        "reliability": result.reliability.rows(),
-        "by_category": {
-            category: {
-                "tokens": tally.tokens,
-                "passes": tally.passes,
-                "tokens_per_step": tally.tokens_per_step,
-            }
-            for category, tally in result.by_category.items()
-        },
-    }
 
 
 def _share(part: int, whole: int) -> float:

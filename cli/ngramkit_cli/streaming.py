@@ -6,8 +6,7 @@ To a file or a pipe it goes as the model wrote it; a terminal is shown what it w
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO
 
 from ngramkit.visible import harmless
 
@@ -15,43 +14,27 @@ DRAFTED, PLAIN = "\x1b[36m", "\x1b[0m"
 
 
 class Screen:
-    """`show` is what decoding calls with every token. Plain where `stream` is no terminal."""
+    """`show` is what decoding calls with every piece of text. Plain where there is no terminal."""
 
-    def __init__(
-        self, backend: Any, prompt: Sequence[int], stream: IO[str], *, color: bool = True
-    ) -> None:
-        from ngramkit.decode.text import TextStream
-
-        self._text = TextStream(backend, prompt)
+    def __init__(self, stream: IO[str], *, color: bool = True) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
         self._color = color and self._terminal and not os.environ.get("NO_COLOR")
         self._coloured = False
-        self._pieces: list[str] = []
+        self._last = ""
 
-    @property
-    def text(self) -> str:
-        """All that was shown."""
-        return "".join(self._pieces)
-
-    def show(self, token: int, drafted: bool) -> None:
-        self._put(self._text.push(token), drafted)
-
-    def end(self) -> None:
-        """The last half-character, if any, and a line's end."""
-        self._put(self._text.rest(), False)
-        ending = "" if self.text.endswith("\n") else "\n"
-        self._stream.write((PLAIN if self._coloured else "") + ending)
-        self._stream.flush()
-
-    def _put(self, piece: str, drafted: bool) -> None:
-        if not piece:
-            return
-        self._pieces.append(piece)
+    def show(self, piece: str, drafted: bool) -> None:
+        self._last = piece
         if self._terminal:
             piece = harmless(piece)
         if self._color and drafted != self._coloured:
             piece = (DRAFTED if drafted else PLAIN) + piece
             self._coloured = drafted
         self._stream.write(piece)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """A line's end."""
+        ending = "" if self._last.endswith("\n") else "\n"
+        self._stream.write((PLAIN if self._coloured else "") + ending)
         self._stream.flush()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
+from ngramkit.templates import OWN, Message, Template
 
 
 def prompt_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
@@ -11,9 +14,17 @@ def prompt_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
     return tokenizer.encode_prompt(text)
 
 
-def chat_ids(tokenizer: TextTokenizer, text: str) -> TokenArray:
-    """int32[n]: `text` as a user's turn, and the beginning of the answer, by the chat template.
+def chat_ids(
+    tokenizer: TextTokenizer, template: Template, messages: Sequence[Message]
+) -> TokenArray:
+    """int32[n]: a conversation, up to where the model's next answer begins.
 
-    Raises UsageError where the tokenizer has no template.
+    A model's own template writes all special tokens itself; of others BOS, if at all, is theirs or
+    the tokenizer's.
     """
-    return tokenizer.encode(tokenizer.chat([{"role": "user", "content": text}]))
+    text = template.prompt(messages)
+    if template.name == OWN:
+        return tokenizer.encode(text)
+    ids = tokenizer.encode_prompt(text)
+    twice = len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos
+    return ids[1:] if twice else ids

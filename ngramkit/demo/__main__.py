@@ -1,7 +1,6 @@
 """`python -m ngramkit.demo`: held-out prompts decoded with and without drafts, as one table.
 
-Takes the newest datastore and frozen table for the demo model under artifacts/, as `make demo`
-builds them.
+Takes what `make demo` builds under artifacts/ for the embedded model, or builds it.
 """
 
 from __future__ import annotations
@@ -9,14 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
+from ngramkit.choose import choose_drafter
 from ngramkit.decode.complete import Comparison, Task, compare
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.prompt import prompt_ids
 from ngramkit.demo import demo_prompts
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
-from ngramkit.errors import ArtifactError, NgramkitError
-from ngramkit.formats.places import newest
+from ngramkit.errors import NgramkitError
+from ngramkit.progress import Reporter
+from ngramkit.sources import Sources
 
 PROMPTS = 3
 NEW_TOKENS = 128
@@ -41,19 +41,20 @@ def main() -> int:
     return 0 if identical else 1
 
 
+class Notes(Reporter):
+    """What is taken and built is said."""
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+
 def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
-    """Raises ArtifactError where `make demo` has not built the artifacts."""
-    paths = {}
-    for kind in ("datastore", "frozen-table"):
-        path = newest(kind, model.tokenizer.record)
-        if path is None:
-            raise ArtifactError(f"no {kind} for demo under artifacts/", "run: make demo")
-        paths[kind] = path
-    return {
-        "blend": lambda: load_drafter("blend", datastores=[paths["datastore"]]),
-        "rest": lambda: load_drafter("rest", datastores=[paths["datastore"]]),
-        "cacheback": lambda: load_drafter("cacheback", frozen_table=paths["frozen-table"]),
-    }
+    """blend from the datastores alone: the frozen table is of the same corpus."""
+    record, notes = model.tokenizer.record, Notes()
+    rest = choose_drafter("rest", record, reporter=notes)
+    cacheback = choose_drafter("cacheback", record, reporter=notes)
+    blend = choose_drafter("blend", record, Sources(datastores=rest.opened), reporter=notes)
+    return {choice.label: choice.load for choice in (blend, rest, cacheback)}
 
 
 def comparisons(

@@ -29,6 +29,7 @@ class Entry:
 
     home: str
     class_name: str
+    looks_up: str
     sources: tuple[str, ...] = ()
     required: bool = True  # False: it drafts without them too, from the context
 
@@ -41,18 +42,65 @@ class Entry:
 EVERYTHING = ("datastores", "frozen_table", "bigram", "past", "tokenizer")
 
 DRAFTERS = {
-    "none": Entry("ngramkit.drafters.none", "NoDraft"),
-    "rest": Entry("ngramkit.drafters.rest", "Rest", ("datastores",)),
-    "cacheback": Entry(
-        "ngramkit.drafters.cacheback", "Cacheback", ("frozen_table",), required=False
+    "none": Entry("ngramkit.drafters.none", "NoDraft", "Nothing: one token a pass."),
+    "blend": Entry(
+        "ngramkit.drafters.blend",
+        "Blend",
+        "Everything at hand, as one calibrated probability: artifacts, the text so far, past "
+        "requests, what the model itself held likely.",
+        EVERYTHING,
+        required=False,
     ),
-    "bigram": Entry("ngramkit.drafters.bigram", "Bigram", ("bigram",)),
-    "unigram": Entry("ngramkit.drafters.unigram", "Unigram", ("unigram",)),
-    "ngrammys": Entry("ngramkit.drafters.ngrammys", "Ngrammys", ("bigram",)),
-    "blend": Entry("ngramkit.drafters.blend", "Blend", EVERYTHING, required=False),
-    "context": Entry("ngramkit.drafters.context", "Context"),
-    "prompt-lookup": Entry("ngramkit.drafters.context", "PromptLookup"),
-    "ssd": Entry("ngramkit.drafters.ssd", "Ssd", ("past",)),
+    "rest": Entry(
+        "ngramkit.drafters.rest",
+        "Rest",
+        "The longest end of the text that a corpus holds; what followed it, most frequent first "
+        "(REST, arXiv:2311.08252).",
+        ("datastores",),
+    ),
+    "cacheback": Entry(
+        "ngramkit.drafters.cacheback",
+        "Cacheback",
+        "What followed the last tokens lately in this text, then most often in a corpus "
+        "(Cacheback, arXiv:2511.21699).",
+        ("frozen_table",),
+        required=False,
+    ),
+    "ngrammys": Entry(
+        "ngramkit.drafters.ngrammys",
+        "Ngrammys",
+        "What followed the last tokens earlier in this text, then the model's own bigrams "
+        "(N-Grammys, arXiv:2411.03786).",
+        ("bigram",),
+    ),
+    "bigram": Entry(
+        "ngramkit.drafters.bigram",
+        "Bigram",
+        "What the model holds likely after the last token alone (its part of N-Grammys).",
+        ("bigram",),
+    ),
+    "unigram": Entry(
+        "ngramkit.drafters.unigram",
+        "Unigram",
+        "The tokens that the model's embeddings make likely anywhere (likewise).",
+        ("unigram",),
+    ),
+    "context": Entry(
+        "ngramkit.drafters.context",
+        "Context",
+        "What followed the last tokens earlier in this text, by count (likewise).",
+    ),
+    "prompt-lookup": Entry(
+        "ngramkit.drafters.context",
+        "PromptLookup",
+        "The earliest place of the last tokens in this text: one chain, as transformers does it.",
+    ),
+    "ssd": Entry(
+        "ngramkit.drafters.ssd",
+        "Ssd",
+        "What followed in the model's own past requests, as far as that has come true.",
+        ("past",),
+    ),
 }
 
 

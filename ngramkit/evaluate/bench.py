@@ -15,7 +15,7 @@ import numpy as np
 
 from ngramkit.decode.complete import Task, complete, warm_up
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.result import Decoded
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
@@ -23,8 +23,8 @@ from ngramkit.errors import InputError
 from ngramkit.evaluate.questions import Question
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
-from ngramkit.evaluate.templates import Message, Template
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.templates import Message, Template
 
 BASELINE = "none"
 
@@ -47,7 +47,7 @@ NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
 class Bench:
     """`task` says how every answer is written; its prompt is replaced by each question's.
 
-    `template` turns a conversation into text; None takes prompts as they stand. Sampling gets a
+    `template` turns a conversation into text. Sampling gets a
     seed per question, the same for every contestant. Questions whose first turn leaves no room in
     the model's context are left out; raises InputError where that leaves none.
     """
@@ -58,7 +58,7 @@ class Bench:
         contestants: Sequence[Contestant],
         questions: Sequence[Question],
         task: Task,
-        template: Template | None,
+        template: Template,
     ) -> None:
         self.model = model
         self.contestants = [NOBODY, *contestants]
@@ -137,12 +137,7 @@ class Bench:
             yield prompt
 
     def _prompt(self, messages: Sequence[Message]) -> TokenArray:
-        tokenizer = self.model.tokenizer
-        if self.template is None:
-            return prompt_ids(tokenizer, "\n\n".join(message.content for message in messages))
-        ids = prompt_ids(tokenizer, self.template.prompt(messages))
-        twice = len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos
-        return ids[1:] if twice else ids  # some templates write BOS themselves
+        return chat_ids(self.model.tokenizer, self.template, messages)
 
     def _prompts(self, question: Question, run: Run) -> list[TokenArray]:
         return list(self._conversation(question, run.turns))[: len(run.turns)]
@@ -162,7 +157,7 @@ class Bench:
         written = decoded.token_ids.tolist()
         text = self.model.tokenizer.backend.decode(written, skip_special_tokens=True)
         return TurnRun(
-            text=text.strip() if self.template is not None else text,
+            text=text if self.template.name == "none" else text.strip(),
             token_ids=written,
             accept_lengths=tokens_per_pass(decoded),
             seconds=decoded.seconds,

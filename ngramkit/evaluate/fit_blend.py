@@ -27,7 +27,6 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.blend_weights import FITTED, save_weights
 from ngramkit.evaluate.records import Record, read_records
-from ngramkit.evaluate.templates import find_template
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.kinds import open_artifact
@@ -171,8 +170,7 @@ def main() -> None:
 def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places:
     model, artifacts, answers = on
     tokenizer = load_tokenizer(model)
-    template = find_template(options.template, tokenizer)
-    records = read_records(Path(answers), None, tokenizer, template)
+    records, _ = read_records(Path(answers), None, tokenizer, options.template)
     opened = [open_artifact(path) for path in artifacts.split(",") if path != "-"]
     drafter = Blend(
         [each for each in opened if isinstance(each, Datastore)],

@@ -12,13 +12,15 @@ Any of them may be gzipped. Knows neither tokens nor templates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ngramkit.errors import InputError
 from ngramkit.evaluate.jsonl import read_lines, text_lines
+
+EMBEDDED = 20
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,22 @@ class Question:
     turns: list[str]  # what the user says, one after another
 
 
-def read_questions(path: Path) -> list[Question]:
+class Questions(tuple[Question, ...]):
+    """Some questions, and what they are called: the file's name up to its first dot."""
+
+    name: str
+
+    def __new__(cls, questions: Iterable[Question], name: str) -> Self:
+        made = super().__new__(cls, tuple(questions))
+        made.name = name
+        return made
+
+    def first(self, count: int | None) -> Questions:
+        """So many of them; None: all."""
+        return Questions(self[:count], self.name)
+
+
+def read_questions(path: Path) -> Questions:
     """All questions in the file's order.
 
     Raises InputError, with file and line, where a line is none of the above, or an id comes twice.
@@ -37,7 +54,15 @@ def read_questions(path: Path) -> list[Question]:
     found = list(_plain(path) if text == ".txt" else _objects(path))
     if not found:
         raise InputError(f"{path} holds no questions", "check the path")
-    return found
+    return Questions(found, path.name.split(".")[0])
+
+
+def embedded_questions(count: int = EMBEDDED) -> Questions:
+    """Those of the embedded model: beginnings of functions and classes that it never saw."""
+    from ngramkit.demo import demo_prompts
+
+    prompts = demo_prompts(count)
+    return Questions((Question(w, "python", [text]) for w, text in prompts), "python-stdlib")
 
 
 def _plain(path: Path) -> Iterator[Question]:

@@ -24,7 +24,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
 from ngramkit.evaluate.jsonl import Line, read_lines
-from ngramkit.evaluate.templates import Message, Template
+from ngramkit.templates import OWN, Message, Template, find_template
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,24 @@ class Conversation:
 
 
 def read_records(
-    answers: Path, questions: Path | None, tokenizer: TextTokenizer, template: Template
-) -> list[Record]:
-    """All records, in the answer file's order.
+    answers: str | Path, questions: str | Path | None, tokenizer: TextTokenizer, template: str
+) -> tuple[list[Record], Template | None]:
+    """All records, in the answer file's order, and the template that their prompts were built by,
+    see `find_template`; None where all are taken as they stand.
 
     Raises InputError, with file and line, where a line is not what the format says.
     """
+    answers = Path(answers)
     lines = list(read_lines(answers))
     if not lines:
         raise InputError(f"{answers} holds no answers", "check the path")
     if questions is not None:
-        conversations = _with_questions(lines, questions)
+        conversations = _with_questions(lines, Path(questions))
     else:
         conversations = [_self_contained(where, body) for where, body in lines]
-    return [_tokenised(c, tokenizer, template) for c in conversations]
+    plain = all(talk.plain for talk in conversations)
+    form = None if plain else find_template(template, tokenizer)
+    return [_tokenised(c, tokenizer, form) for c in conversations], form
 
 
 def _with_questions(answers: Sequence[Line], questions: Path) -> list[Conversation]:
@@ -163,7 +167,7 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _tokenised(talk: Conversation, tokenizer: TextTokenizer, template: Template) -> Record:
+def _tokenised(talk: Conversation, tokenizer: TextTokenizer, template: Template | None) -> Record:
     eos = tokenizer.eos_token or ""
     # Some recorders leave the EOS in the text; templates add their own.
     messages = [Message(m.role, m.content.removesuffix(eos)) for m in talk.messages]
@@ -172,23 +176,26 @@ def _tokenised(talk: Conversation, tokenizer: TextTokenizer, template: Template)
         if message.role != "assistant":
             continue
         before = messages[:i]
-        text = before[0].content if talk.plain else template.prompt(before)
-        joint = "" if talk.plain else template.joint
-        turns.append(_turn(tokenizer, text, joint + message.content))
+        if talk.plain or template is None:
+            turns.append(_turn(tokenizer, before[0].content, message.content))
+        else:
+            text, answer = template.prompt(before), template.joint + message.content
+            turns.append(_turn(tokenizer, text, answer, whole=template.name == OWN))
     return Record(talk.name, talk.category, turns)
 
 
-def _turn(tokenizer: TextTokenizer, prompt: str, answer: str) -> Turn:
-    """Tokenised together: the border of prompt and answer must fall as the model had it."""
-    begin = [tokenizer.bos] if tokenizer.adds_bos else []
+def _turn(tokenizer: TextTokenizer, prompt: str, answer: str, *, whole: bool = False) -> Turn:
+    """Tokenised together: the border of prompt and answer must fall as the model had it. `whole`:
+    the prompt's text has its own BOS, if any."""
+    begin = [tokenizer.bos] if tokenizer.adds_bos and not whole else []
     end = [] if tokenizer.record.eos is None else [tokenizer.record.eos]
-    alone, whole = tokenizer.encode(prompt), tokenizer.encode(prompt + answer)
-    both = min(len(alone), len(whole))
-    differs = np.flatnonzero(alone[:both] != whole[:both])
-    cut = int(differs[0]) if len(differs) else both
-    if len(begin) and len(whole) and whole[0] == begin[0]:
+    alone, both = tokenizer.encode(prompt), tokenizer.encode(prompt + answer)
+    shared = min(len(alone), len(both))
+    differs = np.flatnonzero(alone[:shared] != both[:shared])
+    cut = int(differs[0]) if len(differs) else shared
+    if len(begin) and len(both) and both[0] == begin[0]:
         begin = []
     return Turn(
-        prompt=np.array([*begin, *whole[:cut]], np.int32),
-        answer=np.array([*whole[cut:], *end], np.int32),
+        prompt=np.array([*begin, *both[:cut]], np.int32),
+        answer=np.array([*both[cut:], *end], np.int32),
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Reliability:
         ]
 
 
-@dataclass
+@dataclass(repr=False)
 class Replay:
     """One drafter at one budget over all records."""
 
@@ -91,7 +92,57 @@ class Replay:
     by_category: dict[str, Tally] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # of the records, in the order replayed
     by_record: list[Tally] = field(default_factory=list)  # likewise
+    categories: list[str] = field(default_factory=list)  # likewise
     reliability: Reliability = field(default_factory=Reliability)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One per question, in the order replayed."""
+        each = zip(self.names, self.categories, self.by_record, strict=True)
+        for name, category, tally in each:
+            yield {
+                "drafter": self.drafter,
+                "budget": self.budget,
+                "question": name,
+                "category": category,
+                "tokens": tally.tokens,
+                "passes": tally.passes,
+                "tokens_per_step": tally.tokens_per_step,
+            }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, per question too."""
+        total = self.total
+        whole = ("drafter", "budget")
+        return {
+            "drafter": self.drafter,
+            "budget": self.budget,
+            "tokens": total.tokens,
+            "passes": total.passes,
+            "tokens_per_step": total.tokens_per_step,
+            "draft_us_p50": total.draft_us(50),
+            "draft_us_p99": total.draft_us(99),
+            "empty_share": total.empty / total.passes if total.passes else 0.0,
+            "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
+            "reliability": self.reliability.rows(),
+            "by_category": {
+                category: {
+                    "tokens": tally.tokens,
+                    "passes": tally.passes,
+                    "tokens_per_step": tally.tokens_per_step,
+                }
+                for category, tally in self.by_category.items()
+            },
+            "questions": [
+                {key: value for key, value in row.items() if key not in whole}
+                for row in self.rows()
+            ],
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Replay of {self.drafter}, {self.budget} nodes: "
+            f"{self.total.tokens_per_step:.3f} tokens/step over {len(self.names)} questions>"
+        )
 
 
 def replay(
@@ -120,6 +171,7 @@ def replay(
         result.total.add(tally)
         result.by_category.setdefault(record.category, Tally()).add(tally)
         result.names.append(record.name)
+        result.categories.append(record.category)
         result.by_record.append(tally)
         reporter.advance(1)
     return result

@@ -17,15 +17,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ngramkit.evaluate.bench import BASELINE
+from ngramkit.evaluate.paired import ratio
 from ngramkit.evaluate.runs import Run, Runs
 from ngramkit.formats.writer import write_text
 from ngramkit.machine import cores
 
-RESAMPLES = 2000
-INTERVAL = (2.5, 97.5)  # percentiles
 PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 
 
@@ -48,6 +45,10 @@ class Result:
     by_category: dict[str, dict[str, float]] = field(default_factory=dict)
     accepted_lengths: dict[str, int] = field(default_factory=dict)  # tokens of a pass -> passes
     differing: list[str] = field(default_factory=list)  # questions answered otherwise
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
 
 
 def summarize(runs: Runs, drafters: Sequence[str]) -> list[Result]:
@@ -103,17 +104,13 @@ def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]
 
 
 def spread(runs: Sequence[Run], base: Sequence[Run]) -> tuple[float, float]:
-    """The speed-up's interval: questions are drawn again and again, with repetition."""
+    """The speed-up's interval, see ngramkit.evaluate.paired."""
     columns = [
-        [run.new_tokens for run in runs],
-        [run.seconds for run in runs],
-        [run.new_tokens for run in base],
-        [run.seconds for run in base],
+        ("", [run.new_tokens for run in each], [run.seconds for run in each])
+        for each in (runs, base)
     ]
-    drawn = np.random.default_rng(0).integers(len(runs), size=(RESAMPLES, len(runs)))
-    sums = [np.array(column)[drawn].sum(1) for column in columns]
-    low, high = np.percentile(sums[0] / sums[1] / (sums[2] / sums[3]), INTERVAL)
-    return float(low), float(high)
+    found = ratio(*columns)
+    return found.low, found.high
 
 
 def machine(device: dict[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, read_manifest
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 
 ARTIFACTS = Path("artifacts")
 AUTOMATIC = ARTIFACTS / "automatic"
@@ -69,15 +69,3 @@ def artifacts_in(folder: Path) -> Iterator[Found]:
             yield Found(path, read_manifest(path))
         except ArtifactError as error:
             yield Found(path, None, str(error))
-
-
-def newest(kind: str, tokenizer: TokenizerRecord, folder: Path = ARTIFACTS) -> Path | None:
-    """The artifact of `kind` for `tokenizer` in `folder` that was finished last."""
-    fitting = [
-        each.path
-        for each in artifacts_in(folder)
-        if each.manifest is not None
-        and each.manifest.kind == kind
-        and each.manifest.tokenizer.fingerprint == tokenizer.fingerprint
-    ]
-    return max(fitting, key=lambda path: (path / NAME).stat().st_mtime_ns, default=None)

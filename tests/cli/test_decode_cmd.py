@@ -29,6 +29,13 @@ KEYS = {
     "draft_seconds",
     "verify_seconds",
     "accept_lengths",
+    "ended_by",
+    "model",
+    "drafter",
+    "artifacts",
+    "template",
+    "engine",
+    "budget",
 }
 SHORT = ["decode", "--prompt", "def main(", "--max-new-tokens", "12"]
 
@@ -61,6 +68,15 @@ def test_json_has_exactly_the_promised_keys(decode):
     facts = last_line(decode(*SHORT, "--drafter", "rest", "--json"))
     assert set(facts) == KEYS
     assert facts["artifact"] == "artifacts/datastore"
+    named = {key: facts[key] for key in ("model", "drafter", "artifacts", "engine", "budget")}
+    assert named == {
+        "model": "demo",
+        "drafter": "rest",
+        "artifacts": ["artifacts/datastore"],
+        "engine": "eager",
+        "budget": 6,
+    }
+    assert facts["template"] is None
     assert facts["new_tokens"] == len(facts["token_ids"]) == 12
     assert facts["passes"] == len(facts["accept_lengths"])
     assert sum(facts["accept_lengths"]) + facts["passes"] == 11
@@ -82,15 +98,17 @@ def test_text_goes_to_stdout_and_everything_else_to_stderr(decode):
     assert result.stdout.rstrip("\n") == text.rstrip("\n")
     assert "\x1b" not in result.stdout
     assert "model: demo (default)" in result.stderr
-    assert "drafter: rest over artifacts/datastore" in result.stderr
+    assert "drafter: rest over artifacts/datastore (" in result.stderr
     assert "tokens/step" in result.stderr
 
 
 def test_the_default_drafter_is_said(decode):
-    everything = "drafter: blend (default) over artifacts/datastore, artifacts/frozen"
-    assert everything in decode(*SHORT).stderr
+    everything = decode(*SHORT).stderr
+    assert "drafter: blend (default) over artifacts/datastore (" in everything
+    assert "left out: artifacts/frozen (of the same corpus as artifacts/datastore)" in everything
     by_table = decode(*SHORT, "--frozen-table", "artifacts/frozen")
-    assert "drafter: blend (default) over artifacts/frozen\n" in by_table.stderr
+    assert "drafter: blend (default) over artifacts/frozen (" in by_table.stderr
+    assert "left out" not in by_table.stderr
 
 
 def test_blend_remembers_where_it_is_told_to(decode, folder):
@@ -131,13 +149,15 @@ def test_rest_keeps_to_its_bounds(decode, folder, token_store):
     record = load_tokenizer("demo").record
     known = build_datastore(token_store([written], record=record), folder / "known").path
 
-    def accepted(*bounds):
-        options = ["--drafter", "rest", "--datastore", known, "--budget", 12]
-        return last_line(decode(*SHORT, *options, *bounds, "--json"))["accept_lengths"]
+    def accepted(options):
+        named = ["--drafter", f"rest{options}", "--datastore", known, "--budget", 12]
+        facts = last_line(decode(*SHORT, *named, "--json"))
+        assert facts["drafter"] == f"rest{options}"
+        return facts["accept_lengths"]
 
-    assert max(accepted()) > 2
-    assert max(accepted("--continuation", 2)) == 2
-    assert max(accepted("--min-match", 16)) == 0
+    assert max(accepted("")) > 2
+    assert max(accepted(":continuation=2")) == 2
+    assert max(accepted(":min_match=16")) == 0
 
 
 def test_a_stop_string_ends_the_output(decode):
@@ -152,15 +172,18 @@ def test_a_stop_string_ends_the_output(decode):
         (["--drafter", "resst"], 2, "did you mean rest?"),
         (["--prompt-file", "x"], 2, "exclude each other"),
         (["--top-k", "3"], 2, "add --temperature"),
-        (["--chat"], 2, "no template for conversations"),
+        (["--chat"], 2, "not made for conversations"),
         (["--device", "abacus"], 2, "--device must be auto"),
         (["--dtype", "int3"], 2, "--dtype must be auto"),
-        (["--max-match", "9", "--drafter", "cacheback"], 2, "nothing for the drafter cacheback"),
-        (
-            ["--max-match", "2", "--min-match", "3", "--drafter", "rest"],
-            2,
-            "--min-match must be 1 to --max-match, is 3",
-        ),
+        (["--drafter", "cacheback:max_match=9"], 2, "it has: leader_len, follower_len"),
+        (["--drafter", "rest:max_mtach=9"], 2, "did you mean max_match?"),
+        (["--drafter", "rest:max_match"], 2, "write rest:OPTION=VALUE"),
+        (["--drafter", "rest:continuation=99"], 2, "continuation must be 1 to 31, is 99"),
+        (["--drafter", "rest:max_match=x"], 2, "max_match must be a whole number, is 'x'"),
+        (["--drafter", "rest:max_match=2,max_match=3"], 2, "max_match is given twice"),
+        (["--drafter", "rest:max_match=2,min_match=3"], 2, "min_match must be 1 to max_match"),
+        (["--template", "alpaca"], 2, "--template must be one of auto, own"),
+        (["--template", "own"], 2, "demo brings no format of conversations"),
         (["--datastore", "nowhere", "--drafter", "rest"], 3, "no artifact at nowhere"),
         (["--datastore", "artifacts/frozen", "--drafter", "rest"], 3, "not a datastore"),
         (["--model", "./nowhere"], 3, "no model folder"),

@@ -13,7 +13,8 @@ from ngramkit.models import resolve_model
 
 BENCH_KEYS = {
     "drafter", "tokens", "passes", "tokens_per_step", "tokens_per_second", "speedup",
-    "speedup_low", "speedup_high", "identical", "by_category",
+    "speedup_low", "speedup_high", "identical", "by_category", "draft_seconds", "verify_seconds",
+    "seconds", "accepted_lengths", "differing",
 }  # fmt: skip
 DECODE = ["decode", "--drafter", "ssd", "--prompt", "def main(self):\n", "--max-new-tokens", "24"]
 

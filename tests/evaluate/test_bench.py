@@ -20,6 +20,7 @@ from ngramkit.evaluate.questions import Question
 from ngramkit.evaluate.replay import replay
 from ngramkit.evaluate.results import spread, summarize
 from ngramkit.evaluate.runs import NAME, Run, Runs, TurnRun
+from ngramkit.templates import KNOWN, Template
 
 QUESTIONS = [
     Question(1, "short", ["def f(x):\n", "    return\n"]),
@@ -27,6 +28,7 @@ QUESTIONS = [
     Question("three", "loops", ["for i in range(10):\n"]),
     Question(4, "classes", ["class A:\n    def __init__(self):\n"]),
 ]
+PLAIN = Template("none", KNOWN["none"])
 NAMES = [BASELINE, "ssd", "context"]
 
 
@@ -49,7 +51,7 @@ def contest(model):
         Contestant("context", lambda remember: Context()),
     ]
     task = Task(np.zeros(1, np.int32), 16, 6)
-    bench = Bench(model, contestants, QUESTIONS, task, None)
+    bench = Bench(model, contestants, QUESTIONS, task, PLAIN)
     bench.made = made
     return bench
 
@@ -217,7 +219,7 @@ def test_replays_take_the_passes_that_were_recorded(contest, folder):
 def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, contest, folder):
     task = replace(contest.task, sampling=Sampling(1.0, 0, 1.0, 7))
     twice = [Question(1, "a", ["def f("]), Question(2, "a", ["def f("])]
-    sampled = Bench(model, contest.contestants[1:], twice, task, None)
+    sampled = Bench(model, contest.contestants[1:], twice, task, PLAIN)
     runs = Runs(folder, {})
     sampled.run(runs)
     assert all(result.identical for result in summarize(runs, NAMES[1:]))
@@ -226,13 +228,13 @@ def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, conte
 
 def test_questions_longer_than_the_context_are_left_out(model, contest):
     long = Question(9, "long", ["x = 1\n" * 1000])
-    bench = Bench(model, contest.contestants[1:], [long, *QUESTIONS], contest.task, None)
+    bench = Bench(model, contest.contestants[1:], [long, *QUESTIONS], contest.task, PLAIN)
     assert bench.too_long == 1
     assert bench.questions == QUESTIONS
     with pytest.raises(InputError, match="longer than the context"):
-        Bench(model, [], [long], contest.task, None)
+        Bench(model, [], [long], contest.task, PLAIN)
     grows = Question(8, "long", ["def f():\n", "x = 1\n" * 1000])
-    bench = Bench(model, [], [grows], contest.task, None)
+    bench = Bench(model, [], [grows], contest.task, PLAIN)
     assert len(list(bench._conversation(grows, [_turn([1], 1.0)]))) == 1
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.records import read_records
-from ngramkit.evaluate.templates import MARKS, NAMES, Message, find_template
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def text(tokenizer, ids):
 
 
 def read(tokenizer, answers, questions=None, template="vicuna"):
-    return read_records(answers, questions, tokenizer, find_template(template, tokenizer))
+    return read_records(answers, questions, tokenizer, template)[0]
 
 
 def test_turns_of_a_question_share_one_conversation(tokenizer, tmp_path):
@@ -106,19 +106,10 @@ def test_a_bad_question_line_and_missing_or_empty_files_are_named(tokenizer, tmp
         read(tokenizer, lines(tmp_path / "empty", "\n"))
 
 
-def test_templates_build_what_the_models_saw(tokenizer):
-    talk = [Message("user", "Q"), Message("assistant", "A"), Message("user", "R")]
-    llama = find_template("llama-2", tokenizer)
-    assert llama.prompt([Message("system", "S"), *talk]) == (
-        "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s><s>[INST] R [/INST]"
-    )
-    mistral = find_template("mistral", tokenizer)
-    assert mistral.prompt(talk) == "[INST] Q [/INST] A</s>[INST] R [/INST]"
-    assert (
-        MARKS["chatml"]
-        .prompt(talk)
-        .endswith("<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n")
-    )
-    with pytest.raises(UsageError, match="no template"):
-        find_template("alpaca", tokenizer)
-    assert "tokenizer" in NAMES
+def test_a_template_is_wanted_only_where_a_conversation_needs_one(tokenizer, tmp_path):
+    plain = lines(tmp_path / "plain", {"prompt": "def f(", "output": "x):\n"})
+    talk = lines(tmp_path / "talk", {"messages": [{"role": "assistant", "content": "x"}]})
+    unknown = replace(tokenizer, record=replace(tokenizer.record, id="me/mine"))
+    assert read_records(plain, None, unknown, "auto")[1] is None
+    with pytest.raises(UsageError, match="me/mine brings no format"):
+        read_records(talk, None, unknown, "auto")

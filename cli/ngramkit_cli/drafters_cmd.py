@@ -1,0 +1,80 @@
+"""`ngramkit drafters`: what there is to draft with, and what can be set about each."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ngramkit_cli.options import Debug, Json
+from ngramkit_cli.output import Output
+
+if TYPE_CHECKING:
+    from ngramkit.drafters import Entry
+    from ngramkit.drafters.options import DrafterOption
+
+Name = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="Only this one. Default: all of them.")
+]
+WIDTH = 98
+INDENT: Any = {"initial_indent": "    ", "subsequent_indent": "    "}
+SOURCES = {
+    "datastores": "datastores",
+    "frozen_table": "a frozen table",
+    "bigram": "the model's bigram table",
+    "unigram": "the model's unigram table",
+    "past": "past requests",
+}
+KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def drafters(name: Name = None, json: Json = False, debug: Debug = False) -> None:
+    """List the drafters: what each looks up, from which artifacts, and its options.
+
+    Example: ngramkit drafters rest
+    """
+    with Output("drafters", json=json, debug=debug) as out:
+        from ngramkit.drafters import DRAFTERS, drafter_entry, drafter_options
+
+        if name is not None:
+            drafter_entry(name)
+        found = []
+        for each in [name] if name else DRAFTERS:
+            entry, options = DRAFTERS[each], drafter_options(each)
+            out.show(f"{each}{_from(entry)}", *textwrap.wrap(entry.looks_up, WIDTH, **INDENT))
+            for option in options:
+                out.show(f"      {_line(option)}")
+            found.append({"name": each, "looks_up": entry.looks_up, **_facts(entry, options)})
+        out.show("", "Options are given as: --drafter rest:max_match=8,continuation=12")
+        out.result(drafters=found)
+
+
+def _from(entry: Entry) -> str:
+    sources = [name for role, name in SOURCES.items() if role in entry.sources]
+    some = "any of: " if len(sources) > 1 else ""
+    return f"  ({some}{', '.join(sources)})" if sources else ""
+
+
+def _line(option: DrafterOption) -> str:
+    bounds = f", {option.bounds}" if option.bounds else ""
+    default = "" if option.default is None else f", default {_text(option.default)}"
+    return f"{option.name}: {option.help} ({KINDS[option.type]}{bounds}{default})"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:,}"
+
+
+def _facts(entry: Entry, options: list[DrafterOption]) -> dict[str, Any]:
+    described = [
+        {
+            "name": option.name,
+            "type": option.type.__name__,
+            "default": option.default,
+            "bounds": option.bounds,
+            "help": option.help,
+        }
+        for option in options
+    ]
+    return {"artifacts": list(entry.artifacts), "options": described}

@@ -1,0 +1,270 @@
+"""Which drafter, and over which artifacts, when nobody says: for the command line and for Python.
+
+Without a name it is blend. Without named artifacts a drafter gets those under artifacts/ that have
+the tokenizer's ids: every datastore, the largest frozen table that adds to them, the model's own
+tables before those of another model. What is needed and missing is made or refused, see
+ngramkit.automatic; what lies there is for the embedded model alone. What is taken and what is left
+out is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngramkit import automatic
+from ngramkit.drafters import DRAFTERS, drafter_options, load_drafter
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.errors import ArtifactError
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.manifest import Manifest, TokenizerRecord
+from ngramkit.formats.places import ARTIFACTS, AUTOMATIC, Found, artifacts_in
+from ngramkit.models import DEFAULT, HUB_IDS
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.sources import ROLES, Given, Opened, PastUse, Sources, opened
+
+if TYPE_CHECKING:
+    from ngramkit.drafters.base import Drafter
+
+DRAFTER = "blend"
+KINDS = {role: kind for kind, role in ROLES.items()}
+SHOWN = 5  # artifacts in a line, and lines of what was left out
+
+
+@dataclass(frozen=True)
+class DrafterChoice:
+    """A drafter's name and options, and all that it is made from; `load` makes one."""
+
+    label: str  # what results call it: its name, and the options that were given
+    spec: DrafterSpec
+    tokenizer: TokenizerRecord
+    artifacts: Mapping[str, Any] = field(default_factory=dict)  # by role, opened
+    names: Sequence[str] = ()  # of the artifacts, as they were named or found
+    revisions: Mapping[str, str] = field(default_factory=dict)  # hf:// source -> commit
+    past: PastUse | None = None  # None: it does not learn from finished requests
+    made: Callable[[], Drafter] | None = None  # in place of all that: an object of the caller's
+
+    @property
+    def learns(self) -> bool:
+        """From finished requests."""
+        return self.past is not None
+
+    @property
+    def opened(self) -> list[Artifact]:
+        """The artifacts, in the order of `names`."""
+        found: list[Artifact] = []
+        for value in self.artifacts.values():
+            found += value if isinstance(value, list) else [value]
+        return found
+
+    def load(self, *, forgetful: bool = False) -> Drafter:
+        """A drafter that has seen nothing but its past requests; `forgetful`: remembers none."""
+        if self.made is not None:
+            return self.made()
+        past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
+        sources = {**self.artifacts, "past": past, "tokenizer": self.tokenizer}
+        return load_drafter(self.spec.name, **sources, **self.spec.options)
+
+    def with_default(self, option: str, value: Any) -> DrafterChoice:
+        """`option` is `value` where the drafter has it and nobody has set it."""
+        if self.made is not None or option in self.spec.options:
+            return self
+        if option not in {each.name for each in drafter_options(self.spec.name)}:
+            return self
+        options = {**self.spec.options, option: value}
+        return replace(self, spec=DrafterSpec(self.spec.name, options))
+
+    def __repr__(self) -> str:
+        return f"<DrafterChoice {self.label} over {_listed(self.names) or 'the live context'}>"
+
+
+def choose_drafter(
+    drafter: str | None,
+    tokenizer: TokenizerRecord,
+    artifacts: Sources | Sequence[Given] | Given = (),
+    *,
+    reporter: Reporter = SILENT,
+    load_model: automatic.LoadModel | None = None,
+) -> DrafterChoice:
+    """`drafter` is `NAME` or `NAME:OPTION=VALUE,...`; None: blend.
+
+    `tokenizer` decides which artifacts fit. `artifacts`: what to draft from, in place of what is
+    found; past requests only where they are named. `load_model` gives the loaded model, where a
+    table may be read off it. The reporter is told what was taken and what was left out.
+
+    Raises UsageError for an unknown drafter or option, ArtifactError where an artifact is of
+    another tokenizer, or one is needed, missing, and not to be made here.
+    """
+    spec = DrafterSpec.parse(drafter or DRAFTER)
+    entry, sources = DRAFTERS[spec.name], Sources.of(artifacts)
+    named = {role: getattr(sources, role) for role in KINDS if role in entry.sources}
+    if any(named.values()):
+        found = _named(named, reporter)
+    else:
+        found = _found(spec.name, tokenizer, reporter, load_model)
+    each_opened = [each for several in found.values() for each in several]
+    choice = DrafterChoice(
+        str(spec),
+        spec,
+        tokenizer,
+        artifacts={role: _as_given(role, several) for role, several in found.items()},
+        names=[each.name for each in each_opened],
+        revisions={each.name: each.commit for each in each_opened if each.commit},
+    )
+    for artifact in choice.opened:
+        artifact.tokenizer.require(tokenizer, str(artifact.path))
+    if "past" in entry.sources and (sources.past.path or entry.required):
+        choice = _with_past(choice, sources.past, reporter)
+    default = "" if drafter else " (default)"
+    over = _listed([_described(each) for each in each_opened])
+    reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
+    return choice
+
+
+def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
+    """A drafter of the caller's own, or a function that makes one, in place of a chosen one."""
+    is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)
+    name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
+    made = (lambda: drafter) if is_one else drafter
+    return DrafterChoice(name, DrafterSpec(name), tokenizer, made=made)
+
+
+def _as_given(role: str, several: Sequence[Opened]) -> Any:
+    """As `load_drafter` takes it."""
+    return [each.artifact for each in several] if role == "datastores" else several[0].artifact
+
+
+def _named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Opened]]:
+    found: dict[str, list[Opened]] = {}
+    for role, given in named.items():
+        several = list(given) if role == "datastores" else [given] if given is not None else []
+        if several:
+            found[role] = [opened(each, reporter) for each in several]
+    for role, artifacts in found.items():
+        for each in artifacts:
+            if each.artifact.kind != KINDS[role]:
+                raise ArtifactError(
+                    f"{each.name} is a {each.artifact.kind}, not a {KINDS[role]}", "check the path"
+                )
+    return found
+
+
+def _found(
+    name: str,
+    tokenizer: TokenizerRecord,
+    reporter: Reporter,
+    load_model: automatic.LoadModel | None,
+) -> dict[str, list[Opened]]:
+    entry = DRAFTERS[name]
+    roles = [role for role in KINDS if role in entry.sources]
+    taken, left_out = select(_candidates(tokenizer), roles, tokenizer)
+    for line in _bounded(left_out):
+        reporter.note(f"left out: {line}")
+    found = {role: [opened(path) for path in paths] for role, paths in taken.items() if paths}
+    of_corpora = [role for role in roles if role in ("datastores", "frozen_table")]
+    wanted = of_corpora[:1] if len(roles) > 1 else roles
+    if wanted and not any(role in found for role in of_corpora or roles):
+        role = wanted[0]
+        made = _provided(role, entry.required, tokenizer, reporter, load_model)
+        if made is not None:
+            found = {role: [Opened(made, str(made.path))], **found}
+    return found
+
+
+def _provided(
+    role: str,
+    required: bool,
+    tokenizer: TokenizerRecord,
+    reporter: Reporter,
+    load_model: automatic.LoadModel | None,
+) -> Artifact | None:
+    """None where the drafter does without, which is said."""
+    try:
+        return automatic.provide(KINDS[role], tokenizer, reporter, load_model)
+    except ArtifactError as error:
+        if required:
+            raise
+        reporter.note(f"{error}: drafting from the text itself; {error.hint}")
+        return None
+
+
+def _candidates(tokenizer: TokenizerRecord) -> list[Found]:
+    """Everything under artifacts/; what commands made by themselves for the embedded model only."""
+    made = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
+    return [*artifacts_in(ARTIFACTS), *made]
+
+
+def select(
+    candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
+) -> tuple[dict[str, list[Path]], list[str]]:
+    """The folders to draft from by role, and a line for everything of those kinds left out."""
+    taken: dict[str, list[Path]] = {role: [] for role in roles}
+    left_out: list[str] = []
+    others: list[str] = []  # tokenizers
+    corpora: dict[Any, Path] = {}
+    by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
+    for each in candidates:
+        if each.manifest is None:
+            left_out.append(f"{each.path} ({each.problem})")
+        elif ROLES.get(each.manifest.kind) in by_role:
+            if each.manifest.tokenizer.fingerprint == tokenizer.fingerprint:
+                by_role[ROLES[each.manifest.kind]].append((each.path, each.manifest))
+            else:
+                others.append(each.manifest.tokenizer.id)
+    for role, fitting in by_role.items():
+        for path, manifest in sorted(
+            fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
+        ):
+            same = corpora.get(_corpus_of(manifest)) if manifest.corpus else None
+            if same is not None:
+                left_out.append(f"{path} (of the same corpus as {same})")
+            elif role != "datastores" and taken[role]:
+                left_out.append(f"{path} ({taken[role][0]} is {_why(role)})")
+            else:
+                taken[role].append(path)
+                corpora.setdefault(_corpus_of(manifest), path)
+    if others:
+        left_out.append(f"{len(others)} for other tokenizers ({_listed(sorted(set(others)))})")
+    return taken, left_out
+
+
+def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
+    """The model's own tables first, then the largest by tokens, then by bytes, then by name."""
+    own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
+    return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
+
+
+def _why(role: str) -> str:
+    return "larger" if role == "frozen_table" else "the model's own, or larger"
+
+
+def _corpus_of(manifest: Manifest) -> Any:
+    """What tells corpora apart, as far as manifests do; frozen tables know no documents' order."""
+    counts = {name: manifest.counts.get(name) for name in ("documents", "tokens")}
+    return repr((sorted(manifest.corpus.items()), counts))
+
+
+def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> DrafterChoice:
+    there = past.history(choice.tokenizer)
+    if past.path is None:
+        return replace(choice, past=past)
+    if there is None:
+        reporter.note(f"there is no history at {past.path} yet: no past requests")
+    return replace(choice, past=past, names=[*choice.names, str(past.path)])
+
+
+def _described(each: Opened) -> str:
+    tokens = each.artifact.manifest.counts.get("tokens")
+    return each.name if tokens is None else f"{each.name} ({tokens:,} tokens)"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _bounded(lines: Sequence[str]) -> list[str]:
+    more = [f"{len(lines) - SHOWN + 1} more"] if len(lines) > SHOWN else []
+    return [*lines[: SHOWN - len(more)], *more]

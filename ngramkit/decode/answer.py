@@ -1,0 +1,220 @@
+"""`ngramkit.decode`: prompts in, the model's own text out, several tokens a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack, overload
+
+from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.decode.complete import Comparison, Task, complete, warm_up
+from ngramkit.decode.complete import compare as both
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.prompt import chat_ids, prompt_ids
+from ngramkit.decode.result import Decoded
+from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.text import TextStream
+from ngramkit.decode.verifiers import engine_of
+from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.errors import UsageError
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.sources import Given, Sources
+from ngramkit.templates import AUTO, Message, Template, find_template
+
+Show = Callable[[str, bool], None]  # a piece of text, and whether a draft held it
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """What the model wrote after one prompt, with what, and in which time."""
+
+    text: str
+    run: Decoded
+    model: str
+    drafter: DrafterChoice
+    template: str | None  # None: the prompt as it stands
+    engine: str
+    budget: int | str  # draft nodes per pass, or "auto"
+    comparison: Comparison | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `ngramkit decode --json` prints them."""
+        run, compared = self.run, self.comparison
+        found: dict[str, Any] = {
+            "text": self.text,
+            "token_ids": run.token_ids.tolist(),
+            "prompt_tokens": run.prompt_tokens,
+            "new_tokens": len(run.token_ids),
+            "passes": run.passes,
+            "tokens_per_step": round(run.tokens_per_step, 4),
+            "tokens_per_second": round(run.tokens_per_second, 3),
+            "draft_seconds": round(run.draft_seconds, 6),
+            "verify_seconds": round(run.verify_seconds, 6),
+            "accept_lengths": run.accept_lengths,
+            "ended_by": run.ended_by,
+            "model": self.model,
+            "drafter": self.drafter.label,
+            "artifacts": list(self.drafter.names),
+            "template": self.template,
+            "engine": self.engine,
+            "budget": self.budget,
+        }
+        if compared is not None:
+            found["baseline_seconds"] = round(compared.baseline.seconds, 6)
+            found["speedup"] = round(compared.speedup, 4)
+            found["identical"] = compared.identical
+        return found
+
+    def __repr__(self) -> str:
+        run = self.run
+        return (
+            f"<Answer of {self.model} with {self.drafter.label}: {len(run.token_ids)} tokens, "
+            f"{run.tokens_per_step:.2f} tokens/step, {run.tokens_per_second:,.1f} tokens/s>"
+        )
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `decode`."""
+
+    drafter: str | Drafter | Callable[[], Drafter] | None
+    artifacts: Sources | Sequence[Given] | Given
+    template: str | None
+    max_new_tokens: int
+    stop: Sequence[str]
+    sampling: Sampling
+    passes: PassOptions
+    compare: bool
+    show: Show | None
+    reporter: Reporter
+
+
+Model = str | LanguageModel | None
+
+
+@overload
+def decode(prompts: str, model: Model = ..., **options: Unpack[Options]) -> Answer: ...
+@overload
+def decode(
+    prompts: list[str] | tuple[str, ...], model: Model = ..., **options: Unpack[Options]
+) -> list[Answer]: ...
+def decode(
+    prompts: str | list[str] | tuple[str, ...],
+    model: Model = None,
+    *,
+    drafter: str | Drafter | Callable[[], Drafter] | None = None,
+    artifacts: Sources | Sequence[Given] | Given = (),
+    template: str | None = None,
+    max_new_tokens: int = 128,
+    stop: Sequence[str] = (),
+    sampling: Sampling = GREEDY,
+    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    compare: bool = False,
+    show: Show | None = None,
+    reporter: Reporter = SILENT,
+) -> Answer | list[Answer]:
+    """What the model would have written alone, in fewer passes: one Answer per prompt.
+
+    `model`: a name, a folder, a loaded one; None: as `ngramkit.models.chosen_model`. `drafter`: as
+    in `choose_drafter`, or an object or function of yours. `artifacts`: what to draft from, else
+    what is found. `template`: None takes prompts as they stand, "auto" makes each a user's turn in
+    the model's own template, or name one. `compare` decodes without drafts too, in turns. `show` is
+    called with every piece of text. After Ctrl-C the Answer is what was written until then.
+
+    Raises UsageError for what makes no sense, InputError for a prompt that is too long, else what
+    loading the model and opening the artifacts raise.
+    """
+    if isinstance(drafter, str):
+        DrafterSpec.parse(drafter)  # before a model is loaded in vain
+    loaded = passes.load(model, reporter)
+    form = None if template is None else _template(template, loaded, reporter)
+    ids = [_ids(loaded, each, form) for each in _several(prompts)]
+    choice = _chosen(drafter, loaded, artifacts, reporter)
+    nodes, profile = passes.nodes(loaded, reporter)
+    facts: dict[str, Any] = {
+        "model": loaded.name,
+        "drafter": choice,
+        "template": None if form is None else form.name,
+        "engine": engine_of(loaded.model, passes.engine, passes.verify),
+        "budget": "auto" if profile else loaded.default_budget if nodes is None else nodes,
+    }
+    answers: list[Answer] = []
+    drafts: Drafter | None = None
+    for prompt in ids:
+        task = Task(
+            prompt,
+            max_new_tokens=max_new_tokens,
+            budget=nodes,
+            sampling=sampling,
+            stop=tuple(stop),
+            verify=passes.verify,
+            profile=profile,
+            engine=passes.engine,
+        )
+        if drafts is None:
+            warm_up(loaded, choice.load(forgetful=True), task)
+            drafts = choice.load()
+        text, run = _written(loaded, drafts, task, show)
+        compared = None
+        if compare and run.ended_by != "interrupt":
+            compared = both(loaded, lambda: choice.load(forgetful=True), task)
+            run = compared.drafted
+        answers.append(Answer(text, run, **facts, comparison=compared))
+        if run.ended_by == "interrupt":
+            break
+    return answers[0] if isinstance(prompts, str) else answers
+
+
+def _several(prompts: str | list[str] | tuple[str, ...]) -> list[str]:
+    return [prompts] if isinstance(prompts, str) else list(prompts)
+
+
+def _template(name: str, model: LanguageModel, reporter: Reporter) -> Template:
+    """Says which. Raises UsageError where a model that is known for none was to be asked."""
+    template = find_template(name, model.tokenizer)
+    if name == AUTO and template.name == "none":
+        raise UsageError(
+            f"{model.name} goes on with a text; it was not made for conversations",
+            "leave out chat, or use another model",
+            option="chat",
+        )
+    reporter.note(str(template))
+    return template
+
+
+def _ids(model: LanguageModel, text: str, template: Template | None) -> TokenArray:
+    if template is None:
+        return prompt_ids(model.tokenizer, text)
+    return chat_ids(model.tokenizer, template, [Message("user", text)])
+
+
+def _chosen(
+    drafter: Any,
+    model: LanguageModel,
+    artifacts: Sources | Sequence[Given] | Given,
+    reporter: Reporter,
+) -> DrafterChoice:
+    record = model.tokenizer.record
+    if drafter is not None and not isinstance(drafter, str):
+        return given_drafter(drafter, record)
+    choice = choose_drafter(drafter, record, artifacts, reporter=reporter, load_model=lambda: model)
+    return choice.with_default("least_score", model.least_score)
+
+
+def _written(
+    model: LanguageModel, drafter: Drafter, task: Task, show: Show | None
+) -> tuple[str, Decoded]:
+    """The text and the run; `show` sees the text as it comes."""
+    stream = TextStream(model.tokenizer.backend, task.prompt)
+    pieces: list[str] = []
+
+    def put(piece: str, drafted: bool) -> None:
+        if piece:
+            pieces.append(piece)
+            if show is not None:
+                show(piece, drafted)
+
+    run = complete(model, drafter, task, lambda token, drafted: put(stream.push(token), drafted))
+    put(stream.rest(), False)
+    return "".join(pieces), run

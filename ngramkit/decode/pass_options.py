@@ -1,0 +1,69 @@
+"""How passes are run and drafts verified, as somebody asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.errors import UsageError
+from ngramkit.models import chosen_model
+from ngramkit.progress import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from ngramkit.decode.profile import Profile
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """`budget`: draft nodes per pass; auto: as many as pay for their time on this machine, see
+    `ngramkit.calibrate`; None: auto where the model was calibrated, else by the device. `verify`:
+    tree or batch; None: tree where the model can. `engine`: auto, eager or static. `device` and
+    `dtype` as in load_model."""
+
+    budget: int | Literal["auto"] | None = None
+    verify: str | None = None
+    engine: str = "auto"
+    device: str = "auto"
+    dtype: str = "auto"
+
+    def load(self, model: str | LanguageModel | None, reporter: Reporter = SILENT) -> LanguageModel:
+        """The model, loaded where it is named; None: the chosen one, which is said."""
+        if isinstance(model, LanguageModel):
+            return model
+        chosen = chosen_model(model)
+        if chosen.why:
+            reporter.note(f"model: {chosen.name} ({chosen.why})")
+        return load_model(chosen.name, device=self.device, dtype=self.dtype)
+
+    def nodes(
+        self, model: LanguageModel, reporter: Reporter = SILENT
+    ) -> tuple[int | None, Profile | None]:
+        """Draft nodes per pass, or the profile that decides; says where one was found.
+
+        Raises UsageError for a budget below 1, and for auto without a profile.
+        """
+        from ngramkit.decode.profile import find_profile, profile_path
+        from ngramkit.decode.verifiers import verify_mode
+
+        budget, engine = self.budget, self.engine
+        if isinstance(budget, int):
+            if budget < 1:
+                raise UsageError(f"budget must be at least 1, is {budget}", option="budget")
+            return budget, None
+        tree = verify_mode(model.model, self.verify) == "tree"
+        profile = find_profile(model, engine) if tree else None
+        if profile is not None:
+            reporter.note(f"budget: auto ({profile_path(model, engine)})")
+        elif budget == "auto" and not tree:
+            raise UsageError(
+                "budget=auto needs drafts verified as trees", "give a number", option="budget"
+            )
+        elif budget == "auto":
+            which = "" if engine == "auto" else f" --engine {engine}"
+            raise UsageError(
+                f"{model.name} was not calibrated on this device with this engine",
+                f"run: ngramkit calibrate {model.name}{which}",
+                option="budget",
+            )
+        return None, profile

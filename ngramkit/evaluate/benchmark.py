@@ -1,0 +1,223 @@
+"""`ngramkit.bench`: drafters against each other and against none, on a model, into a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.decode.complete import Task
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.evaluate.bench import BASELINE, Bench, Contestant
+from ngramkit.evaluate.outcome import plan_of, publish
+from ngramkit.evaluate.paired import Ratio, ratio
+from ngramkit.evaluate.questions import Question, Questions, embedded_questions, read_questions
+from ngramkit.evaluate.results import Result
+from ngramkit.evaluate.runs import Run, Runs
+from ngramkit.models import DEFAULT
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.sources import Given, Sources
+from ngramkit.templates import find_template
+
+DRAFTERS = ("blend", "rest", "cacheback", "ssd")
+NEW_TOKENS = 256
+
+
+@dataclass(frozen=True, repr=False)
+class BenchResults:
+    """What was measured, the baseline first, and the folder that holds it all."""
+
+    results: list[Result]
+    runs: list[Run]  # one per question that all have answered and drafter, the baseline's too
+    plan: dict[str, Any]
+    folder: Path
+
+    @property
+    def identical(self) -> bool:
+        """Every answer is the model's own, token for token."""
+        return all(result.identical for result in self.results)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per drafter and question."""
+        for run in self.runs:
+            yield {
+                "drafter": run.drafter,
+                "question": run.question,
+                "category": run.category,
+                "tokens": run.tokens,
+                "passes": run.passes,
+                "tokens_per_step": run.tokens / run.passes if run.passes else 1.0,
+                "new_tokens": run.new_tokens,
+                "seconds": run.seconds,
+            }
+
+    def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
+        """Every drafter over every later one, with 95 % intervals over questions."""
+        gain, cost = {
+            "tokens/step": ("tokens", "passes"),
+            "tokens/s": ("new_tokens", "seconds"),
+        }[of]
+        columns = {}
+        for name in (r.drafter for r in self.results if r.drafter != BASELINE):
+            runs = [run for run in self.runs if run.drafter == name]
+            columns[name] = (
+                name,
+                [getattr(run, gain) for run in runs],
+                [getattr(run, cost) for run in runs],
+            )
+        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `ngramkit bench --json` prints them."""
+        both: tuple[Literal["tokens/step"], Literal["tokens/s"]] = ("tokens/step", "tokens/s")
+        return {
+            "results": [result.to_dict() for result in self.results],
+            "ratios": [{"figure": of, **r.to_dict()} for of in both for r in self.ratios(of)],
+            "questions": list(self.rows()),
+            "plan": self.plan,
+        }
+
+    def to_pandas(self) -> Any:
+        """`rows` as a DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{r.drafter} {r.speedup:.2f}x" for r in self.results[1:])
+        return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
+
+
+def bench(
+    questions: str | Path | Sequence[Question] | None = None,
+    model: str | LanguageModel | None = None,
+    *,
+    drafters: Sequence[str | Callable[[], Drafter]] | str = (),
+    artifacts: Sources | Sequence[Given] | Given = (),
+    template: str = "auto",
+    max_new_tokens: int = NEW_TOKENS,
+    stop: Sequence[str] = (),
+    sampling: Sampling = GREEDY,
+    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    out: str | Path | None = None,
+    force: bool = False,
+    reporter: Reporter = SILENT,
+) -> BenchResults:
+    """Measures `drafters` (default: all that fit) and no drafter on `questions`.
+
+    `questions`: a file, see ngramkit.evaluate.questions; None: the embedded model's own prompts.
+    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter. `template`
+    makes a conversation a text; auto: the model's own, else the one known for its name. What is
+    measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on;
+    `force` begins anew. Ctrl-C is raised.
+
+    Raises UsageError for what makes no sense, and where `out` holds another benchmark.
+    """
+    named = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    _check(named)
+    loaded = passes.load(model, reporter)
+    asked = _questions(questions, loaded.name)
+    form = find_template(template, loaded.tokenizer)
+    reporter.note(str(form))
+    choices = _choices(named, loaded, Sources.of(artifacts).recorded(), reporter)
+    nodes, profile = passes.nodes(loaded, reporter)
+    task = Task(
+        np.zeros(1, np.int32),  # every question puts its own prompt here
+        max_new_tokens=max_new_tokens,
+        budget=loaded.default_budget if nodes is None and profile is None else nodes,
+        sampling=sampling,
+        stop=tuple(stop),
+        verify=passes.verify,
+        profile=profile,
+        engine=passes.engine,
+    )
+    contest = Bench(loaded, [_contestant(choice) for choice in choices], asked, task, form)
+    if contest.too_long:
+        reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
+    plan = plan_of(contest, asked.name, form.name, _artifacts(choices))
+    folder = Path(out or Path("bench") / f"{asked.name}-{Path(loaded.name).name}")
+    runs = Runs(folder, plan, force=force)
+    _run(contest, runs, folder, reporter)
+    results = publish(contest, runs, plan, folder, reporter)
+    return BenchResults(results, _shared(runs, results), plan, folder)
+
+
+def _check(drafters: Sequence[Any]) -> None:
+    """Before a model is loaded in vain."""
+    for each in drafters:
+        if isinstance(each, str) and DrafterSpec.parse(each).name == BASELINE:
+            raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
+
+
+def _questions(given: Any, model: str) -> Questions:
+    if isinstance(given, str | Path):
+        return read_questions(Path(given))
+    if given is not None:
+        return Questions(given, getattr(given, "name", "questions"))
+    if model != DEFAULT:
+        raise UsageError("there are no questions", "give questions: a file", option="questions")
+    return embedded_questions()
+
+
+def _choices(
+    named: Sequence[Any], model: LanguageModel, artifacts: Sources, reporter: Reporter
+) -> list[DrafterChoice]:
+    """Those that are named, each once; else all that have what they need."""
+    record = model.tokenizer.record
+    found: dict[str, DrafterChoice] = {}
+    for each in named or DRAFTERS:
+        try:
+            choice = (
+                choose_drafter(each, record, artifacts, reporter=reporter, load_model=lambda: model)
+                if isinstance(each, str)
+                else given_drafter(each, record)
+            )
+        except ArtifactError as error:
+            if named:
+                raise
+            reporter.note(f"without {each}: {error}")
+            continue
+        found.setdefault(choice.label, choice.with_default("least_score", model.least_score))
+    return list(found.values())
+
+
+def _contestant(choice: DrafterChoice) -> Contestant:
+    return Contestant(
+        choice.label, lambda remember: choice.load(forgetful=not remember), choice.learns
+    )
+
+
+def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
+    builds = {a.path: a.manifest.build for choice in choices for a in choice.opened}
+    histories = {c.past.path for c in choices if c.past is not None and c.past.path is not None}
+    said = [f"{path} ({builds[path][:12]})" for path in sorted(builds)]
+    return [*said, *map(str, sorted(histories))]
+
+
+def _run(contest: Bench, runs: Runs, folder: Path, reporter: Reporter) -> None:
+    if runs.found:
+        reporter.note(f"going on: {len(runs.found)} answers are in {folder} already")
+    try:
+        contest.run(runs, reporter)
+    except KeyboardInterrupt:
+        kept = len(runs.found)
+        reporter.note(f"{kept} answers are in {folder}; the same command goes on from there")
+        raise
+
+
+def _shared(runs: Runs, results: Sequence[Result]) -> list[Run]:
+    """In the results' order; only questions that every drafter has answered."""
+    names = [result.drafter for result in results]
+    asked = dict.fromkeys(key[1] for key in runs.found)
+    every = [q for q in asked if all((name, q) in runs.found for name in names)]
+    return [runs.found[name, question] for name in names for question in every]

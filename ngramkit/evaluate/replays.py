@@ -1,0 +1,208 @@
+"""`ngramkit.replay`: recorded answers replayed with several drafters at several budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, overload
+
+from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter, given_drafter
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.errors import InputError, UsageError
+from ngramkit.evaluate.leakage import leaked
+from ngramkit.evaluate.paired import Ratio, ratio
+from ngramkit.evaluate.records import Record, read_records
+from ngramkit.evaluate.replay import Replay, shuffled
+from ngramkit.evaluate.replay import replay as replay_one
+from ngramkit.models import chosen_model
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.sources import Given, Sources
+
+BUDGETS = (8, 16, 32, 64, 96)
+
+
+@dataclass(frozen=True)
+class KeepState:
+    """One drafter for all questions, for those that learn: in the order of `seed`, each question
+    `repeat` times."""
+
+    seed: int = 0
+    repeat: int = 1
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """How many records stand verbatim in a datastore's corpus, and whether they were left out."""
+
+    records: int  # replayed
+    leaked: int
+    dropped: bool
+
+
+class Replays(Sequence[Replay]):
+    """One Replay per drafter and budget, over the same questions."""
+
+    def __init__(self, results: Sequence[Replay], leakage: Leakage, template: str | None) -> None:
+        self.results, self.leakage, self.template = list(results), leakage, template
+
+    @overload
+    def __getitem__(self, index: int) -> Replay: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Replay]: ...
+    def __getitem__(self, index: int | slice) -> Replay | list[Replay]:
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per drafter, budget and question."""
+        for result in self.results:
+            yield from result.rows()
+
+    def ratios(self, budget: int | None = None) -> list[Ratio]:
+        """tokens/step of every drafter over that of every later one, at the widest budget or at
+        `budget`, with 95 % intervals over questions."""
+        nodes = max(r.budget for r in self.results) if budget is None else budget
+        columns = {r.drafter: _columns(r) for r in self.results if r.budget == nodes}
+        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `ngramkit replay --json` prints them."""
+        budgets = sorted({r.budget for r in self.results})
+        return {
+            "results": [result.to_dict() for result in self.results],
+            "ratios": [
+                {"budget": nodes, **each.to_dict()}
+                for nodes in budgets
+                for each in self.ratios(nodes)
+            ],
+            "template": self.template,
+            "records": self.leakage.records,
+            "leaked": self.leakage.leaked,
+            "leaked_dropped": self.leakage.dropped,
+        }
+
+    def to_pandas(self) -> Any:
+        """`rows` as a DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows()))
+
+    def __repr__(self) -> str:
+        best = max(r.budget for r in self.results)
+        shown = ", ".join(
+            f"{r.drafter} {r.total.tokens_per_step:.2f}" for r in self.results if r.budget == best
+        )
+        return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
+
+
+def _columns(result: Replay) -> tuple[str, list[int], list[int]]:
+    tallies = result.by_record
+    return result.drafter, [t.tokens for t in tallies], [t.passes for t in tallies]
+
+
+def replay(
+    answers: str | Path,
+    questions: str | Path | None = None,
+    *,
+    model: str | TextTokenizer | None = None,
+    drafters: Sequence[str | Callable[[], Drafter]] | str = DRAFTER,
+    budgets: Sequence[int] = BUDGETS,
+    artifacts: Sources | Sequence[Given] | Given = (),
+    template: str = "auto",
+    keep_state: KeepState | None = None,
+    drop_leaked: bool = False,
+    limit: int | None = None,
+    reporter: Reporter = SILENT,
+) -> Replays:
+    """tokens/step of drafters on what a model once wrote, without the model.
+
+    `answers` and `questions`: see ngramkit.evaluate.records. `model`: whose tokenizer the answers
+    are read with; None: as `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or
+    functions that make one. `budgets`: draft nodes per pass. `template` is how prompts were built;
+    auto: the model's own, else the one known for its name. `drop_leaked` leaves out answers that
+    stand in a datastore's corpus. `limit`: only the first records.
+
+    Raises UsageError for what makes no sense, InputError for files that cannot be read.
+    """
+    asked = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    for each in asked:
+        if isinstance(each, str):
+            DrafterSpec.parse(each)
+    if not budgets or min(budgets) < 1:
+        raise UsageError("budgets must be at least 1 each", option="budget")
+    tokenizer = _tokenizer(model, reporter)
+    records, form = read_records(answers, questions, tokenizer, template)
+    if form is not None:
+        reporter.note(str(form))
+    given = Sources.of(artifacts).recorded()
+    choices = [_chosen(each, tokenizer, given, reporter) for each in asked]
+    records, leakage = _without_leaks(records[:limit], choices, drop_leaked, reporter)
+    if keep_state is not None:
+        records = shuffled(records * keep_state.repeat, keep_state.seed)
+    results = []
+    for choice in choices:
+        for nodes in dict.fromkeys(budgets):
+            reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
+            results.append(
+                replay_one(
+                    choice.label,
+                    choice.load,
+                    records,
+                    nodes,
+                    keep_state=keep_state is not None,
+                    reporter=reporter,
+                )
+            )
+    return Replays(results, leakage, None if form is None else form.name)
+
+
+def _tokenizer(model: str | TextTokenizer | None, reporter: Reporter) -> TextTokenizer:
+    if isinstance(model, TextTokenizer):
+        return model
+    chosen = chosen_model(model)
+    if chosen.why:
+        reporter.note(f"model: {chosen.name} ({chosen.why})")
+    return load_tokenizer(chosen.name)
+
+
+def _chosen(
+    drafter: str | Callable[[], Drafter],
+    tokenizer: TextTokenizer,
+    artifacts: Sources,
+    reporter: Reporter,
+) -> DrafterChoice:
+    if not isinstance(drafter, str):
+        return given_drafter(drafter, tokenizer.record)
+
+    def load() -> Any:
+        from ngramkit.decode.load import load_model
+
+        return load_model(tokenizer.record.id)
+
+    return choose_drafter(drafter, tokenizer.record, artifacts, reporter=reporter, load_model=load)
+
+
+def _without_leaks(
+    records: list[Record], choices: list[DrafterChoice], drop: bool, reporter: Reporter
+) -> tuple[list[Record], Leakage]:
+    """The records to replay; says what of them stands in a datastore."""
+    datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
+    flags = leaked(records, [datastores[path] for path in sorted(datastores)])
+    found = sum(flags)
+    if found:
+        done = "left out" if drop else "they flatter the figures; drop_leaked=True leaves them out"
+        reporter.note(
+            f"warning: {found} of {len(records)} answers stand verbatim in a datastore's corpus "
+            f"({found / len(records):.1%}): {done}"
+        )
+    if drop:
+        records = [record for record, flag in zip(records, flags, strict=True) if not flag]
+        if not records:
+            raise InputError("every answer stands in a datastore", "nothing is left to replay")
+    return records, Leakage(len(records), found, drop)

@@ -1,0 +1,241 @@
+"""Which drafter and artifacts are taken when nobody says, and what is never taken or made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter, select
+from ngramkit.drafters.context import Context
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.manifest import Manifest, TokenizerRecord
+from ngramkit.formats.places import AUTOMATIC, Found
+from ngramkit.progress import Reporter
+from ngramkit.sources import PastUse, Sources
+
+MINE = TokenizerRecord("me/mine", 20, "f-mine", None)
+DEMO = replace(MINE, id="demo")  # another name for the same ids
+BIG, SMALL = [[1, 2, 3, 4, 5]] * 40, [[1, 2, 3, 4]]
+
+
+class Notes(Reporter):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, text):
+        self.lines.append(text)
+
+    def __contains__(self, text):
+        return any(text in line for line in self.lines)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, token_store):
+    """here(kind, name, documents, record): an artifact under artifacts/."""
+    monkeypatch.chdir(tmp_path)
+
+    def build(kind, name, documents, record=MINE):
+        store = token_store(documents, record=record)
+        if kind == "tokens":
+            Path("artifacts").mkdir(exist_ok=True)
+            return store.path.rename(Path("artifacts") / name)
+        make = build_datastore if kind == "datastore" else build_frozen
+        return make(store, Path("artifacts") / name).path
+
+    return build
+
+
+def chosen(drafter, record=MINE, artifacts=()):
+    notes = Notes()
+    choice = choose_drafter(drafter, record, artifacts, reporter=notes)
+    return choice, notes
+
+
+def test_all_datastores_are_taken_the_largest_first_and_not_the_newest(here):
+    here("datastore", "big", BIG)
+    here("datastore", "tiny", SMALL)  # built last
+    choice, notes = chosen("rest")
+    assert choice.names == ["artifacts/big", "artifacts/tiny"]
+    assert "drafter: rest over artifacts/big (200 tokens), artifacts/tiny (4 tokens)" in notes
+    drafter = choice.load()
+    drafter.start(np.array([1, 2, 3, 4], np.int32))
+    assert drafter.draft(4).token_ids[0] == 5
+
+
+def test_of_tables_the_largest_is_taken_and_the_others_are_named(here):
+    here("frozen-table", "big", BIG)
+    here("frozen-table", "tiny", SMALL)
+    choice, notes = chosen("cacheback")
+    assert choice.names == ["artifacts/big"]
+    assert "left out: artifacts/tiny (artifacts/big is larger)" in notes
+
+
+def test_blend_takes_all_that_adds_something(here):
+    here("datastore", "chat", BIG)
+    here("datastore", "chat-again", BIG)
+    here("frozen-table", "chat-table", BIG)
+    here("frozen-table", "web-table", [[7, 8, 9, 7]] * 30)
+    choice, notes = chosen(None)
+    assert choice.names == ["artifacts/chat", "artifacts/web-table"]
+    assert "left out: artifacts/chat-again (of the same corpus as artifacts/chat)" in notes
+    assert "left out: artifacts/chat-table (of the same corpus as artifacts/chat)" in notes
+    assert "drafter: blend (default) over" in notes
+
+
+def test_what_is_left_out_is_bounded_and_other_tokenizers_are_counted(here):
+    for i in range(7):
+        here("datastore", f"d{i}", BIG)
+    other = replace(MINE, id="other", fingerprint="g")
+    here("datastore", "other", BIG, other)
+    Path("artifacts/broken").mkdir()
+    Path("artifacts/broken/manifest.json").write_text("{")
+    _, notes = chosen("rest")
+    left_out = [line for line in notes.lines if line.startswith("left out")]
+    assert len(left_out) == 5
+    assert "broken" in left_out[0]
+    assert left_out[-1] == "left out: 4 more"
+    _, few = chosen("rest", other)
+    assert "7 for other tokenizers (me/mine)" in few
+
+
+def test_named_artifacts_are_taken_alone_and_must_fit(here):
+    here("datastore", "big", BIG)
+    tiny = here("datastore", "tiny", SMALL)
+    table = here("frozen-table", "table", SMALL)
+    choice, notes = chosen(None, artifacts=[tiny])
+    assert choice.names == [str(tiny)]
+    assert "left out" not in notes
+    assert chosen(None, artifacts=[table, tiny])[0].artifacts.keys() == {
+        "datastores", "frozen_table",
+    }  # fmt: skip
+    with pytest.raises(ArtifactError, match="is a frozen-table, not a datastore"):
+        chosen("rest", artifacts=Sources(datastores=[table]))
+    with pytest.raises(ArtifactError, match="built for the tokenizer of me/mine"):
+        chosen("rest", replace(MINE, fingerprint="g"), [tiny])
+    with pytest.raises(UsageError, match="2 artifacts as frozen_table"):
+        chosen(None, artifacts=[table, table])
+    with pytest.raises(UsageError, match="is a tokens, which is not drafted from"):
+        chosen(None, artifacts=here("tokens", "store", SMALL))
+
+
+def test_what_is_missing_is_never_made_of_a_corpus_that_nobody_chose(here):
+    """In an empty folder, for any model but the embedded one."""
+    for drafter, command in {
+        "rest": "ngramkit build-datastore --corpus CORPUS --model me/mine",
+        "bigram": "ngramkit model-bigram me/mine",
+        "ngrammys": "ngramkit model-bigram me/mine",
+        "unigram": "ngramkit model-unigram me/mine",
+    }.items():
+        with pytest.raises(ArtifactError, match="for me/mine under artifacts/") as caught:
+            chosen(drafter)
+        assert caught.value.hint == f"run: {command}"
+    assert not Path("artifacts").exists()
+    for drafter in ("blend", "cacheback"):  # these draft from the text itself
+        choice, notes = chosen(drafter)
+        assert choice.names == []
+        assert "drafting from the text itself; run: ngramkit build-" in notes
+        choice.load()
+
+
+def test_a_token_store_at_hand_is_used(here):
+    here("tokens", "chat-mine-tokens-1234", BIG)
+    here("tokens", "tiny-mine-tokens-1234", SMALL)
+    choice, notes = chosen("rest")
+    assert choice.names == [str(AUTOMATIC / "made-up-mine-datastore")]
+    assert "building one from artifacts/chat-mine-tokens-1234" in notes
+    assert choice.opened[0].manifest.counts["tokens"] == 200
+    built = (Path(choice.names[0]) / "manifest.json").stat().st_mtime_ns
+    again, _ = chosen("rest")
+    assert (Path(again.names[0]) / "manifest.json").stat().st_mtime_ns == built
+
+
+def test_what_a_command_made_by_itself_never_joins_the_defaults_of_another_model(here):
+    here("datastore", "automatic/python-stdlib-demo-datastore", BIG, DEMO)
+    with pytest.raises(ArtifactError, match="no datastore for me/mine"):
+        chosen("rest")
+    here("datastore", "mine", SMALL)
+    assert chosen("rest")[0].names == ["artifacts/mine"]
+    both = ["artifacts/automatic/python-stdlib-demo-datastore", "artifacts/mine"]
+    assert chosen("rest", DEMO)[0].names == both
+
+
+def test_a_models_own_table_goes_before_a_larger_one():
+    def found(name, model, tokens):
+        parameters = {"model": model}
+        counts = {"tokens": tokens}
+        manifest = Manifest("model-bigram", name, MINE, parameters, {}, counts)
+        return Found(Path(name), manifest)
+
+    tables = [found("other", "you/yours", 900), found("mine", "me/mine", 10)]
+    taken, left_out = select(tables, ["bigram"], MINE)
+    assert taken == {"bigram": [Path("mine")]}
+    assert left_out == ["other (mine is the model's own, or larger)"]
+
+
+def test_past_requests_are_used_where_they_are_named(here, tmp_path):
+    past = Sources(past=PastUse(tmp_path / "past"))
+    assert chosen("ssd")[0].learns
+    assert not chosen("context")[0].learns
+    choice, _ = chosen("ssd", artifacts=past)
+    assert choice.names == [str(tmp_path / "past")]
+    assert (tmp_path / "past" / "manifest.json").exists()
+    recorded = Sources(past=PastUse(tmp_path / "none")).recorded()
+    choice, notes = chosen("ssd", artifacts=recorded)
+    assert "there is no history at" in notes
+    assert not (tmp_path / "none").exists()
+    choice.load().start(np.array([1], np.int32))
+
+
+def test_options_are_read_by_what_the_constructor_declares():
+    spec = DrafterSpec.parse("cacheback:keep=true,leader-len=2")
+    assert spec == DrafterSpec("cacheback", {"keep": True, "leader_len": 2})
+    assert str(spec) == "cacheback:keep=true,leader_len=2"
+    assert DrafterSpec.parse(str(spec)) == spec
+    assert DrafterSpec.parse("ssd:least_score=0.5").options == {"least_score": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("", "no drafter is called ''", "There are: none, blend"),
+        ("blende", "no drafter is called", "did you mean blend?"),
+        ("rest:", "'' is no option", "it has: max_match, min_match, continuation"),
+        ("rest:deep=1", "has no option 'deep'", "it has: max_match"),
+        ("rest:max_matsh=1", "has no option", "did you mean max_match?"),
+        ("rest:max_match=0", "max_match must be at least 1, is 0", ""),
+        ("rest:max_match=1e3", "must be a whole number, is '1e3'", ""),
+        ("rest:max_match=1,max_match=1", "given twice", "give it once"),
+        ("unigram:rows=1", "has no option 'rows'", "it has none"),
+        ("ssd:least_score=nan", "least_score must be", ""),
+        ("cacheback:keep=maybe", "must be true or false", ""),
+    ],
+)
+def test_a_wrong_option_names_the_right_ones(text, said, hint):
+    with pytest.raises(UsageError, match=said) as caught:
+        DrafterSpec.parse(text)
+    assert hint in caught.value.hint
+
+
+def test_defaults_of_the_decoding_are_no_options_that_somebody_gave(here):
+    choice, _ = chosen("ssd")
+    assert choice.with_default("least_score", 0.2).spec.options == {"least_score": 0.2}
+    assert choice.with_default("least_score", 0.2).label == "ssd"
+    asked, _ = chosen("ssd:least_score=0.5")
+    assert asked.with_default("least_score", 0.2).spec.options == {"least_score": 0.5}
+    assert chosen("context")[0].with_default("least_score", 0.2).spec.options == {}
+
+
+def test_a_drafter_of_ones_own_takes_the_same_place():
+    one = Context()
+    assert given_drafter(one, MINE).load() is one
+    made = given_drafter(Context, MINE)
+    assert made.load() is not made.load()
+    assert (given_drafter(one, MINE).label, made.label) == ("Context", "Context")
+    assert isinstance(made, DrafterChoice)
+    assert "Context" in repr(made)
