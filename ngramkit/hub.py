@@ -1,29 +1,30 @@
 """Artifacts on the Hugging Face Hub: fetched and proven whole before they are opened.
 
 An artifact is a dataset repository with an artifact folder's files at its root. `fetch` leaves it
-in the Hub's own cache, `pull` copies it out. Every file's sha256 is compared with the manifest of
-the same commit; a commit that was proven once is not read again while its files keep size and time.
-What uploads is ngramkit.hub_push, what lists them ngramkit.hub_search.
+in the Hub's own cache. Every file's sha256 is compared with the manifest of the same commit; a
+commit that was proven once is not read again while its files keep size and time. What copies it out
+is ngramkit.hub_pull, what uploads ngramkit.hub_push, what lists them ngramkit.hub_search.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.locks import locked
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.outputs import CARD, RECIPE
+from ngramkit.formats.writer import write_text
 from ngramkit.hub_errors import hub_errors
 from ngramkit.progress import SILENT, Reporter
 
 SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
-CARD = "README.md"
-RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
 TAG = "ngramkit"
 
 
@@ -80,40 +81,13 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     wanted = Source.parse(str(source))
     quiet()
     with hub_errors(wanted.repository):
-        folder, manifest = _manifest(wanted)
+        folder, manifest = manifest_of(wanted)
         _download(wanted.repository, folder.name, manifest, reporter)
         _prove(wanted.repository, folder, manifest, reporter)
     return Fetched(folder, folder.name)
 
 
-def pull(source: str, out: Path, *, reporter: Reporter = SILENT, force: bool = False) -> Fetched:
-    """Copies a fetched artifact to `out`.
-
-    Raises UsageError where `out` exists and `force` is off, else as `fetch`.
-    """
-    wanted = Source.parse(source)
-    if out.exists() and not force:
-        raise UsageError(
-            f"{out} exists",
-            "choose another out, or replace it with force=True",
-            option=("out", "force"),
-        )
-    fetched = fetch(f"hf://{wanted}", reporter=reporter)
-    folder = fetched.path
-    manifest = read_manifest(folder)
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for name in (*manifest.files, NAME, CARD, RECIPE):
-        if (folder / name).exists():
-            shutil.copyfile((folder / name).resolve(), partial / name)
-    if out.exists():
-        shutil.rmtree(out)
-    partial.rename(out)
-    return Fetched(out, fetched.commit)
-
-
-def _manifest(source: Source) -> tuple[Path, Manifest]:
+def manifest_of(source: Source) -> tuple[Path, Manifest]:
     """The folder of the commit that the revision names, in the cache, with only its manifest.
 
     Without an answer of the Hub: of the commit that it named last time.
@@ -158,7 +132,7 @@ def _prove(repository: str, folder: Path, manifest: Manifest, reporter: Reporter
     """Compares every sha256 with the manifest's; a file that differs leaves the cache."""
     proof = _proof_path(folder)
     state = {name: _state(folder / name) for name in manifest.files}
-    if proof.is_file() and json.loads(proof.read_text()) == state:
+    if _read_proof(proof) == state:
         return
     reporter.stage(f"verifying {repository}", manifest.bytes, "bytes")
     for name, record in manifest.files.items():
@@ -172,7 +146,16 @@ def _prove(repository: str, folder: Path, manifest: Manifest, reporter: Reporter
             )
         reporter.advance(record.bytes)
     proof.parent.mkdir(parents=True, exist_ok=True)
-    proof.write_text(json.dumps(state))
+    with locked(proof.with_name(proof.name + ".lock")):  # two may prove it at the same time
+        write_text(proof, json.dumps(state))
+
+
+def _read_proof(path: Path) -> Any:
+    """None where there is none, or none that can be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _proof_path(folder: Path) -> Path:

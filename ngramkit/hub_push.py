@@ -21,8 +21,9 @@ from ngramkit.formats.card import Entry, card
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
+from ngramkit.formats.outputs import CARD, RECIPE
 from ngramkit.formats.queries import most_frequent
-from ngramkit.hub import CARD, RECIPE, Source, quiet
+from ngramkit.hub import Source, quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.progress import SILENT, Reporter
 

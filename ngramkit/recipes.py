@@ -19,7 +19,9 @@ from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
-from ngramkit.hub import RECIPE, quiet
+from ngramkit.formats.outputs import RECIPE
+from ngramkit.formats.writer import write_text
+from ngramkit.hub import quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model
 from ngramkit.progress import SILENT, Reporter
@@ -165,7 +167,7 @@ def build(
         artifact = _build_from_corpus(recipe, root, path, workers, reporter)
     made_of = {"build": artifact.manifest.build, "inputs": inputs}
     text = json.dumps(made_of, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    (path / RECIPE).write_text(text, encoding="utf-8")
+    write_text(path / RECIPE, text)
     return artifact
 
 

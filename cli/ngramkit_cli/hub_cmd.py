@@ -70,12 +70,13 @@ def pull(
     Example: ngramkit pull me/python-frozen@v1
     """
     with Output("pull", json=json, debug=debug) as out:
-        from ngramkit import hub
         from ngramkit.formats.manifest import read_manifest
+        from ngramkit.hub import Source
+        from ngramkit.hub_pull import pull as download
 
-        name = hub.Source.parse(source).repository
+        name = Source.parse(source).repository
         target = out_dir or Path("artifacts") / name.partition("/")[2]
-        pulled = hub.pull(source, target, reporter=out.reporter, force=force)
+        pulled = download(source, target, reporter=out.reporter, force=force)
         manifest = read_manifest(pulled.path)
         said = f"a {manifest.kind} of {name}@{pulled.commit}, {manifest.bytes:,} bytes"
         out.say(f"{pulled.path}: {said}")

@@ -61,7 +61,8 @@ def build_datastore(
         reporter.note(f"{out} is up to date")
         return Datastore.open(out)
     pieces = list(layout.cut(fill))
-    with ArtifactWriter(out, Datastore.kind, plan, force=force) as writer:
+    read = [store.path]
+    with ArtifactWriter(out, Datastore.kind, plan, inputs=read, force=force) as writer:
         _sort_all(layout, pieces, writer, workers, reporter)
         path = writer.commit(
             store.tokenizer,

@@ -67,7 +67,8 @@ def build_frozen(
         reporter.note(f"{out} is up to date")
         return FrozenTable.open(out)
     memory = max(memory or free_memory() // 2, LEAST_MEMORY)
-    with ArtifactWriter(out, FrozenTable.kind, plan, force=force) as writer:
+    read = [store.path]
+    with ArtifactWriter(out, FrozenTable.kind, plan, inputs=read, force=force) as writer:
         windows = Windows(store, leader_len + follower_len, memory, workers or cores())
         reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
         table = count_table(windows, leader_len, leaders, followers, reporter)

@@ -38,7 +38,8 @@ def merge(
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return kind.open(out)
-    with ArtifactWriter(out, kind.kind, plan, force=force) as writer:
+    read = [part.path for part in parts]
+    with ArtifactWriter(out, kind.kind, plan, inputs=read, force=force) as writer:
         if isinstance(parts[0], Datastore):
             parameters, counts = _datastores(parts, writer, reporter)
         else:

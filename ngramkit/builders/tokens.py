@@ -59,7 +59,8 @@ def build_tokens(
         reporter.note(f"up to date: {path}")
         return TokenStore.open(path)
     use_cores(workers)
-    with ArtifactWriter(path, TokenStore.kind, plan, force=force) as writer:
+    read = corpus.places
+    with ArtifactWriter(path, TokenStore.kind, plan, inputs=read, force=force) as writer:
         cutter = ShardCutter(writer, token_dtype(tokenizer.record.vocabulary), shard_tokens)
         _fill(cutter, corpus, tokenizer, eos, reporter)
         licenses = {"licenses": dict(sorted(cutter.licenses.items()))} if cutter.licenses else {}

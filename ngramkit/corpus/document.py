@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ngramkit.corpus.selection import Selection
@@ -77,6 +78,11 @@ class Corpus:
     @property
     def id(self) -> str:
         return self.source.id
+
+    @property
+    def places(self) -> Sequence[Path]:
+        """The files and folders of this machine that it is read from; a source may have none."""
+        return getattr(self.source, "places", ())
 
     def record(self) -> dict[str, Any]:
         """JSON for the manifest: everything that decides which documents there are."""

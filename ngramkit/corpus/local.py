@@ -22,8 +22,10 @@ from typing import IO, Any, cast
 from ngramkit.corpus import compressed
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.readers import READERS
-from ngramkit.errors import InputError
+from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.manifest import NAME, read_manifest
+from ngramkit.formats.outputs import PROGRESS
 
 SUFFIXES = frozenset(READERS)
 
@@ -38,6 +40,11 @@ class LocalSource:
     column: str | None = None
     join_turns: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)  # more for the record
+    folder: Path | None = None  # of which `paths` are all that can be read
+
+    @property
+    def places(self) -> Sequence[Path]:
+        return self.paths if self.folder is None else [self.folder]
 
     @property
     def parts(self) -> int:
@@ -87,14 +94,15 @@ def local_source(
     paths = _matches(pattern)
     common = os.path.commonpath([path.absolute().parent for path in paths])
     names = [Path(os.path.relpath(path.absolute(), common)).as_posix() for path in paths]
-    return LocalSource(_label(pattern), names, paths, column, join_turns)
+    folder = Path(pattern).expanduser()
+    whole = folder if folder.is_dir() else None
+    return LocalSource(_label(pattern), names, paths, column, join_turns, folder=whole)
 
 
 def _matches(pattern: str) -> list[Path]:
     path = Path(pattern).expanduser()
     if path.is_dir():
-        below = (p for p in path.rglob("*") if p.is_file() and kind_of(p) in SUFFIXES)
-        return _some(sorted(below), pattern)
+        return _some(sorted(_below(path)), pattern)
     matches = [path] if path.exists() else _globbed(path)
     files = _some(sorted(p for p in matches if p.is_file()), pattern)
     for file in files:
@@ -104,6 +112,23 @@ def _matches(pattern: str) -> list[Path]:
                 f"kinds: {' '.join(sorted(SUFFIXES))}; or these with .gz or .zst behind",
             )
     return files
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Every file that can be read; not those of artifacts, which may be written there, too."""
+    built = {place.parent for place in folder.rglob(NAME) if _is_artifact(place.parent)}
+    built |= {place.parent for place in folder.rglob(f"*.partial/{PROGRESS}")}
+    for path in folder.rglob("*"):
+        if kind_of(path) in SUFFIXES and path.is_file() and built.isdisjoint(path.parents):
+            yield path
+
+
+def _is_artifact(folder: Path) -> bool:
+    try:
+        read_manifest(folder)
+    except (ArtifactError, OSError):
+        return False
+    return True
 
 
 def _globbed(path: Path) -> Iterable[Path]:

@@ -28,6 +28,8 @@ from ngramkit.decode.static_pass import SIZES as STATIC_SIZES
 from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import InputError
+from ngramkit.formats.locks import locked
+from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
 
 SIZES = {
@@ -78,9 +80,8 @@ class Profile:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        with locked(path.with_name(path.name + ".lock")):  # two may calibrate at a time
+            write_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @staticmethod
     def load(path: Path) -> Profile:

@@ -10,13 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.outputs import require_fit_for_output
+from ngramkit.formats.writer import write_text
 
 NAME = "runs.jsonl"
+PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # beside it, at the end
 Key = tuple[str, str]  # drafter, question
 
 
@@ -72,23 +76,47 @@ class Run:
 
 
 class Runs:
-    """The runs of a folder, by drafter and question. Raises UsageError where another plan's are."""
+    """The runs of a folder, by drafter and question.
+
+    Raises UsageError where another plan's are and `force` is off, where the folder is unfit for an
+    output, or files with the names of a benchmark's are there that no benchmark wrote.
+    """
 
     def __init__(self, folder: Path, plan: Mapping[str, Any], *, force: bool = False) -> None:
         self.path = folder / NAME
         self.found: dict[Key, Run] = {}
         # As it reads back: tuples and the like are lists in the file.
         self._plan = json.loads(json.dumps({"plan": plan}))
-        if force or not self.path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self._plan) + "\n", encoding="utf-8")
-        else:
+        require_fit_for_output(folder)
+        begun = self._begun(folder)
+        if begun and not force:
             self._recall(folder)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.path, json.dumps(self._plan) + "\n")
 
     def add(self, run: Run) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
+
+    def _begun(self, folder: Path) -> bool:
+        """Whether a plan stands in the file. Raises UsageError where what is there is not ours."""
+        with suppress(FileNotFoundError):
+            with self.path.open("rb") as file:
+                first = file.readline()
+            if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
+                return True
+            if not b'{"plan": '.startswith(first[:9]):
+                raise UsageError(
+                    f"{self.path} is no benchmark's", "choose another out", option="out"
+                )
+        for pattern in PUBLISHED:
+            for found in folder.glob(pattern):
+                raise UsageError(
+                    f"{found} is there, of no benchmark", "choose another out", option="out"
+                )
+        return False
 
     def _recall(self, folder: Path) -> None:
         raw = self.path.read_bytes()

@@ -34,7 +34,7 @@ def export_jsonl(
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
-    with whole_file(path, force=force) as file:
+    with whole_file(path, is_jsonl, force=force, inputs=[store.path]) as file:
         every = documents(store)
         while batch := list(islice(every, BATCH)):
             ids = [_without(document, store.tokenizer.eos).tolist() for document in batch]
@@ -44,6 +44,12 @@ def export_jsonl(
             written += len(lines)
             reporter.advance(len(batch))
         return written, file.tell()
+
+
+def is_jsonl(path: Path) -> bool:
+    """Whether the file begins with a JSON string on a line of its own."""
+    with path.open("rb") as file:
+        return isinstance(json.loads(file.readline()), str)
 
 
 def documents(store: Datastore) -> Iterator[Array]:

@@ -77,13 +77,16 @@ def export_cache(
     """
     known = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
     orders = known if dynamic else STATIC_ORDERS
-    return write_cache(path, chain(*(ngrams_of(artifact, n, memory) for n in orders)), force=force)
+    pieces = chain(*(ngrams_of(artifact, n, memory) for n in orders))
+    return write_cache(path, pieces, force=force, inputs=[artifact.path])
 
 
-def write_cache(path: Path, pieces: Iterable[Ngrams], *, force: bool = False) -> Written:
-    """Writes every piece; a piece holds all continuations of its ngrams. UsageError: exists."""
+def write_cache(
+    path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
+) -> Written:
+    """Writes every piece; a piece holds all continuations of its ngrams. Raises as `whole_file`."""
     ngrams = pairs = 0
-    with whole_file(path, force=force) as file:
+    with whole_file(path, is_cache, force=force, inputs=inputs) as file:
         for piece in pieces:
             words, records = _words(piece)
             file.write(words.tobytes())
@@ -145,6 +148,12 @@ def read_cache(path: Path) -> Cache:
     return cache
 
 
+def is_cache(path: Path) -> bool:
+    """Whether the file is one record after another."""
+    words = np.asarray(np.memmap(path, np.int32, "r"))
+    return int(measure(words)[2]) < 0
+
+
 def _foreign(path: Path, why: str) -> InputError:
     return InputError(
         f"{path} is no llama.cpp n-gram cache: {why}",
@@ -186,7 +195,7 @@ def import_cache(
         return FrozenTable.open(out)
     arrays = _table(cache, chosen, token_dtype(tokenizer.record.vocabulary))
     sizes = np.diff(arrays["follower_offsets"].astype(np.int64))
-    with ArtifactWriter(out, FrozenTable.kind, plan, force=force) as writer:
+    with ArtifactWriter(out, FrozenTable.kind, plan, inputs=[path], force=force) as writer:
         writer.write(TABLE, arrays)
         writer.commit(
             tokenizer.record,

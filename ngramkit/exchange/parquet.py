@@ -55,7 +55,7 @@ def export_parquet(
     groups = _groups(artifact, tokenizer)
     reporter.stage("rows", None, "rows")
     written = 0
-    with whole_file(path, force=force) as file:
+    with whole_file(path, is_parquet, force=force, inputs=[artifact.path]) as file:
         writer: Any = None
         for group in groups:
             if writer is None:
@@ -65,6 +65,15 @@ def export_parquet(
             reporter.advance(len(group))
         writer.close()
         return written, file.tell()
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the file has the columns of a frozen table's rows, or of a model bigram's."""
+    try:
+        names = set(pq.read_schema(path).names)
+    except pa.ArrowException:
+        return False
+    return {"leader_text", "follower_text"} <= names or {"token_text", "next_text"} <= names
 
 
 def _groups(artifact: Artifact, tokenizer: TextTokenizer) -> Iterator[pa.Table]:

@@ -32,6 +32,7 @@ from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.outputs import remove, require_fit_for_output, require_replaceable
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -70,7 +71,7 @@ def export_rest_idx(
         )
     dtype = "<u4" if u32 else "<u2"
     reporter.stage("suffix arrays", store.manifest.counts.get("tokens"))
-    with whole_file(path, force=force) as file:
+    with whole_file(path, is_rest_idx, force=force, inputs=[store.path]) as file:
         for shard in store.shards:
             tokens = shard.tokens[shard.tokens != store.separator]
             for begin in range(0, len(tokens), CHUNK):
@@ -101,15 +102,14 @@ def import_rest_idx(
         "corpus": {"id": path.name, "format": "rest-idx", "sha256": digest},
         "tokenizer": tokenizer.record.fingerprint,
     }
+    require_fit_for_output(out, [path])
     documents = out.with_name(out.name + ".documents")
     if not already_built(documents, plan):
         with ArtifactWriter(documents, TokenStore.kind, plan, force=True) as writer:
             _write_documents(path, tokenizer, writer, plan, reporter)
     store = TokenStore.open(documents)
     datastore = build_datastore(store, out, reporter=reporter, force=force)
-    for part in documents.iterdir():
-        part.unlink()
-    documents.rmdir()
+    remove(require_replaceable(documents))
     return datastore
 
 
@@ -146,6 +146,11 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
             raise _foreign(path, "the lengths of tokens and suffix array do not fit each other")
         width = "<u4" if len(tokens) == len(order) else "<u2"
         yield Chunk(tokens.view(width), order.view("<i4"))
+
+
+def is_rest_idx(path: Path) -> bool:
+    """Whether the file's blocks have lengths that fit each other and its size."""
+    return sum(1 for _ in read_chunks(path)) > 0
 
 
 def _block(path: Path, raw: Array, at: int) -> tuple[Array, int]:

@@ -17,11 +17,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from ngramkit.errors import UsageError
-from ngramkit.exchange.files import refuse_existing
 from ngramkit.formats import markdown
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import title
 from ngramkit.formats.manifest import NAME
+from ngramkit.formats.outputs import ARTIFACT, CARD
+from ngramkit.formats.replacing import Replacement
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
 
@@ -33,24 +34,25 @@ def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
             f"{artifact.path} is a {artifact.kind}, which no drafter uses alone",
             f"export a {' or a '.join(KINDS)}",
         )
-    refuse_existing(out, force=force)
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    code = partial / "custom_generate"
-    code.mkdir(parents=True)
+    with Replacement(out, force=force, inputs=[artifact.path]) as new:
+        new.empty()
+        size = _write(artifact, new.partial)
+        new.put_in_place()
+    return size
+
+
+def _write(artifact: Artifact, folder: Path) -> int:
+    code = folder / "custom_generate"
+    code.mkdir()
     source = files("ngramkit") / "decode" / "hub_generate.py"
     (code / "generate.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
     needed = f"ngramkit>={version('ngramkit')}\n"
     (code / "requirements.txt").write_text(needed, encoding="utf-8")
-    (partial / "README.md").write_text(_card(artifact), encoding="utf-8")
-    (partial / "artifact").mkdir()
-    for name in (*artifact.manifest.files, NAME, "README.md"):
-        shutil.copyfile(artifact.path / name, partial / "artifact" / name)
-    size = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
-    if out.exists():
-        shutil.rmtree(out)
-    partial.rename(out)
-    return size
+    (folder / CARD).write_text(_card(artifact), encoding="utf-8")
+    (folder / ARTIFACT).mkdir()
+    for name in (*artifact.manifest.files, NAME, CARD):
+        shutil.copyfile(artifact.path / name, folder / ARTIFACT / name)
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _card(artifact: Artifact) -> str:

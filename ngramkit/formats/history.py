@@ -3,7 +3,8 @@
     manifest.json       written once; it lists no files and no counts, because they change
     requests.log        every request, see ngramkit.formats.request_log; only ever added to
     index.safetensors   made from the log, may be missing: a suffix array over its newest requests
-    lock                held (flock) by whoever adds a request or replaces a file
+    requests.damaged    what `trim` found in the log that was no request, kept byte for byte
+    lock                there while somebody adds a request or replaces a file
 
 index.safetensors holds `tokens`, `suffix_array` and `first_token` as a shard of a datastore does
 (ngramkit.formats.datastore): requests in the log's order, one separator after each. Besides,
@@ -21,27 +22,28 @@ working on. Ids are those of one tokenizer, as in every artifact.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
-import shutil
+import os
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError, UsageError, require_between
+from ngramkit.errors import ArtifactError, require_between
 from ngramkit.formats.artifact import Artifact, Layout, require, require_one_tokenizer, token_dtype
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
 from ngramkit.formats.datastore import DatastoreShard, check_shard
+from ngramkit.formats.locks import locked
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
+from ngramkit.formats.replacing import Replacement
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.writer import write_text
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
+DAMAGED = "requests.damaged"
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
 PRIVATE = 0o700  # requests are what people wrote: other users of the machine have no business here
 
@@ -69,8 +71,9 @@ class History(Artifact):
             raise ArtifactError(f"{path} exists and is no history", "choose another folder")
         if not (path / NAME).exists():
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-            with _locked(path):
+            with locked(path / LOCK):
                 _create(path, tokenizer)
+        _clear_strays(path)
         history = cls.open(path)
         history.tokenizer.require(tokenizer, str(path))
         return history
@@ -99,23 +102,27 @@ class History(Artifact):
         outside = np.flatnonzero((tokens < 0) | (tokens >= self.separator))
         kept = tokens[: outside[0]] if len(outside) else tokens
         request = PastRequest(kept.astype(self.log.width), min(prompt, len(kept)))
-        with _locked(self.path):
+        with locked(self.path / LOCK):
             self._read()
             assert self.mark is not None
             self.mark = self.log.append(request, self.mark)
         self._waiting.append(request)
 
     def trim(self, tokens: int) -> int:
-        """Keeps the newest whole requests of together at most `tokens`; returns how many went."""
+        """Keeps the newest whole requests of together at most `tokens`; returns how many went.
+
+        What was damaged in the log goes to requests.damaged.
+        """
         require_between("tokens", tokens, 0)
-        with _locked(self.path):
+        with locked(self.path / LOCK):
             reading = self.log.read()
             kept, room = len(reading.requests), tokens
             while kept and len(reading.requests[kept - 1].tokens) <= room:
                 kept -= 1
                 room -= len(reading.requests[kept].tokens)
+            _keep(self.path / DAMAGED, reading.damage)
+            (self.path / INDEX).unlink(missing_ok=True)  # first: it is of the old log
             self.log.create(reading.requests[kept:], reading.mark.generation + 1)
-            (self.path / INDEX).unlink(missing_ok=True)
         return kept
 
     def load_index(self, tokens: int) -> DatastoreShard | None:
@@ -147,7 +154,7 @@ class History(Artifact):
         arrays["mark"] = np.array([mark.generation, mark.offset, complete], np.uint64)
         arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
         temporary = self.path / f"{INDEX}.tmp"
-        with _locked(self.path):
+        with locked(self.path / LOCK):
             write_arrays(temporary, arrays)
             temporary.replace(self.path / INDEX)
 
@@ -161,7 +168,11 @@ class History(Artifact):
     def check(self) -> Iterator[str]:
         reading = self.log.read()
         path = self.log.path
-        require(reading.damaged == 0, path, f"{reading.damaged:,} bytes hold no valid request")
+        if reading.damaged:
+            raise ArtifactError(
+                f"{path} is damaged: {reading.damaged:,} bytes hold no valid request",
+                "all others are used; `ngramkit history trim` puts the damage aside",
+            )
         yield "every request's checksum" + (", the last one torn" if reading.torn else "")
         highest = max((int(r.tokens.max(initial=0)) for r in reading.requests), default=0)
         require(highest < self.separator, path, f"id {highest} is outside the vocabulary")
@@ -179,17 +190,14 @@ def merge(sources: Sequence[History], out: Path) -> History:
 
     Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
     """
-    if out.exists():
-        raise UsageError(f"{out} exists", "choose another out", option="out")
     require_one_tokenizer(sources)
     columns = [reversed(source.log.read().requests) for source in sources]
     rows = itertools.zip_longest(*columns)
     newest_first = [request for row in rows for request in reversed(row) if request is not None]
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(mode=PRIVATE, parents=True)
-    _create(partial, sources[0].tokenizer, newest_first[::-1])
-    partial.rename(out)
+    with Replacement(out, inputs=[source.path for source in sources], mode=PRIVATE) as new:
+        new.empty()
+        _create(new.partial, sources[0].tokenizer, newest_first[::-1])
+        new.put_in_place()
     return History.open(out)
 
 
@@ -204,8 +212,26 @@ def _create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastReque
 
 
 def _holds_other_things(path: Path) -> bool:
-    own = {LOCK, LOG, f"{LOG}.tmp", f"{NAME}.tmp"}
+    own = {NAME, LOCK, LOG, f"{LOG}.tmp", f"{NAME}.tmp", f"{INDEX}.tmp"}
     return not path.is_dir() or any(entry.name not in own for entry in path.iterdir())
+
+
+def _clear_strays(path: Path) -> None:
+    """What a killed process was about to put in place; whoever does so holds the lock."""
+    strays = [path / f"{name}.tmp" for name in (LOG, INDEX, NAME)]
+    if any(stray.exists() for stray in (*strays, path / LOCK)):
+        with locked(path / LOCK):
+            for stray in strays:
+                stray.unlink(missing_ok=True)
+
+
+def _keep(path: Path, damage: Sequence[bytes]) -> None:
+    if not damage:
+        return
+    with path.open("ab") as file:
+        file.writelines(damage)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _checksum(arrays: dict[str, Array]) -> int:
@@ -213,11 +239,3 @@ def _checksum(arrays: dict[str, Array]) -> int:
     for name in (*SHARD_LAYOUT, "mark"):
         total = zlib.crc32(np.ascontiguousarray(arrays[name]).view(np.uint8).data, total)
     return total
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process, and one thread of it, at a time."""
-    with (path / LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

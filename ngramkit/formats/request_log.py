@@ -2,22 +2,25 @@
 
 The bytes, little-endian:
 
-    header   6 bytes "NGKLOG", u16 bytes per id (2 or 4), u64 generation
+    header   6 bytes "NGKLOG", u16 bytes per id (2 or 4), u32 generation, u32 crc32 of the twelve
+             bytes before it (0: an older log, which has none)
     record   4 bytes "NGRQ", u32 n ids, u32 p of them prompt, u32 crc32 of the eight bytes before
              it and the ids, n ids, zeros up to a multiple of 4
     record   ...
 
-A process that is killed while it writes leaves a torn record at the end: its length or checksum
-is wrong and nothing valid follows. Readers stop before it, the next writer cuts it off. Damage
-with a valid record behind it is stepped over. Writers hold the folder's lock, readers need none:
-a record is added by one write. A rewritten log (trim) is another file with a higher generation, put
-in place by a rename, so whoever has read part of the old one notices and begins again.
+Records begin at multiples of 4. A process that is killed while it writes leaves a torn record at
+the end, one that is too short; readers stop before it, the next writer cuts it off. Anything else
+that is no valid record is damage. It is stepped over and never deleted, at the end neither: the
+next record goes behind it. Writers hold the folder's lock, readers need none: a record is added by
+one write. A rewritten log (trim) is another file with a higher generation, put in place by a
+rename, so whoever has read part of the old one notices and begins again.
 
 This module does not know what the requests are good for.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zlib
@@ -30,11 +33,13 @@ import numpy as np
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import Array
+from ngramkit.formats.swap import sync_folder
 
-HEADER = struct.Struct("<6sHQ")
+HEADER = struct.Struct("<6sHII")
 RECORD = struct.Struct("<4sIII")
 LOG_MAGIC, RECORD_MAGIC = b"NGKLOG", b"NGRQ"
 ALIGNED = 4
+CHECKED = HEADER.size - 4  # bytes of the header before its checksum
 BLOCK = 1 << 20  # bytes searched at a time for the next valid record
 
 
@@ -61,8 +66,13 @@ class Reading:
     requests: list[PastRequest] = field(default_factory=list)
     mark: Mark = field(default_factory=lambda: Mark(0))  # behind the last valid record
     restarted: bool = False  # the mark was of another generation: these are all there are
-    damaged: int = 0  # bytes stepped over between valid records
-    torn: int = 0  # bytes behind the last valid record
+    damage: list[bytes] = field(default_factory=list)  # what was stepped over, in the log's order
+    torn: int = 0  # bytes at the end of a record that was not finished
+
+    @property
+    def damaged(self) -> int:
+        """Bytes that hold no valid record, nor the beginning of one at the end."""
+        return sum(map(len, self.damage))
 
 
 class RequestLog:
@@ -76,63 +86,75 @@ class RequestLog:
         """Puts a log of exactly `requests` in place; whole or not at all."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         with temporary.open("wb") as file:
-            file.write(HEADER.pack(LOG_MAGIC, self.width.itemsize, generation))
+            file.write(self._header(generation))
             for request in requests:
                 file.write(self._packed(request))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)
+        sync_folder(self.path.parent)
 
     def read(self, after: Mark | None = None) -> Reading:
         """Every valid record behind `after`, or all of them. Raises ArtifactError for a non-log."""
         # Unbuffered: others write meanwhile, and what was read once must not be served again.
         with self._open("rb", buffering=0) as file:
             mark = Mark(self._generation(file))
-            reading = Reading(mark=mark)
+            reading = Reading(mark=mark, damage=[self._header_damage(file)])
             if after is not None and self._holds(file, after):
                 reading.mark = after
             reading.restarted = after is not None and reading.mark != after
             for begin, end, request in self._records(file, reading.mark.offset):
-                reading.damaged += begin - reading.mark.offset
+                reading.damage.append(_between(file, reading.mark.offset, begin))
+                padding = -(len(request.tokens) * self.width.itemsize) % ALIGNED
+                reading.damage.append(_between(file, end - padding, end).strip(b"\0"))
                 reading.requests.append(request)
                 reading.mark = Mark(mark.generation, end)
-            reading.torn = os.fstat(file.fileno()).st_size - reading.mark.offset
+            rest = _between(file, reading.mark.offset, None)
+            if self._is_torn(rest):
+                reading.torn = len(rest)
+            else:
+                reading.damage.append(rest)
         return reading
 
     def append(self, request: PastRequest, at: Mark) -> Mark:
-        """Adds one record at `at`, the end of the last valid one; cuts off what is behind that.
+        """Adds one record behind `at`, the end of the last valid one; cuts off a torn one there.
 
         The caller holds the lock and has read up to `at`. A full disk leaves the log as it was.
         """
         record = self._packed(request)
         with self._open("r+b", buffering=0) as file:
-            file.truncate(at.offset)
-            file.seek(at.offset)
+            rest = _between(file, at.offset, None)
+            end = at.offset if self._is_torn(rest) else at.offset + len(rest)
+            record = bytes(-end % ALIGNED) + record
+            file.truncate(end)
+            file.seek(end)
             try:
                 written = file.write(record)
                 if written != len(record):
-                    raise OSError(28, "No space left on device", str(self.path))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             except OSError:
-                file.truncate(at.offset)
+                file.truncate(end)
                 raise
-        return Mark(at.generation, at.offset + len(record))
+        return Mark(at.generation, end + len(record))
 
     def _open(self, mode: str, buffering: int = -1) -> IO[bytes]:
-        try:
-            return self.path.open(mode, buffering=buffering)
-        except FileNotFoundError as error:
-            raise ArtifactError(f"{self.path} is missing", "start a new history") from error
+        if not self.path.exists():
+            raise ArtifactError(f"{self.path} is missing", "start a new history")
+        return self.path.open(mode, buffering=buffering)
 
     def _packed(self, request: PastRequest) -> bytes:
         ids = np.ascontiguousarray(request.tokens, self.width.newbyteorder("<")).tobytes()
-        lengths = struct.pack("<II", len(request.tokens), request.prompt)
-        checksum = zlib.crc32(ids, zlib.crc32(lengths))
-        padding = bytes(-len(ids) % ALIGNED)
-        return RECORD_MAGIC + lengths + struct.pack("<I", checksum) + ids + padding
+        count, prompt = len(request.tokens), request.prompt
+        head = RECORD.pack(RECORD_MAGIC, count, prompt, _checksum(count, prompt, ids))
+        return head + ids + bytes(-len(ids) % ALIGNED)
+
+    def _header(self, generation: int) -> bytes:
+        head = HEADER.pack(LOG_MAGIC, self.width.itemsize, generation, 0)[:CHECKED]
+        return head + struct.pack("<I", zlib.crc32(head))
 
     def _generation(self, file: IO[bytes]) -> int:
         head = file.read(HEADER.size)
-        magic, width, generation = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+        magic, width, generation, _ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
         if magic != LOG_MAGIC or width != self.width.itemsize:
             raise ArtifactError(
                 f"{self.path} is damaged: it does not begin as a log of {self.width} ids does",
@@ -140,12 +162,29 @@ class RequestLog:
             )
         return int(generation)
 
+    def _header_damage(self, file: IO[bytes]) -> bytes:
+        head = _between(file, 0, HEADER.size)
+        checksum = int.from_bytes(head[CHECKED:], "little")
+        return b"" if checksum in (0, zlib.crc32(head[:CHECKED])) else head
+
+    def _is_torn(self, rest: bytes) -> bool:
+        """Whether `rest` is the beginning of one record, as a killed writer leaves it."""
+        if len(rest) < RECORD.size:
+            return rest[:4] == RECORD_MAGIC[: len(rest)]
+        magic, count, prompt, checksum = RECORD.unpack_from(rest)
+        width, room = self.width.itemsize, len(rest) - RECORD.size
+        if magic != RECORD_MAGIC or room >= count * width + -(count * width) % ALIGNED:
+            return False
+        for fewer in (room // width, room // width - 1):  # whole, but for a damaged length?
+            ids = rest[RECORD.size : RECORD.size + fewer * width]
+            if 0 <= fewer < count and _checksum(fewer, prompt, ids) == checksum:
+                return False
+        return True
+
     def _holds(self, file: IO[bytes], mark: Mark) -> bool:
         file.seek(0)
-        return (
-            mark.generation == self._generation(file)
-            and mark.offset <= os.fstat(file.fileno()).st_size
-        )
+        size = os.fstat(file.fileno()).st_size
+        return mark.generation == self._generation(file) and mark.offset <= size
 
     def _records(self, file: IO[bytes], offset: int) -> Iterator[tuple[int, int, PastRequest]]:
         """(begin, end, request) of every valid record from `offset` on, in bytes."""
@@ -177,7 +216,7 @@ class RequestLog:
         if size > os.fstat(file.fileno()).st_size - file.tell():
             return None
         ids = file.read(size)
-        if prompt > count or zlib.crc32(ids, zlib.crc32(head[4:12])) != checksum:
+        if prompt > count or _checksum(count, prompt, ids) != checksum:
             return None
         padding = -size % ALIGNED
         if len(file.read(padding)) != padding:
@@ -198,3 +237,14 @@ class RequestLog:
             if self._record(file, offset + at) is not None:
                 return offset + at
             offset += at + 1
+
+
+def _checksum(count: int, prompt: int, ids: bytes) -> int:
+    return zlib.crc32(ids, zlib.crc32(struct.pack("<II", count, prompt)))
+
+
+def _between(file: IO[bytes], begin: int, end: int | None) -> bytes:
+    if begin == end:
+        return b""
+    file.seek(begin)
+    return file.read(-1 if end is None else end - begin)

@@ -1,35 +1,33 @@
 """Crash-safe writing of an artifact folder.
 
-Everything goes to `NAME.partial/`. Each file, once whole, is recorded with its checksum in
-`progress.json`; the rename to `NAME/` comes last. A killed build, run again, keeps the recorded
-files and gives the bytes of an undisturbed run. A plan that changed starts over.
+Everything goes to `NAME.partial/` (ngramkit.formats.replacing). Each file, once whole, is recorded
+with its checksum in `progress.json`; taking the place of `NAME/` comes last. A killed build, run
+again, keeps the recorded files and gives the bytes of an undisturbed run. A plan that changed
+starts over.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
-from ngramkit.errors import ArtifactError, InputError, UsageError
+from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_arrays
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
-
-PROGRESS = "progress.json"
-LOCK = "lock"
-PARTIAL = ".partial"
+from ngramkit.formats.outputs import CARD, PROGRESS, remove
+from ngramkit.formats.replacing import Replacement, partial_of, tidy
 
 
 def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
-    """Whether `path` is a finished artifact of exactly this plan."""
+    """Whether `path` is a finished artifact of exactly this plan; tidies up beside it."""
+    tidy(Path(path))
     try:
         return read_manifest(Path(path)).build == build_id(plan)
     except ArtifactError:
@@ -38,52 +36,44 @@ def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
 
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
     """Whether a build of exactly this plan was begun at `path` and left unfinished."""
-    progress = path.with_name(path.name + PARTIAL) / PROGRESS
     try:
-        return bool(json.loads(progress.read_text()).get("build") == build_id(plan))
-    except (OSError, ValueError):
+        progress = json.loads((partial_of(path) / PROGRESS).read_text())
+        return bool(progress.get("build") == build_id(plan))
+    except (OSError, ValueError, AttributeError):
         return False
 
 
 class ArtifactWriter:
     """Use as a context manager; leaving without `commit` keeps the partial folder for a resume.
 
-    `plan` is everything that decides the bytes: kind, parameters, tokenizer, corpus. Raises
-    UsageError where `path` holds something else already and `force` is off, InputError where
+    `plan` is everything that decides the bytes: kind, parameters, tokenizer, corpus. `inputs` are
+    the files and folders that are read. Raises what Replacement raises: UsageError where `path`
+    holds something else already and `force` is off, or something that is not ours; InputError where
     another process is building the same path.
     """
 
     def __init__(
-        self, path: str | Path, kind: str, plan: Mapping[str, Any], *, force: bool = False
+        self,
+        path: str | Path,
+        kind: str,
+        plan: Mapping[str, Any],
+        *,
+        inputs: Iterable[Path] = (),
+        force: bool = False,
     ) -> None:
         self.path = Path(path)
-        self.partial = self.path.with_name(self.path.name + PARTIAL)
         self.kind = kind
         self.build = build_id(plan)
-        self._force = force
+        self._place = Replacement(self.path, force=force, inputs=inputs)
+        self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
-        self._lock: IO[str] | None = None
         self._recording = threading.Lock()
 
     def __enter__(self) -> Self:
-        if self.path.exists() and not self._force:
-            raise UsageError(
-                f"{self.path} exists and was built otherwise",
-                "choose another out, or replace it with force=True",
-                option=("out", "force"),
-            )
-        self.partial.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.partial / LOCK).open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise InputError(
-                f"another process is building {self.path}",
-                "wait for it, or choose another out",
-                option="out",
-            ) from error
+        self._place.__enter__()
         self._recall()
+        if not self._finished:
+            self._place.empty()
         return self
 
     def __exit__(
@@ -92,10 +82,8 @@ class ArtifactWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and not self._finished:
-            shutil.rmtree(self.partial, ignore_errors=True)  # there is nothing to resume
-        if self._lock is not None:
-            self._lock.close()
+        self._place.keep = error is not None and bool(self._finished)
+        self._place.__exit__(kind, error, trace)
 
     def finished(self, name: str) -> dict[str, Any] | None:
         """The facts recorded with a file that is already written, else None."""
@@ -133,23 +121,12 @@ class ArtifactWriter:
             counts=dict(counts),
             files={name: record for name, (record, _) in sorted(self._finished.items())},
         )
-        write_text(self.partial / "README.md", card(manifest))
+        write_text(self.partial / CARD, card(manifest))
         write_text(self.partial / NAME, manifest.to_json())
-        keep = {"README.md", NAME, *self._finished}
-        for stray in self.partial.iterdir():
-            if stray.name not in keep:
-                stray.unlink()
-        self._rename()
+        keep = {CARD, NAME, *self._finished}
+        remove(entry for entry in self.partial.iterdir() if entry.name not in keep)
+        self._place.put_in_place()
         return self.path
-
-    def _rename(self) -> None:
-        replaced = self.path.with_name(self.path.name + ".replaced.partial")
-        if self.path.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-            self.path.rename(replaced)
-        self.partial.rename(self.path)
-        shutil.rmtree(replaced, ignore_errors=True)
-        _sync_folder(self.path.parent)
 
     def _remember(self) -> None:
         body = {
@@ -161,11 +138,10 @@ class ArtifactWriter:
     def _recall(self) -> None:
         try:
             body = json.loads((self.partial / PROGRESS).read_text())
-        except (FileNotFoundError, ValueError):
+            files = body["files"] if body["build"] == self.build else {}
+        except (OSError, ValueError, TypeError, KeyError):
             return
-        if body.get("build") != self.build:
-            return
-        for name, entry in body["files"].items():
+        for name, entry in files.items():
             record = FileRecord(entry["bytes"], entry["sha256"])
             path = self.partial / name
             if path.is_file() and sha256_of(path) == record.sha256:
@@ -180,11 +156,3 @@ def write_text(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -261,3 +261,19 @@ def test_the_spread_follows_the_questions():
     low, high = spread(mixed, slow)
     assert 1.2 < low < 4 / 3 < high < 1.5
     assert spread(mixed, slow) == (low, high)
+
+
+@pytest.mark.parametrize("left", [b"", b'{"pl', b'{"plan": {"model"'])
+def test_a_benchmark_killed_in_its_first_write_begins_again(tmp_path, left):
+    (tmp_path / "runs.jsonl").write_bytes(left)
+    assert Runs(tmp_path, {"model": "a"}).found == {}
+    assert Runs(tmp_path, {"model": "a"}).found == {}  # now it is that benchmark's
+
+
+@pytest.mark.parametrize("name", ["runs.jsonl", "results.json", "report.html", "answers-x.jsonl"])
+def test_a_benchmark_does_not_write_over_what_is_none(tmp_path, name):
+    (tmp_path / name).write_text("my own\n")
+    for force in (False, True):
+        with pytest.raises(UsageError, match=name):
+            Runs(tmp_path, {"model": "a"}, force=force)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["my own\n"]

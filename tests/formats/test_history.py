@@ -3,6 +3,7 @@ import os
 import signal
 import struct
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -49,7 +50,8 @@ def test_what_one_adds_all_read_once(history):
 def test_the_log_is_these_bytes(history):
     history.append(ids(1, 2, 3), 1)
     raw = history.log.path.read_bytes()
-    assert raw[:16] == b"NGKLOG\x02\x00" + (1).to_bytes(8, "little")
+    head = b"NGKLOG\x02\x00" + (1).to_bytes(4, "little")
+    assert raw[:16] == head + zlib.crc32(head).to_bytes(4, "little")
     assert raw[16:28] == b"NGRQ" + struct.pack("<II", 3, 1)
     assert raw[28:32] == bytes.fromhex("cf7f6008")
     assert raw[32:] == b"\x01\x00\x02\x00\x03\x00" + b"\x00\x00"
@@ -108,8 +110,47 @@ def test_a_flipped_bit_costs_one_request(tmp_path_factory, data):
     raw[at] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(raw)
     lost = 0 if at < 40 else 1 if at < 60 else 2
-    left = [r.tokens.tolist() for r in log.read().requests]
-    assert left == requests[:lost] + requests[lost + 1 :]
+    reading = log.read()
+    left = requests[:lost] + requests[lost + 1 :]
+    assert [r.tokens.tolist() for r in reading.requests] == left
+    assert reading.damaged > 0
+    assert reading.torn == 0
+    damage = b"".join(reading.damage)
+    log.append(PastRequest(np.array([7], np.uint16), 1), reading.mark)
+    assert [r.tokens.tolist() for r in log.read().requests] == [*left, [7]]
+    assert damage in b"".join(log.read().damage)
+
+
+def test_every_flipped_bit_of_a_log_is_found(history):
+    """The header's and the last record's too; nothing of it is deleted, trim puts it aside."""
+    for request in ([1, 2, 3], [4, 5, 6]):
+        history.append(ids(*request), 1)
+    path = history.log.path
+    raw = path.read_bytes()
+    for bit in range(len(raw) * 8):
+        at = bit // 8
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << bit % 8]) + raw[at + 1 :])
+        with pytest.raises(ArtifactError, match="damaged"):
+            list(History.open(history.path).check())
+    History.open(history.path).append(ids(9), 1)
+    assert raw[40:-1] in path.read_bytes()
+    assert held(history.path) == [[1, 2, 3], [4, 5, 6], [9]]  # the last flip was in the padding
+    path.write_bytes(raw[:-4] + b"\x07" + raw[-3:])
+    fresh = History.open(history.path)
+    fresh.append(ids(9), 1)
+    assert held(history.path) == [[1, 2, 3], [9]]
+    assert fresh.trim(100) == 0
+    assert (history.path / "requests.damaged").read_bytes()[:24] == raw[40:-4] + b"\x07" + raw[-3:]
+    assert list(fresh.check())
+
+
+def test_a_log_of_before_the_headers_checksum_is_read(history):
+    history.append(ids(1, 2), 1)
+    path = history.log.path
+    raw = path.read_bytes()
+    path.write_bytes(raw[:12] + bytes(4) + raw[16:])
+    assert held(history.path) == [[1, 2]]
+    assert list(History.open(history.path).check())
 
 
 def _write_for_ever(path, started):

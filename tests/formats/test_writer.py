@@ -78,7 +78,7 @@ def test_an_unrecorded_file_is_neither_trusted_nor_kept(tmp_path, undisturbed):
     partial = tmp_path / "again.partial"
     partial.mkdir()
     (partial / "shard-00000.safetensors").write_bytes(b"half")
-    (partial / "left-over.tmp").write_bytes(b"x")
+    (partial / "progress.json.tmp").write_bytes(b"x")
     (partial / "progress.json").write_text('{"build": "cut sho')
     assert contents(build(tmp_path / "again")) == undisturbed
 
@@ -94,7 +94,7 @@ def test_another_plan_starts_over(tmp_path):
 
 def test_an_artifact_is_replaced_only_by_force(tmp_path):
     path = build(tmp_path / "x")
-    with pytest.raises(UsageError, match="was built otherwise"):
+    with pytest.raises(UsageError, match="exists"):
         build(path, {"other": 1})
     assert already_built(path, PLAN)
     build(path, {"other": 1}, force=True)

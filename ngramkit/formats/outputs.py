@@ -1,0 +1,155 @@
+"""Where an output may go, and what it may take the place of: only what ngramkit wrote itself.
+
+A folder is ours if its manifest.json is, and every name in it is one that we write; or if it is an
+export for transformers around such a folder. Whatever else is in it, however it came there, is
+somebody's: then nothing of it is replaced, and the error names it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+
+CARD = "README.md"
+RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
+PROGRESS = "progress.json"  # of a folder that is being written
+ARTIFACT = "artifact"  # an artifact's folder inside an export for transformers
+CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
+# Every name that we write below a folder: data files by what they hold, then their number if any.
+WRITTEN = re.compile(
+    rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|{PROGRESS}|requests\.log|lock|"
+    rf"[a-z]+(-[a-z]+)*(-\d{{5}})?\.safetensors)(\.tmp)?|{ARTIFACT}|custom_generate|"
+    rf"{'|'.join(map(re.escape, CODE))}"
+)
+LONGEST = 32  # bytes that we put behind a name while it is written
+
+
+def refusal(message: str, hint: str = "choose another out") -> UsageError:
+    """Of an output; the hint says where else it could go."""
+    return UsageError(message, hint, option="out")
+
+
+def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Raises UsageError where nothing can or should be written to `path`.
+
+    That is where it is no name ('', '.', '..', '/'), too long, below a file, the working directory
+    or a folder above it; and where it is one of `inputs`, a folder above one, or inside one. A
+    folder above or equal to the working directory may hold its outputs: everything is inside it.
+    """
+    if path.name in ("", "..") or "\0" in str(path):
+        raise refusal(f"{str(path)!r} is no name for an output")
+    if len(os.fsencode(path.name)) + LONGEST > 255 or len(os.fsencode(path.absolute())) > 4000:
+        raise refusal(f"the name {path.name[:40]}... is too long", "choose a shorter one")
+    for above in path.parents:
+        if os.path.lexists(above) and not above.is_dir():
+            raise refusal(f"{above} is not a folder, so nothing can be in it")
+    here, sources = Path.cwd(), _resolved(inputs)
+    for place in {path.parent.resolve() / path.name, path.resolve()}:
+        if place == here or place in here.parents:
+            raise refusal(f"{path} is the folder that you are in, or above it")
+        for source, given in sources.items():
+            _require_apart(path, place, source, given, here)
+
+
+def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
+    """Where each really is, and how it was given; a folder of many files is looked up once."""
+    folders: dict[Path, Path] = {}
+    found = {}
+    for given in inputs:
+        if given.parent not in folders:
+            folders[given.parent] = given.parent.resolve()
+        file = folders[given.parent] / given.name
+        found[given.resolve() if given.is_dir() else file] = given
+    return found
+
+
+def _require_apart(path: Path, place: Path, source: Path, given: Path, here: Path) -> None:
+    if place == source or place in source.parents:
+        what = "is" if place == source else "holds"
+        raise refusal(f"{path} {what} what is read: {given}")
+    if source in place.parents and source != here and source not in here.parents:
+        raise refusal(f"{path} is inside what is read: {given}")
+
+
+def require_replaceable(path: Path) -> list[Path]:
+    """Everything in the folder `path`, files before their folders, the folder itself last.
+
+    Raises UsageError unless ngramkit wrote all of it, and can write it again: a history it cannot.
+    """
+    found = ours_in(path)
+    if (path / CODE[0]).is_file():
+        expected = {CARD, ARTIFACT, "custom_generate", *CODE}
+        expected |= {f"{ARTIFACT}/{name}" for name in _names(path / ARTIFACT, path)}
+    elif len(found) == 1:  # an empty folder
+        return found
+    else:
+        expected = _names(path, path)
+    for entry in found[:-1]:
+        name = entry.relative_to(path).as_posix()
+        if name.removesuffix(".tmp") not in expected:
+            raise _foreign(path, name)
+    return found
+
+
+def _names(folder: Path, path: Path) -> set[str]:
+    manifest = _manifest(folder, path)
+    if manifest.kind == "history":
+        raise refusal(
+            f"{path} is a history: what is in it cannot be built again",
+            "choose another out, or remove it yourself",
+        )
+    return {NAME, CARD, RECIPE, *manifest.files}
+
+
+def _manifest(folder: Path, path: Path) -> Manifest:
+    try:
+        return read_manifest(folder)
+    except ArtifactError as error:
+        raise refusal(
+            f"{path} is not replaced, because ngramkit did not write it: {error}"
+        ) from error
+
+
+def ours_in(path: Path) -> list[Path]:
+    """Everything in the folder `path` as `require_replaceable` gives it, by its names alone.
+
+    Raises UsageError where `path` is no folder, or something in it is nothing that we ever write.
+    """
+    if path.is_symlink():
+        raise refusal(f"{path} is a link to {path.readlink()}", "name the folder itself")
+    if not path.is_dir():
+        raise refusal(f"{path} is not a folder")
+    return [*_walk(path, path), path]
+
+
+def _walk(folder: Path, top: Path) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()):
+        name = entry.relative_to(top).as_posix()
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        plain = is_folder == ("." not in entry.name and name != "lock")
+        if entry.is_symlink() or not plain or not WRITTEN.fullmatch(name):
+            raise _foreign(top, name)
+        if is_folder:
+            yield from _walk(entry, top)
+        yield entry
+
+
+def _foreign(path: Path, name: str) -> UsageError:
+    return refusal(
+        f"{path} holds {name}, which ngramkit did not write, so nothing there is replaced",
+        "move that away, or choose another out",
+    )
+
+
+def remove(entries: Iterable[Path]) -> None:
+    """Deletes exactly these; a folder only once it is empty. What is gone already is no error."""
+    for entry in entries:
+        try:
+            entry.rmdir() if entry.is_dir() else entry.unlink()
+        except FileNotFoundError:
+            continue

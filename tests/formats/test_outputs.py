@@ -1,0 +1,213 @@
+"""--force takes the place of what ngramkit wrote, and of nothing else; every attempt is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.merge import merge
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.errors import InputError, UsageError
+from ngramkit.exchange.transformers import export_folder
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.verify import verify_artifact
+from ngramkit.formats.writer import ArtifactWriter
+
+RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
+PLAN = {"kind": "tokens"}
+
+
+def write(path, plan=PLAN, **options):
+    with ArtifactWriter(path, "tokens", plan, **options) as writer:
+        tokens = {"tokens": np.arange(9, dtype=np.uint16), "documents": np.array([0, 9], np.uint64)}
+        writer.write("shard-00000.safetensors", tokens)
+        counts = {"documents": 1, "tokens": 9}
+        return writer.commit(RECORD, parameters={}, corpus={"id": "c"}, counts=counts)
+
+
+def everything(folder: Path) -> dict[str, bytes | str]:
+    """Every name below it, links too, with what it holds."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        link = path.is_symlink()
+        found[name] = str(path.readlink()) if link else path.read_bytes() if path.is_file() else ""
+    return found
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """refused(call): it raises UsageError, and everything is as it was."""
+
+    def call(action, *said):
+        before = everything(tmp_path)
+        with pytest.raises(UsageError) as caught:
+            action()
+        assert all(word in f"{caught.value} {caught.value.hint}" for word in said), caught.value
+        assert "\n" not in str(caught.value)
+        assert everything(tmp_path) == before
+
+    return call
+
+
+def test_a_folder_that_is_no_artifact(tmp_path, refused):
+    (tmp_path / "prec").mkdir()
+    (tmp_path / "prec" / "thesis.doc").write_text("years")
+    refused(lambda: write(tmp_path / "prec", force=True), "thesis.doc")
+
+
+def test_an_artifact_with_something_else_inside(tmp_path, refused):
+    path = write(tmp_path / "x")
+    for name in ("thesis.doc", "model-00001-of-00002.safetensors", "sub", ".hidden"):
+        stranger = path / name
+        stranger.mkdir() if name == "sub" else stranger.write_text("mine")
+        refused(lambda: write(path, {"other": 1}, force=True), name)
+        stranger.rmdir() if name == "sub" else stranger.unlink()
+    write(path, {"other": 1}, force=True)
+
+
+def test_a_forged_manifest_beside_a_thesis(tmp_path, refused):
+    path = write(tmp_path / "forged")
+    body = json.loads((path / "manifest.json").read_text())
+    body["files"]["thesis.doc"] = body["files"]["shard-00000.safetensors"]
+    (path / "manifest.json").write_text(json.dumps(body))
+    (path / "thesis.doc").write_text("years")
+    refused(lambda: write(path, {"other": 1}, force=True), "thesis.doc")
+    (path / "manifest.json").write_text("{")
+    refused(lambda: write(path, {"other": 1}, force=True))
+
+
+def test_links_are_followed_nowhere(tmp_path, refused):
+    path = write(tmp_path / "real")
+    (tmp_path / "link").symlink_to(path)
+    refused(lambda: write(tmp_path / "link", {"other": 1}, force=True), "link")
+    (tmp_path / "thesis.safetensors").write_text("years")
+    shard = path / "shard-00000.safetensors"
+    shard.unlink()
+    shard.symlink_to(tmp_path / "thesis.safetensors")
+    refused(lambda: write(path, {"other": 1}, force=True), shard.name)
+    (tmp_path / "new.partial").symlink_to(path)
+    refused(lambda: write(tmp_path / "new"), "link")
+
+
+def test_a_partial_folder_that_is_somebodys(tmp_path, refused):
+    (tmp_path / "x.partial").mkdir()
+    (tmp_path / "x.partial" / "thesis.doc").write_text("years")
+    refused(lambda: write(tmp_path / "x"), "thesis.doc")
+    refused(lambda: write(tmp_path / "x", force=True), "thesis.doc")
+
+
+def test_what_people_asked_is_not_replaced(tmp_path, refused):
+    path = History.at(tmp_path / "past", RECORD).path
+    refused(lambda: write(path, force=True), "history")
+
+
+@pytest.mark.parametrize("out", ["", ".", "..", "/", "sub/..", "../..", "../here", "x" * 250])
+def test_names_that_nothing_is_written_to(tmp_path, monkeypatch, refused, out):
+    here = tmp_path / "above" / "here"
+    (here / "sub").mkdir(parents=True)
+    (tmp_path / "above" / "thesis.doc").write_text("years")
+    monkeypatch.chdir(here)
+    refused(lambda: write(out, force=True))
+    refused(lambda: write(out))
+
+
+def test_an_artifact_above_the_working_directory_stays(tmp_path, monkeypatch, refused):
+    path = write(tmp_path / "x")
+    monkeypatch.chdir(path)
+    refused(lambda: write(Path("..") / "x", {"other": 1}, force=True), "folder that you are in")
+
+
+def test_a_file_and_what_is_below_one(tmp_path, refused):
+    (tmp_path / "file").write_text("mine")
+    refused(lambda: write(tmp_path / "file", force=True), "file")
+    refused(lambda: write(tmp_path / "file" / "x"), "not a folder")
+    refused(lambda: write(tmp_path / "a\0b"), "no name")
+
+
+def test_an_empty_folder_may_be_used(tmp_path):
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UsageError):
+        write(tmp_path / "x")
+    assert list(verify_artifact(write(tmp_path / "x", force=True)))
+
+
+def test_what_appears_in_the_old_one_while_the_new_one_is_built(tmp_path):
+    path = write(tmp_path / "x")
+    with ArtifactWriter(path, "tokens", {"other": 1}, force=True) as writer:
+        (path / "thesis.doc").write_text("years")
+        with pytest.raises(UsageError, match="thesis"):
+            writer.commit(RECORD, parameters={}, corpus={"id": "c"}, counts={})
+    assert (path / "thesis.doc").read_text() == "years"
+    assert list(verify_artifact(path))
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    folder = tmp_path / "texts"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("def main(self):\n    return self.name\n" * 30)
+    return folder
+
+
+def test_the_corpus_is_not_written_over(tmp_path, corpus, refused):
+    def build(name, out, **options):
+        return build_tokens(open_corpus(str(name)), "demo", out, **options)
+
+    for out in (corpus, tmp_path, corpus / "sub", corpus / "new", corpus / "a.txt"):
+        refused(lambda out=out: build(corpus, out, force=True))
+    refused(lambda: build(corpus / "a.txt", corpus / "a.txt", force=True))
+    refused(lambda: build(f"{corpus}/*.txt", corpus, force=True), "holds what is read")
+    (tmp_path / "alias").symlink_to(corpus)
+    refused(lambda: build(corpus, tmp_path / "alias", force=True))
+    assert build(corpus / "a.txt", corpus / "new").manifest.counts["documents"] == 1
+
+
+def test_a_corpus_above_its_artifacts_is_not_changed_by_them(tmp_path, corpus, monkeypatch):
+    monkeypatch.chdir(corpus)
+    store = build_tokens(open_corpus("."), "demo", "artifacts/x")
+    assert store.manifest.counts["documents"] == 1
+    again = build_tokens(open_corpus("."), "demo", "artifacts/x")
+    assert again.manifest == store.manifest
+
+
+def test_an_input_is_not_written_over(tmp_path, corpus, refused):
+    store = build_tokens(open_corpus(str(corpus)), "demo", tmp_path / "tokens")
+    frozen = [
+        build_frozen(store, tmp_path / f"frozen-{n}", leaders=50 + n, followers=4) for n in (1, 2)
+    ]
+    refused(lambda: build_datastore(store, store.path, force=True), "what is read")
+    refused(lambda: merge(frozen, frozen[0].path, force=True), "what is read")
+    refused(lambda: export_folder(frozen[0], frozen[0].path, force=True), "what is read")
+
+
+def test_an_export_for_transformers_replaces_only_its_like(tmp_path, corpus, refused):
+    store = build_tokens(open_corpus(str(corpus)), "demo", tmp_path / "tokens")
+    table = build_frozen(store, tmp_path / "frozen", leaders=50, followers=4)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.doc").write_text("years")
+    refused(lambda: export_folder(table, out, force=True), "thesis.doc")
+    shutil.rmtree(out)
+    export_folder(table, out)
+    before = everything(out)
+    export_folder(table, out, force=True)
+    assert everything(out) == before
+    (out / "artifact" / "thesis.doc").write_text("years")
+    refused(lambda: export_folder(table, out, force=True), "artifact/thesis.doc")
+    refused(lambda: write(out, force=True), "thesis.doc")
+
+
+def test_two_writers_one_waits_for_none(tmp_path):
+    with ArtifactWriter(tmp_path / "x", "tokens", PLAN), pytest.raises(InputError, match="another"):
+        write(tmp_path / "x")
+    write(tmp_path / "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
