@@ -26,6 +26,7 @@ leader). `counts`: documents and tokens of the corpus, leaders, followers.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -34,7 +35,6 @@ import numpy as np
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.kernels.sorted_rows import find_row
 
 TABLE = "table.safetensors"
 LAYOUT: Layout = {
@@ -101,7 +101,9 @@ class FrozenTable(Artifact):
 
     def find(self, leader: Sequence[int] | Array) -> int:
         """The row of a leader of `leader_len` tokens, -1 where it was not kept."""
-        return int(find_row(self.leaders, np.asarray(leader, dtype=np.int32)))
+        wanted, rows = tuple(int(token) for token in leader), self.leaders
+        row = bisect_left(range(len(rows)), wanted, key=lambda i: tuple(rows[i].tolist()))
+        return row if row < len(rows) and tuple(rows[row].tolist()) == wanted else -1
 
     def lookup(self, leader: Sequence[int] | Array) -> slice:
         """Where the leader's followers are in `followers`, most frequent first; maybe empty."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.continuations import spans_of, top_continuations
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 
@@ -66,21 +67,9 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Answer:
 
 
 def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Answer:
-    from ngramkit.formats.datastore import search_table
-    from ngramkit.kernels.suffix.continuations import top_prefixes
-    from ngramkit.kernels.suffix.search import find_all
-
-    table = search_table(datastore.shards)
-    intervals = np.zeros((len(table), 2), np.int64)
-    pattern = np.asarray(phrase, np.int32)
-    matches = int(find_all(table, pattern, intervals)) if len(pattern) else 0
-    if not matches:
-        return Answer(list(phrase), 0, [])
+    spans = spans_of(datastore.shards, phrase)
+    matches = sum(high - low for low, high in spans)
     eos = datastore.tokenizer.eos
-    nodes, _ = top_prefixes(
-        table, intervals, len(pattern), top, DEEPEST, -1 if eos is None else eos
-    )
-    paths: list[list[int]] = []
-    for token, parent, _, _ in nodes.tolist():
-        paths.append([*(paths[parent] if parent >= 0 else []), token])
-    return Answer(list(phrase), matches, list(zip(paths, nodes[:, 3].tolist(), strict=True)))
+    ends = frozenset(() if eos is None else [eos])
+    best = top_continuations(datastore.shards, spans, len(phrase), top, DEEPEST, ends)
+    return Answer(list(phrase), matches, best)

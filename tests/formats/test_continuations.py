@@ -1,0 +1,50 @@
+"""What people are told of a datastore is what drafters find in it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.formats.continuations import spans_of, top_continuations
+from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.kernels.suffix.continuations import top_prefixes
+from ngramkit.kernels.suffix.search import find_all
+from ngramkit.kernels.suffix.sort import sort_shard
+
+TEXT = st.lists(st.integers(0, 3), max_size=40)
+SHARDS = st.lists(st.lists(TEXT, min_size=1, max_size=5), min_size=1, max_size=3)
+VOCABULARY, DEEPEST = 4, 5
+
+
+def shards_of(held):
+    streams = [[t for d in documents for t in [*d, VOCABULARY]] for documents in held]
+    return [DatastoreShard(**sort_shard(np.array(s, np.uint16), VOCABULARY)) for s in streams]
+
+
+@settings(max_examples=150, deadline=None)
+@given(SHARDS, TEXT, st.integers(0, 12), st.integers(-1, 3))
+def test_the_same_as_the_drafters_kernel(held, phrase, top, eos):
+    shards, phrase = shards_of(held), phrase[:3]
+    spans = spans_of(shards, phrase)
+    table, intervals = search_table(shards), np.zeros((len(shards), 2), np.int64)
+    count = int(find_all(table, np.array(phrase, np.int32), intervals)) if phrase else 0
+    assert sum(high - low for low, high in spans) == count
+    if count:
+        nodes, _ = top_prefixes(table, intervals, len(phrase), top, DEEPEST, eos)
+        paths: list[list[int]] = []
+        for token, parent, _, _ in nodes.tolist():
+            paths.append([*(paths[parent] if parent >= 0 else []), token])
+        expected = list(zip(paths, nodes[:, 3].tolist(), strict=True))
+        ends = frozenset([eos] if eos >= 0 else [])
+        assert top_continuations(shards, spans, len(phrase), top, DEEPEST, ends) == expected
+
+
+def test_values_that_point_outside_are_errors_not_crashes():
+    (shard,) = shards_of([[[0, 1, 2, 0, 1, 3]]])
+    wild = DatastoreShard(
+        shard.tokens, np.full_like(shard.suffix_array, 2**31 - 1), shard.first_token
+    )
+    with pytest.raises(IndexError):
+        top_continuations([wild], spans_of([wild], [0]), 1, 5, DEEPEST, frozenset())
