@@ -28,13 +28,21 @@ if TYPE_CHECKING:
     from ngramkit.builders.model_bigram import build_model_bigram
     from ngramkit.builders.model_unigram import build_model_unigram
     from ngramkit.builders.tokens import build_tokens
+    from ngramkit.choose import choose_drafter
     from ngramkit.corpus.opening import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
+    from ngramkit.decode.answer import decode
+    from ngramkit.decode.calibration import calibrate
     from ngramkit.decode.candidates import NgramkitCandidates
     from ngramkit.decode.generate import custom_generate, generate
+    from ngramkit.decode.pass_options import PassOptions
+    from ngramkit.decode.sampling import Sampling
     from ngramkit.drafters import load_drafter
     from ngramkit.drafters.base import Drafter, DraftTree, Evidence
+    from ngramkit.evaluate.benchmark import bench
+    from ngramkit.evaluate.replays import KeepState, replay
     from ngramkit.formats.kinds import open_artifact
+    from ngramkit.sources import PastUse, Sources
 
 __version__ = "0.2.0"
 
@@ -44,16 +52,26 @@ _HOMES = {
     "build_model_bigram": "ngramkit.builders.model_bigram",
     "build_model_unigram": "ngramkit.builders.model_unigram",
     "build_tokens": "ngramkit.builders.tokens",
+    "choose_drafter": "ngramkit.choose",
+    "decode": "ngramkit.decode.answer",
+    "calibrate": "ngramkit.decode.calibration",
     "NgramkitCandidates": "ngramkit.decode.candidates",
     "custom_generate": "ngramkit.decode.generate",
     "generate": "ngramkit.decode.generate",
     "load_tokenizer": "ngramkit.corpus.tokenizer",
+    "PassOptions": "ngramkit.decode.pass_options",
+    "Sampling": "ngramkit.decode.sampling",
     "load_drafter": "ngramkit.drafters",
     "Drafter": "ngramkit.drafters.base",
     "DraftTree": "ngramkit.drafters.base",
     "Evidence": "ngramkit.drafters.base",
+    "bench": "ngramkit.evaluate.benchmark",
+    "KeepState": "ngramkit.evaluate.replays",
+    "replay": "ngramkit.evaluate.replays",
     "open_artifact": "ngramkit.formats.kinds",
     "open_corpus": "ngramkit.corpus.opening",
+    "PastUse": "ngramkit.sources",
+    "Sources": "ngramkit.sources",
 }
 
 __all__ = [
@@ -62,21 +80,31 @@ __all__ = [
     "Drafter",
     "Evidence",
     "InputError",
+    "KeepState",
     "NetworkError",
     "NgramkitCandidates",
     "NgramkitError",
+    "PassOptions",
+    "PastUse",
+    "Sampling",
+    "Sources",
     "UsageError",
+    "bench",
     "build_datastore",
     "build_frozen",
     "build_model_bigram",
     "build_model_unigram",
     "build_tokens",
+    "calibrate",
+    "choose_drafter",
     "custom_generate",
+    "decode",
     "generate",
     "load_drafter",
     "load_tokenizer",
     "open_artifact",
     "open_corpus",
+    "replay",
 ]
 
 

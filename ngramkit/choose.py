@@ -9,7 +9,7 @@ out is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from ngramkit import automatic
 from ngramkit.drafters import DRAFTERS, drafter_options, load_drafter
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.errors import ArtifactError
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.fitting import candidates, listed, select
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import Manifest, TokenizerRecord
-from ngramkit.formats.places import ARTIFACTS, AUTOMATIC, Found, artifacts_in
-from ngramkit.models import DEFAULT, HUB_IDS
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.sources import ROLES, Given, Opened, PastUse, Sources, opened
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 DRAFTER = "blend"
 KINDS = {role: kind for kind, role in ROLES.items()}
-SHOWN = 5  # artifacts in a line, and lines of what was left out
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,12 @@ class DrafterChoice:
         return replace(self, spec=DrafterSpec(self.spec.name, options))
 
     def __repr__(self) -> str:
-        return f"<DrafterChoice {self.label} over {_listed(self.names) or 'the live context'}>"
+        return f"<DrafterChoice {self.label} over {listed(self.names) or 'the live context'}>"
 
 
 def choose_drafter(
-    drafter: str | None,
-    tokenizer: TokenizerRecord,
+    drafter: str | None = None,
+    tokenizer: Any = None,
     artifacts: Sources | Sequence[Given] | Given = (),
     *,
     reporter: Reporter = SILENT,
@@ -90,14 +89,15 @@ def choose_drafter(
 ) -> DrafterChoice:
     """`drafter` is `NAME` or `NAME:OPTION=VALUE,...`; None: blend.
 
-    `tokenizer` decides which artifacts fit. `artifacts`: what to draft from, in place of what is
-    found; past requests only where they are named. `load_model` gives the loaded model, where a
-    table may be read off it. The reporter is told what was taken and what was left out.
+    `tokenizer` decides which artifacts fit: a record, a tokenizer, a loaded model or the name of
+    one; None: as `ngramkit.models.chosen_model`. `artifacts`: what to draft from, in place of what
+    is found; past requests only where they are named. `load_model` gives the loaded model, where
+    a table may be read off it. The reporter is told what was taken and what was left out.
 
     Raises UsageError for an unknown drafter or option, ArtifactError where an artifact is of
     another tokenizer, or one is needed, missing, and not to be made here.
     """
-    spec = DrafterSpec.parse(drafter or DRAFTER)
+    spec, tokenizer = DrafterSpec.parse(drafter or DRAFTER), _record(tokenizer)
     entry, sources = DRAFTERS[spec.name], Sources.of(artifacts)
     named = {role: getattr(sources, role) for role in KINDS if role in entry.sources}
     if any(named.values()):
@@ -118,7 +118,7 @@ def choose_drafter(
     if "past" in entry.sources and (sources.past.path or entry.required):
         choice = _with_past(choice, sources.past, reporter)
     default = "" if drafter else " (default)"
-    over = _listed([_described(each) for each in each_opened])
+    over = listed([_described(each) for each in each_opened])
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
     return choice
 
@@ -129,6 +129,20 @@ def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
     name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
     made = (lambda: drafter) if is_one else drafter
     return DrafterChoice(name, DrafterSpec(name), tokenizer, made=made)
+
+
+def _record(given: Any) -> TokenizerRecord:
+    """Of a record, a TextTokenizer, a LanguageModel or a model's name."""
+    if given is None or isinstance(given, str | Path):
+        from ngramkit.corpus.tokenizer import load_tokenizer
+
+        given = load_tokenizer(chosen_model(None if given is None else str(given)).name)
+    found = getattr(getattr(given, "tokenizer", given), "record", given)
+    if not isinstance(found, TokenizerRecord):
+        raise UsageError(
+            f"tokenizer is a {type(given).__name__}", "give a loaded tokenizer, a model or its name"
+        )
+    return found
 
 
 def _as_given(role: str, several: Sequence[Opened]) -> Any:
@@ -159,8 +173,8 @@ def _found(
 ) -> dict[str, list[Opened]]:
     entry = DRAFTERS[name]
     roles = [role for role in KINDS if role in entry.sources]
-    taken, left_out = select(_candidates(tokenizer), roles, tokenizer)
-    for line in _bounded(left_out):
+    taken, left_out = select(candidates(tokenizer), roles, tokenizer)
+    for line in left_out:
         reporter.note(f"left out: {line}")
     found = {role: [opened(path) for path in paths] for role, paths in taken.items() if paths}
     of_corpora = [role for role in roles if role in ("datastores", "frozen_table")]
@@ -190,62 +204,6 @@ def _provided(
         return None
 
 
-def _candidates(tokenizer: TokenizerRecord) -> list[Found]:
-    """Everything under artifacts/; what commands made by themselves for the embedded model only."""
-    made = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
-    return [*artifacts_in(ARTIFACTS), *made]
-
-
-def select(
-    candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
-) -> tuple[dict[str, list[Path]], list[str]]:
-    """The folders to draft from by role, and a line for everything of those kinds left out."""
-    taken: dict[str, list[Path]] = {role: [] for role in roles}
-    left_out: list[str] = []
-    others: list[str] = []  # tokenizers
-    corpora: dict[Any, Path] = {}
-    by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
-    for each in candidates:
-        if each.manifest is None:
-            left_out.append(f"{each.path} ({each.problem})")
-        elif ROLES.get(each.manifest.kind) in by_role:
-            if each.manifest.tokenizer.fingerprint == tokenizer.fingerprint:
-                by_role[ROLES[each.manifest.kind]].append((each.path, each.manifest))
-            else:
-                others.append(each.manifest.tokenizer.id)
-    for role, fitting in by_role.items():
-        for path, manifest in sorted(
-            fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
-        ):
-            same = corpora.get(_corpus_of(manifest)) if manifest.corpus else None
-            if same is not None:
-                left_out.append(f"{path} (of the same corpus as {same})")
-            elif role != "datastores" and taken[role]:
-                left_out.append(f"{path} ({taken[role][0]} is {_why(role)})")
-            else:
-                taken[role].append(path)
-                corpora.setdefault(_corpus_of(manifest), path)
-    if others:
-        left_out.append(f"{len(others)} for other tokenizers ({_listed(sorted(set(others)))})")
-    return taken, left_out
-
-
-def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
-    """The model's own tables first, then the largest by tokens, then by bytes, then by name."""
-    own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
-    return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
-
-
-def _why(role: str) -> str:
-    return "larger" if role == "frozen_table" else "the model's own, or larger"
-
-
-def _corpus_of(manifest: Manifest) -> Any:
-    """What tells corpora apart, as far as manifests do; frozen tables know no documents' order."""
-    counts = {name: manifest.counts.get(name) for name in ("documents", "tokens")}
-    return repr((sorted(manifest.corpus.items()), counts))
-
-
 def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> DrafterChoice:
     there = past.history(choice.tokenizer)
     if past.path is None:
@@ -258,13 +216,3 @@ def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> Draf
 def _described(each: Opened) -> str:
     tokens = each.artifact.manifest.counts.get("tokens")
     return each.name if tokens is None else f"{each.name} ({tokens:,} tokens)"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
-def _bounded(lines: Sequence[str]) -> list[str]:
-    more = [f"{len(lines) - SHOWN + 1} more"] if len(lines) > SHOWN else []
-    return [*lines[: SHOWN - len(more)], *more]

@@ -10,10 +10,11 @@ import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter, select
+from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.fitting import select
 from ngramkit.formats.manifest import Manifest, TokenizerRecord
 from ngramkit.formats.places import AUTOMATIC, Found
 from ngramkit.progress import Reporter

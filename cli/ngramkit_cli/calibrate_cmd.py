@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,25 +38,17 @@ def calibrate(
     Example: ngramkit calibrate demo
     """
     with Output("calibrate", json=json, debug=debug) as out:
-        from ngramkit.decode.load import load_model
-        from ngramkit.decode.profile import measure, profile_path
-        from ngramkit.decode.profile_plot import plot
+        from ngramkit.decode.calibration import calibrate as calibrated
+        from ngramkit.decode.pass_options import PassOptions
 
-        loaded = load_model(the_model(model, out), device=device, dtype=dtype)
-        path = profile_path(loaded, engine)
-        profile = measure(loaded, engine=engine, seconds=seconds, reporter=out.reporter)
-        profile.save(path)
-        plot(profile, path.with_suffix(".png"))
-        for line in table_lines(profile):
-            out.say(line)
-        out.say(f"profile: {path}", f"heat map: {path.with_suffix('.png')}")
-        out.result(
-            path,
-            profile=str(path),
-            device=profile.device,
-            engine=profile.engine,
-            passes=[asdict(each) for each in profile.passes],
+        passes = PassOptions(engine=engine, device=device, dtype=dtype)
+        found = calibrated(
+            the_model(model, out), passes=passes, seconds=seconds, reporter=out.reporter
         )
+        out.reporter.close()
+        out.say(*table_lines(found.profile))
+        out.say(f"profile: {found.path}", f"heat map: {found.picture}")
+        out.result(found.path, **found.to_dict())
 
 
 def table_lines(profile: Profile) -> list[str]:

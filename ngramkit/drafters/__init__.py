@@ -140,7 +140,8 @@ def load_drafter(
     tokenizer: TokenizerRecord | None = None,
     **options: Any,
 ) -> Drafter:
-    """The drafter called `name`, over opened artifacts or their paths.
+    """The drafter called `name`, over opened artifacts or their paths; `name` may hold options too,
+    as `rest:max_match=8`.
 
     `past`: the requests that ssd and blend draft from, and that theirs join. `tokenizer`: whose ids
     these are, for blend where no artifact tells. `options` are those of `drafter_options`. Sources
@@ -150,6 +151,11 @@ def load_drafter(
     ArtifactError where an artifact cannot be opened, is of another kind, or two are of different
     tokenizers.
     """
+    if ":" in name:
+        from ngramkit.drafters.spec import DrafterSpec
+
+        spec = DrafterSpec.parse(name)
+        name, options = spec.name, {**spec.options, **options}
     entry = drafter_entry(name)
     given = {
         "datastores": [_opened(datastore) for datastore in datastores],

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -162,7 +163,7 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
                 "tstamp": time.time(),
             }
             lines.append(json.dumps(line, ensure_ascii=False))
-    path = folder / f"answers-{drafter}.jsonl"
+    path = folder / f"answers-{re.sub(r'[^A-Za-z0-9._-]+', '-', drafter)}.jsonl"
     write_text(path, "\n".join(lines) + "\n")
     return path
 

@@ -104,6 +104,9 @@ def test_bench_measures_and_goes_on(ngramkit_cli, tmp_path):
     assert all(row["identical"] for row in first.json["results"])
     assert first.json["artifact"] == "bench/asked-demo"
     assert again.json["results"] == first.json["results"]
+    assert len(first.json["questions"]) == 6
+    assert [pair["of"] for pair in first.json["ratios"]] == ["ssd", "ssd"]
+    assert "ratios of tokens/s (95% intervals over questions)" in first.err
     assert "going on: 6 answers" in again.err
     assert other.code == 2
     assert "--force" in other.err

@@ -1,0 +1,67 @@
+"""`ngramkit.calibrate`: what a pass costs on this machine, measured and kept."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.profile import Profile, measure, profile_path
+from ngramkit.progress import SILENT, Reporter
+
+
+@dataclass(frozen=True, repr=False)
+class Calibration:
+    """A profile, its file, and a heat map of it."""
+
+    profile: Profile
+    path: Path
+
+    @property
+    def picture(self) -> Path:
+        return self.path.with_suffix(".png")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `ngramkit calibrate --json` prints them."""
+        return {
+            "profile": str(self.path),
+            "device": self.profile.device,
+            "engine": self.profile.engine,
+            "passes": [asdict(each) for each in self.profile.passes],
+        }
+
+    def to_pandas(self) -> Any:
+        """One row per measured pass: tree_size, context_length, seconds."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(each) for each in self.profile.passes])
+
+    def __repr__(self) -> str:
+        p = self.profile
+        return f"<Calibration of {p.model} on {p.device}, {p.dtype}, {p.engine}: {self.path}>"
+
+
+def calibrate(
+    model: str | LanguageModel | None = None,
+    *,
+    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    seconds: float = 20.0,
+    reporter: Reporter = SILENT,
+) -> Calibration:
+    """Measures passes by draft size and context length, for about `seconds`; from then on decoding
+    this model here drafts what pays for its time.
+
+    Of `passes` the engine, device and dtype count. What it finds is kept in the user's cache.
+    """
+    from ngramkit.decode.profile_plot import plot
+
+    loaded = passes.load(model, reporter)
+    found = Calibration(
+        measure(loaded, engine=passes.engine, seconds=seconds, reporter=reporter),
+        profile_path(loaded, passes.engine),
+    )
+    found.profile.save(found.path)
+    plot(found.profile, found.picture)
+    return found

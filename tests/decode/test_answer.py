@@ -1,0 +1,99 @@
+"""`ngramkit.decode` and `ngramkit.calibrate`, as a program calls them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+import ngramkit
+from ngramkit.drafters.context import Context
+from ngramkit.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def model():
+    from ngramkit.decode.load import load_model
+
+    return load_model("demo")
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_a_prompt_gives_an_answer_and_a_list_gives_several(model):
+    shown = []
+    answer = ngramkit.decode(
+        "def main(",
+        model,
+        drafter="context:query=1",
+        max_new_tokens=8,
+        show=lambda piece, drafted: shown.append(piece),
+    )
+    assert "".join(shown) == answer.text
+    assert answer.drafter.label == "context:query=1"
+    assert (answer.model, answer.budget, answer.template) == ("demo", 6, None)
+    assert json.loads(json.dumps(answer.to_dict()))["drafter"] == "context:query=1"
+    assert repr(answer).startswith("<Answer of demo with context:query=1: 8 tokens, ")
+    both = ngramkit.decode(["def main(", "import "], model, drafter=Context(), max_new_tokens=8)
+    assert (both[0].text, len(both)) == (answer.text, 2)
+    assert both[1].drafter.label == "Context"
+
+
+def test_it_compares_and_takes_every_option(model):
+    answer = ngramkit.decode(
+        "def main(",
+        model,
+        drafter=Context,
+        max_new_tokens=6,
+        stop=[":"],
+        sampling=ngramkit.Sampling(temperature=0.5, seed=3),
+        passes=ngramkit.PassOptions(budget=2, verify="batch"),
+        compare=True,
+    )
+    assert answer.budget == 2
+    assert answer.comparison.speedup > 0
+    assert {"speedup", "identical", "baseline_seconds"} <= answer.to_dict().keys()
+
+
+def test_what_makes_no_sense_is_told_before_the_model_is_loaded():
+    with pytest.raises(UsageError, match="no drafter is called"):
+        ngramkit.decode("x", "no/such-model", drafter="resst")
+    with pytest.raises(UsageError, match="has no option"):
+        ngramkit.decode("x", "no/such-model", drafter="rest:deep=1")
+
+
+def test_a_conversation_is_refused_by_a_model_of_code(model):
+    with pytest.raises(UsageError, match="not made for conversations"):
+        ngramkit.decode("Hello", model, drafter="none", template="auto")
+    told = ngramkit.decode("Q", model, drafter="none", template="vicuna", max_new_tokens=2)
+    assert told.template == "vicuna"
+    assert told.run.prompt_tokens > 40
+
+
+def test_budgets_are_checked(model):
+    for budget, said in ((0, "at least 1, is 0"), ("auto", "was not calibrated")):
+        passes = ngramkit.PassOptions(budget=budget)
+        with pytest.raises(UsageError, match=said):
+            ngramkit.decode("x", model, drafter="none", passes=passes)
+
+
+def test_a_calibration_is_kept_and_used(model):
+    found = ngramkit.calibrate(model, seconds=0)
+    assert found.path.exists()
+    assert found.picture.exists()
+    assert len(found.to_pandas()) == len(found.to_dict()["passes"])
+    assert repr(found).startswith("<Calibration of demo on cpu")
+    answer = ngramkit.decode("x = ", model, drafter="none", max_new_tokens=2)
+    assert answer.budget == "auto"
+
+
+def test_the_verb_and_the_package_are_one_name(model):
+    import ngramkit.decode.loop
+
+    assert inspect.ismodule(ngramkit.decode)
+    assert ngramkit.decode("x", model, drafter="none", max_new_tokens=1).run.passes == 0

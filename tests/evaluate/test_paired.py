@@ -1,0 +1,60 @@
+"""The paired bootstrap against a naive twin, and what it means."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ngramkit.evaluate import paired
+from ngramkit.evaluate.paired import ratio
+
+
+def naive(of, to, seed):
+    """Questions drawn one by one, in plain Python."""
+    questions = len(of[0])
+    drawn = np.random.default_rng(seed).integers(questions, size=(paired.RESAMPLES, questions))
+    found = []
+    for row in drawn.tolist():
+        sums = [sum(column[i] for i in row) for column in (*of, *to)]
+        found.append(sums[0] / sums[1] / (sums[2] / sums[3]))
+    found.sort()
+
+    def percentile(p):
+        place = (len(found) - 1) * p / 100
+        low = math.floor(place)
+        return found[low] + (place - low) * (found[min(low + 1, len(found) - 1)] - found[low])
+
+    whole = sum(of[0]) / sum(of[1]) / (sum(to[0]) / sum(to[1]))
+    return whole, percentile(2.5), percentile(97.5)
+
+
+@pytest.mark.parametrize(("questions", "seed"), [(1, 0), (2, 1), (17, 2)])
+def test_as_the_naive_twin(questions, seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    columns = random.integers(1, 90, size=(4, questions)).tolist()
+    found = ratio(("a", *columns[:2]), ("b", *columns[2:]), seed=seed)
+    wanted = naive(columns[:2], columns[2:], seed)
+    assert (found.value, found.low, found.high) == pytest.approx(wanted)
+    monkeypatch.setattr(paired, "AT_ONCE", 5)  # drawn in parts
+    assert ratio(("a", *columns[:2]), ("b", *columns[2:]), seed=seed) == found
+
+
+def test_pairs_are_surer_than_their_parts():
+    """Questions differ tenfold, drafters by a fifth on each: that is what the interval is about."""
+    passes = np.random.default_rng(0).integers(10, 100, size=80)
+    tokens = (passes * np.linspace(1, 10, 80)).astype(int)
+    better = ratio(("a", tokens * 6 / 5, passes), ("b", tokens, passes))
+    assert better.low == pytest.approx(1.2)
+    assert better.high == pytest.approx(1.2)
+    alone = ratio(("a", tokens, passes), ("one", passes, passes))
+    assert alone.high - alone.low > 0.5
+    assert str(better) == "a / b: 1.200 (1.200 to 1.200)"
+
+
+def test_nothing_counted_is_no_number_and_no_crash():
+    nothing = ratio(("a", [0, 0], [0, 0]), ("b", [1, 2], [1, 1]))
+    assert math.isnan(nothing.value)
+    assert json.loads(json.dumps(nothing.to_dict()))["of"] == "a"

@@ -1,0 +1,98 @@
+"""`ngramkit.replay` and `ngramkit.bench` from Python: rows, intervals and representations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ngramkit
+from ngramkit.drafters.context import Context
+from ngramkit.errors import ArtifactError, InputError, UsageError
+from ngramkit.evaluate.questions import Question
+
+SHORT = 'def main(self):\n    """Says it."""\n    return self.name\n'
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        {"question_id": i, "category": "code", "prompt": "class A:\n", "output": SHORT * (i + 1)}
+        for i in range(3)
+    ]
+    path = tmp_path / "answers.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def test_a_replay_has_rows_ratios_and_a_repr(answers):
+    results = ngramkit.replay(
+        answers,
+        model="demo",
+        drafters=["context:query=1", "prompt-lookup", Context],
+        budgets=[4, 8, 4],
+    )
+    assert [(r.drafter, r.budget) for r in results][:3] == [
+        ("context:query=1", 4), ("context:query=1", 8), ("prompt-lookup", 4),
+    ]  # fmt: skip
+    rows = list(results.rows())
+    assert len(rows) == 3 * 2 * 3
+    total = results[0].total
+    mine = [row for row in rows if (row["drafter"], row["budget"]) == ("context:query=1", 4)]
+    assert [row["question"] for row in mine] == ["0", "1", "2"]
+    assert sum(row["tokens"] for row in mine) == total.tokens
+    assert sum(row["passes"] for row in mine) == total.passes
+    table = results.to_pandas()
+    assert table.groupby("drafter").tokens.sum()["Context"] == 2 * total.tokens
+    pairs = results.ratios()
+    assert [(pair.of, pair.to) for pair in pairs] == [
+        ("context:query=1", "prompt-lookup"),
+        ("context:query=1", "Context"),
+        ("prompt-lookup", "Context"),
+    ]
+    assert all(pair.low <= pair.value <= pair.high for pair in pairs)
+    assert pairs[0].value == pytest.approx(
+        results[1].total.tokens_per_step / results[3].total.tokens_per_step
+    )
+    plain = json.loads(json.dumps(results.to_dict()))
+    assert plain["results"][0]["questions"][1] == {
+        key: value for key, value in mine[1].items() if key not in ("drafter", "budget")
+    }
+    assert len(plain["ratios"]) == 6
+    assert (plain["template"], plain["records"]) == (None, 3)
+    assert repr(results).startswith("<Replays of 3 records; tokens/step at 8 nodes: context:query")
+    assert "nodes: " in repr(results[0])
+
+
+def test_a_replay_refuses_what_makes_no_sense(answers):
+    for options, error, said in (
+        ({"drafters": "rest:deep=3"}, UsageError, "no option 'deep'"),
+        ({"drafters": "context", "budgets": [0]}, UsageError, "budgets must be at least 1"),
+        ({"drafters": "context", "artifacts": ["nowhere"]}, ArtifactError, "nowhere"),
+    ):
+        with pytest.raises(error, match=said):
+            ngramkit.replay(answers, model="demo", **options)
+    with pytest.raises(InputError, match=r"no\.jsonl"):
+        ngramkit.replay("no.jsonl", model="demo", drafters="context")
+
+
+def test_a_bench_has_rows_and_ratios(tmp_path):
+    options = {"max_new_tokens": 6, "out": tmp_path / "b", "template": "none"}
+    asked = [Question(i, "code", [SHORT[: 20 + i]]) for i in range(2)]
+    results = ngramkit.bench(asked, "demo", drafters=["context", "context:query=1"], **options)
+    assert [r.drafter for r in results.results] == ["none", "context", "context:query=1"]
+    assert results.identical
+    rows = list(results.rows())
+    assert [(row["drafter"], row["question"]) for row in rows][:3] == [
+        ("none", 0), ("none", 1), ("context", 0),
+    ]  # fmt: skip
+    assert len(results.to_pandas()) == 6
+    (pair,) = results.ratios("tokens/step")
+    assert (pair.of, pair.to) == ("context", "context:query=1")
+    plain = json.loads(json.dumps(results.to_dict()))
+    assert {pair["figure"] for pair in plain["ratios"]} == {"tokens/step", "tokens/s"}
+    assert (results.folder / "answers-context-query-1.jsonl").exists()
+    assert repr(results).startswith("<BenchResults of demo in ")
+    with pytest.raises(UsageError, match="measured anyway"):
+        ngramkit.bench(asked, "demo", drafters=["none"], **options)
