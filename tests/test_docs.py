@@ -51,6 +51,23 @@ def test_the_command_lines_of_the_docs_can_be_parsed(page):
         parse(line)
 
 
+WRITTEN = ["CONTRIBUTING.md", "SECURITY.md", "docs/reliability.md"]
+FILE = re.compile(r"`((?:ngramkit|cli|tests|examples|docs|benchmarks|artifacts)/[\w./-]+)`")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_files_that_a_page_walks_through_are_there(name):
+    named = FILE.findall((doc_pages.ROOT / name).read_text(encoding="utf-8"))
+    missing = [path for path in named if not (doc_pages.ROOT / path).exists()]
+    assert not missing, f"{name} names what has moved: mend its sentence"
+
+
+def test_links_of_the_pages_lead_to_files():
+    for page in [*doc_pages.PAGES, *(doc_pages.ROOT / name for name in WRITTEN)]:
+        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
 def test_a_wrong_example_is_noticed():
     with pytest.raises(Exception, match="No such option"):
         parse("ngramkit decode --no-such-option")

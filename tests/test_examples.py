@@ -1,0 +1,87 @@
+"""Every file of examples/ runs as it stands, and what it claims holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(name, *words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+    return runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_every_example_is_tried_here():
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert all(f'"{path.name}"' in here for path in EXAMPLES.iterdir() if path.is_file())
+
+
+def test_a_custom_drafter_takes_thirty_lines_and_changes_nothing(monkeypatch, capsys):
+    run("custom_drafter.py", monkeypatch=monkeypatch)  # it asserts that the text is the model's
+    assert "def read_config" in capsys.readouterr().out
+    text = (EXAMPLES / "custom_drafter.py").read_text(encoding="utf-8")
+    body = text[text.index("class Followers") : text.index("if __name__")].strip()
+    assert len(body.splitlines()) <= 30
+
+
+def test_transformers_generate_writes_the_same_with_drafts(monkeypatch, capsys):
+    run("transformers_generate.py", monkeypatch=monkeypatch)
+    assert "class Cache:" in capsys.readouterr().out
+
+
+def test_from_a_corpus_to_a_plot(monkeypatch, capsys, tmp_path):
+    run("corpus_to_plot.py", tmp_path / "out", 40, 3, monkeypatch=monkeypatch)
+    assert (tmp_path / "out" / "replay.png").read_bytes().startswith(b"\x89PNG")
+    assert "blend" in capsys.readouterr().out
+
+
+def pipeline(folder, least):
+    """The script in a folder with a small recipe, with `ngramkit` from this environment."""
+    (folder / "artifacts").mkdir(exist_ok=True)
+    corpus = '[corpus]\nname = "python-stdlib"\nlimit = 20\n'
+    recipe = f'kind = "datastore"\n[model]\nid = "demo"\n{corpus}'
+    (folder / "artifacts" / "small.toml").write_text(recipe)
+    answer = {"prompt": "import os\n", "output": "import sys\nimport os\nimport re\nimport sys\n"}
+    (folder / "answers.jsonl").write_text(json.dumps(answer) + "\n")
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    (bin_folder / "ngramkit").write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'from ngramkit_cli.main import run; run()' \"$@\"\n"
+    )
+    (bin_folder / "ngramkit").chmod(0o755)
+    return subprocess.run(
+        ["bash", EXAMPLES / "pipeline.sh", "answers.jsonl"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "NGRAMKIT_RECIPES": "small",
+            "NGRAMKIT_LEAST": least,
+        },
+    )
+
+
+def test_the_pipeline_builds_judges_and_refuses(tmp_path):
+    done = pipeline(tmp_path, "0.5")
+    assert done.returncode == 0, done.stderr
+    assert "rest, 16 nodes" in done.stdout
+    assert (tmp_path / "artifacts" / "small" / "manifest.json").is_file()
+    refused = pipeline(tmp_path, "99")
+    assert refused.returncode == 1
+    assert "nothing is published" in refused.stderr
