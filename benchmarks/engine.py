@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from benchmarks import Row, interleaved
+from ngramkit.decode.base import Verifier
 from ngramkit.decode.load import load_model
-from ngramkit.decode.loop import Request, Verifier, decode
+from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.prompt import prompt_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts

@@ -11,17 +11,14 @@ judged by the text as well, so nothing is lost by having been left out once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.decode.profile import Profile
 from ngramkit.drafters.base import Drafter, DraftTree
 from ngramkit.kernels.budget import LEVELS, RUNS, cut, recorded
-
-if TYPE_CHECKING:
-    from ngramkit.decode.profile import Profile
 
 Costs = npt.NDArray[np.float64]
 
@@ -61,7 +58,7 @@ class AutoBudget:
 
     def cut(self, tree: DraftTree, length: int) -> DraftTree:
         """The part of the tree that is worth verifying behind `length` tokens."""
-        self._whole, costs = tree, self._costs(length)
+        self._whole, costs = tree, self.costs_at(length)
         if len(tree) == 0:
             self._cost = float(costs[0])
             return tree
@@ -84,7 +81,7 @@ class AutoBudget:
             tree.token_ids, tree.parents, tree.scores, tokens, self._record, FADE, self._run
         )
 
-    def _costs(self, length: int) -> Costs:
+    def costs_at(self, length: int) -> Costs:
         """Seconds of a pass with 0, 1, ... nodes, float64[most + 1], between measured contexts."""
         contexts = self._contexts
         if length <= contexts[0] or len(contexts) == 1:

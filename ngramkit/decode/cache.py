@@ -53,7 +53,7 @@ class InPlaceLayer(DynamicLayer):
 
     def spread(self, row: int, begin: int, end: int) -> None:
         """Every row now holds what `row` holds from begin to end."""
-        if self.is_initialized:
+        if self.is_initialized and len(self.keys) > 1:
             self.keys[:, :, begin:end] = self.keys[row, :, begin:end].clone()
             self.values[:, :, begin:end] = self.values[row, :, begin:end].clone()
 

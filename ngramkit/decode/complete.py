@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ngramkit.decode.base import Sink, Verifier
 from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Request, Sink, Verifier, decode
+from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.profile import Profile
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling

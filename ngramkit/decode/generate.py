@@ -15,13 +15,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ngramkit.decode.base import Rule, Sink, Stop
 from ngramkit.decode.budget import AutoBudget
-from ngramkit.decode.honoured import refuse_what_cannot_be_honoured
+from ngramkit.decode.generate_options import refuse_what_cannot_be_honoured
 from ngramkit.decode.load import LanguageModel, default_budget
-from ngramkit.decode.loop import Request, Sink, Stop, decode
-from ngramkit.decode.processed import GREEDY_OR_SAMPLED, Processed
+from ngramkit.decode.logits_processors import GREEDY_OR_SAMPLED, Processed
+from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.profile import Profile, profile_of
-from ngramkit.decode.sampling import GREEDY, Rule
+from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
@@ -60,14 +61,17 @@ def generate(
         drafter=drafter,
         budget=budget,
         engine=engine,
-        **_with_stop_strings(options),
+        **with_stop_strings(options),
     )
 
 
-def _with_stop_strings(options: dict[str, Any]) -> dict[str, Any]:
-    """stop_strings as a criterion: transformers loses the tokenizer on the way to a function."""
+def with_stop_strings(options: dict[str, Any]) -> dict[str, Any]:
+    """stop_strings as a criterion: transformers loses the tokenizer on the way to a function.
+
+    Without a tokenizer transformers itself says that they need one.
+    """
     strings, tokenizer = options.get("stop_strings"), options.get("tokenizer")
-    if strings is None or tokenizer is None:
+    if not strings or tokenizer is None:
         return options
     from transformers import StoppingCriteriaList, StopStringCriteria
 

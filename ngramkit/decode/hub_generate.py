@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ngramkit
+from ngramkit.decode.generate import with_stop_strings
 from ngramkit.errors import ArtifactError
 
 FOLDER = "artifact"
@@ -33,7 +34,6 @@ def generate(
     revision: str | None = None,
     tokenizer: Any = None,
     stop_strings: Any = None,
-    stopping_criteria: Any = None,
     **options: Any,
 ) -> Any:
     """As `model.generate`. `artifact`: a folder, in place of the repository's own."""
@@ -42,18 +42,18 @@ def generate(
         frame = inspect.currentframe()
         caller = frame.f_back if frame else None
         artifact = _fetch(caller.f_locals.get("custom_generate") if caller else None, revision)
+    given = {"stop_strings": stop_strings, "tokenizer": tokenizer, **options}
     opened = ngramkit.open_artifact(artifact)
     _require_fit(opened, model, tokenizer)
     name, role = USES[opened.kind]
-    given: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
+    sources: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
     return model.generate(
         inputs,
         custom_generate=ngramkit.custom_generate,
-        drafter=lambda: ngramkit.load_drafter(drafter or name, **given),
+        drafter=lambda: ngramkit.load_drafter(drafter or name, **sources),
         budget=budget,
         streamer=streamer,
-        stopping_criteria=_with_strings(stopping_criteria, stop_strings, tokenizer),
-        **{key: value for key, value in options.items() if value is not None},
+        **with_stop_strings({key: value for key, value in given.items() if value is not None}),
     )
 
 
@@ -81,15 +81,3 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
 
         if fingerprint(tokenizer.backend_tokenizer) != record.fingerprint:
             raise ArtifactError(f"the artifact is for the tokenizer of {record.id}, not this one")
-
-
-def _with_strings(criteria: Any, strings: Any, tokenizer: Any) -> Any:
-    """Stop strings as a criterion: transformers keeps the tokenizer from custom functions."""
-    from transformers import StoppingCriteriaList, StopStringCriteria
-
-    both = StoppingCriteriaList(criteria or ())
-    if strings:
-        if tokenizer is None:
-            raise ValueError("stop_strings need tokenizer=")
-        both.append(StopStringCriteria(tokenizer, strings))
-    return both

@@ -6,30 +6,17 @@ would have written alone: a draft changes how many passes that takes, nothing el
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
+from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
 from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.sampling import GREEDY, Choose, Rule, accepted
+from ngramkit.decode.sampling import GREEDY, accepted
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
-
-Sink = Callable[[int, bool], None]  # called with every written token and whether a draft had it
-Stop = Callable[[int], bool]  # called with every written token: does the output end with it?
-
-
-class Verifier(Protocol):
-    """The model's side of a pass, see ngramkit.decode.verify.TreeVerifier."""
-
-    @property
-    def length(self) -> int: ...
-    def prefill(self, prompt: TokenArray) -> torch.Tensor: ...
-    def verify(self, root: int, tree: DraftTree) -> torch.Tensor: ...
-    def keep(self, nodes: list[int]) -> None: ...
 
 
 @dataclass(frozen=True)

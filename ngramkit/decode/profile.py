@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ngramkit.decode.base import Verifier
 from ngramkit.decode.device import device_facts
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Verifier
 from ngramkit.decode.static_pass import SIZES as STATIC_SIZES
 from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.drafters.base import DraftTree

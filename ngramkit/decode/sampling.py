@@ -7,40 +7,17 @@ with and without drafts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from ngramkit.decode.base import Choice, Choose, Tops
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import UsageError, require_between
 
 TOPS = 8  # tokens per row of Evidence
-
-Choose = Callable[[int], int]
-
-
-class Choice(Protocol):
-    """Reads a pass's logits; the function it returns is asked row by row along one path."""
-
-    def read(self, logits: torch.Tensor) -> Choose: ...
-    def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]: ...
-
-
-class Rule(Protocol):
-    """How a request's tokens are chosen; every request has a Choice of its own."""
-
-    def choice(self) -> Choice: ...
-
-
-class Tops(NamedTuple):
-    """Each row's likeliest tokens, best first."""
-
-    ids: npt.NDArray[np.int32]  # [n, k]
-    log_probs: npt.NDArray[np.float32]  # [n, k]
 
 
 class Greedy:

@@ -69,23 +69,23 @@ class Pool:
         self._shapes = layer_shapes(model)
         limit = context_of(model)
         self._longest = None if limit is None else aligned(limit + SIZES[-1] + 1)
-        self._free: list[Memory] = []
+        self.free: list[Memory] = []
 
     def take(self, room: int) -> Memory:
         """One for `room` tokens: the smallest that has it, the largest that is made to, or new."""
-        free = sorted(self._free, key=lambda memory: memory.cache.room)
+        free = sorted(self.free, key=lambda memory: memory.cache.room)
         fitting = [memory for memory in free if memory.cache.room >= room]
         memory = fitting[0] if fitting else free[-1] if free else None
         if memory is None:
             return Memory(self._shapes, self.room_for(room), self.device, self.recorder)
-        self._free.remove(memory)
+        self.free.remove(memory)
         memory.cache.clear()
         if not fitting:
             memory.grow(self.room_for(room))
         return memory
 
     def give(self, memory: Memory) -> None:
-        self._free.append(memory)
+        self.free.append(memory)
 
     def room_for(self, tokens: int) -> int:
         """With some to spare, so that the next request fits too; not beyond the model's context."""
@@ -93,17 +93,17 @@ class Pool:
         return room if self._longest is None else min(room, max(aligned(tokens), self._longest))
 
 
-_POOLS: weakref.WeakKeyDictionary[Any, Pool] = weakref.WeakKeyDictionary()
+POOLS: weakref.WeakKeyDictionary[Any, Pool] = weakref.WeakKeyDictionary()
 
 
 def pool_of(model: Any) -> Pool:
     """The model's pool; another one once its weights lie elsewhere."""
-    pool = _POOLS.get(model)
+    pool = POOLS.get(model)
     if pool is not None and pool.addresses == addresses(model):
         return pool
     stays = pool is not None and pool.device == model.device
-    _POOLS[model] = Pool(model, pool.recorder if pool and stays else recorder_for(model))
-    return _POOLS[model]
+    POOLS[model] = Pool(model, pool.recorder if pool and stays else recorder_for(model))
+    return POOLS[model]
 
 
 def recorder_for(model: Any) -> Recorder | None:
@@ -128,21 +128,22 @@ class StaticVerifier:
         self._pass = StaticPass(model)
         with torch.inference_mode():
             self._pool = pool_of(model)
-            self._memory = self._pool.take(room + STEP)
-        weakref.finalize(self, self._pool.give, self._memory).atexit = False
+            self.memory = self._pool.take(room + STEP)
+        weakref.finalize(self, self._pool.give, self.memory).atexit = False
 
     @property
     def length(self) -> int:
         """Tokens in the cache."""
-        return self._memory.cache.length
+        return self.memory.cache.length
 
     @torch.inference_mode()
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads the prompt, unrecorded; the logits [1, V] after its last token."""
-        self._require(len(prompt))
-        cache = self._memory.cache
-        ids = torch.from_numpy(prompt.astype(np.int64)).to(self._device)
-        cache.at, cache.reach = torch.arange(len(ids), device=self._device), len(ids)
+        """Reads what of the prompt is not held yet, unrecorded; the logits [1, V] after it."""
+        self.require(len(prompt))
+        cache = self.memory.cache
+        ids = torch.from_numpy(prompt[cache.length :].astype(np.int64)).to(self._device)
+        cache.at = torch.arange(cache.length, len(prompt), device=self._device)
+        cache.reach = len(prompt)
         output = self._model(
             input_ids=ids[None], past_key_values=cache, use_cache=True, logits_to_keep=1
         )
@@ -155,8 +156,8 @@ class StaticVerifier:
         """Logits [n + 1, V]: row 0 follows `root` (the last token written), row i + 1 node i."""
         numbers = packed(self.length, root, tree)
         rows = len(numbers) // 2
-        self._require(self.length + rows)
-        memory = self._memory
+        self.require(self.length + rows)
+        memory = self.memory
         reach = min(reach_of(self.length + rows), memory.cache.room)
         told = memory.told(torch.from_numpy(numbers))
         body = partial(self._pass.run, memory.cache, told, reach)
@@ -165,8 +166,13 @@ class StaticVerifier:
     @torch.inference_mode()
     def keep(self, nodes: Sequence[int]) -> None:
         """The root and these nodes (a path, from the top) are now part of the context."""
-        self._memory.cache.keep([0, *(node + 1 for node in nodes)])
+        self.memory.cache.keep([0, *(node + 1 for node in nodes)])
 
-    def _require(self, columns: int) -> None:
-        if columns > self._memory.cache.room:
-            self._memory.grow(self._pool.room_for(columns))
+    def rewind(self, length: int) -> None:
+        """Only the first `length` tokens are held from now on."""
+        self.memory.cache.length = length
+
+    def require(self, columns: int) -> None:
+        """Memory for so many columns; what was recorded is forgotten where it must grow."""
+        if columns > self.memory.cache.room:
+            self.memory.grow(self._pool.room_for(columns))

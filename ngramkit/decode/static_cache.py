@@ -83,7 +83,7 @@ class StaticCache(Cache):
         self.length = 0
         self.room = 0
         self._shapes, self._device = shapes, device
-        self._stores: dict[Shape, torch.Tensor] = {}  # [layers' keys and values, heads, room, dim]
+        self.stores: dict[Shape, torch.Tensor] = {}  # [layers' keys and values, heads, room, dim]
         self.grow(room)
 
     def grow(self, room: int) -> None:
@@ -95,9 +95,9 @@ class StaticCache(Cache):
         for shape, parts in places.items():
             size = (len(parts), shape.heads, room, shape.dim)
             store = torch.zeros(size, dtype=shape.dtype, device=self._device)
-            if shape in self._stores:
-                store[:, :, : self.length] = self._stores[shape][:, :, : self.length]
-            self._stores[shape] = store
+            if shape in self.stores:
+                store[:, :, : self.length] = self.stores[shape][:, :, : self.length]
+            self.stores[shape] = store
             for part, (layer, name) in zip(torch.split(store, 1), parts, strict=True):
                 setattr(layer, name, part)
                 layer.is_initialized = True
@@ -105,7 +105,7 @@ class StaticCache(Cache):
 
     def clear(self) -> None:
         """For another request: what a broken one left behind (NaN) would spoil masked columns."""
-        for store in self._stores.values():
+        for store in self.stores.values():
             store.zero_()
         self.length = 0
 
@@ -121,7 +121,7 @@ class StaticCache(Cache):
             moved = torch.tensor([self.length + row for row in rows[lying:]])
             moved = sendable(moved, self._device).to(self._device, non_blocking=True)
             begin, end = self.length + lying, self.length + len(rows)
-            for store in self._stores.values():
+            for store in self.stores.values():
                 store[:, :, begin:end] = store.index_select(2, moved)
         self.length += len(rows)
 

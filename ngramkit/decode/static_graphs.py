@@ -33,22 +33,22 @@ class Recordings:
     def __init__(self, recorder: Recorder | None) -> None:
         self._recorder = recorder
         self._pool = None if recorder is None else recorder.new_pool()
-        self._made: dict[Hashable, Body | None] = {}
+        self.made: dict[Hashable, Body | None] = {}
 
     def run(self, key: Hashable, body: Body) -> torch.Tensor:
         """What `body` returns, by a replay of what it did the first time it came with `key`."""
         if self._recorder is None:
             return body()
-        if key not in self._made:
-            self._made[key] = self._recorder.record(body, self._pool)
-        replay = self._made[key]
+        if key not in self.made:
+            self.made[key] = self._recorder.record(body, self._pool)
+        replay = self.made[key]
         return body() if replay is None else replay()
 
     def clear(self) -> None:
         """The memory moves: nothing recorded holds any more."""
-        if self._made and self._recorder is not None:
+        if self.made and self._recorder is not None:
             self._recorder.wait()
-        self._made.clear()
+        self.made.clear()
 
 
 class CudaGraphs:

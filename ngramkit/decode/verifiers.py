@@ -10,7 +10,7 @@ import logging
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ngramkit.decode.loop import Verifier
+from ngramkit.decode.base import Verifier
 from ngramkit.decode.probe import agrees
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.verify import TreeVerifier

@@ -41,8 +41,8 @@ class TreeVerifier:
         return {"full": self._cache.bytes}
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads the prompt; the logits [1, V] after its last token."""
-        logits = self._forward(prompt, logits_to_keep=1)
+        """Reads what of the prompt is not held yet; the logits [1, V] after its last token."""
+        logits = self._forward(prompt[self.length :], logits_to_keep=1)
         self._cache.length = len(prompt)
         return logits
 
@@ -57,6 +57,10 @@ class TreeVerifier:
     def keep(self, nodes: Sequence[int]) -> None:
         """The root and these nodes (a path, from the top) are now part of the context."""
         self._cache.keep([0, *(node + 1 for node in nodes)])
+
+    def rewind(self, length: int) -> None:
+        """Only the first `length` tokens are held from now on."""
+        self._cache.length = length
 
     def _forward(self, tokens: Any, **inputs: Any) -> torch.Tensor:
         ids = torch.as_tensor(tokens, dtype=torch.int64).to(self._device)

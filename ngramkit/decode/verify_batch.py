@@ -35,9 +35,10 @@ class BatchVerifier:
         return self._cache.length
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads the prompt; the logits [1, V] after its last token."""
-        logits = self._forward(prompt[None], logits_to_keep=1)
-        self._cache.length = len(prompt)
+        """Reads what of the prompt is not held yet; the logits [1, V] after its last token."""
+        new = prompt[self.length :]
+        logits = self._forward(new[None], logits_to_keep=1)
+        self._cache.keep_row(0, len(new))
         return logits[0]
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
@@ -53,6 +54,10 @@ class BatchVerifier:
         """The root and these nodes (a path, from the top) are now part of the context."""
         last = nodes[-1] + 1 if nodes else 0
         self._cache.keep_row(int(self._rows[last]), len(nodes) + 1)
+
+    def rewind(self, length: int) -> None:
+        """Only the first `length` tokens are held from now on."""
+        self._cache.length = length
 
     def _forward(self, tokens: TokenArray, **inputs: Any) -> torch.Tensor:
         ids = torch.from_numpy(tokens.astype(np.int64)).to(self._device)

@@ -101,9 +101,9 @@ def test_shares_of_matches_are_no_chances():
 
 def test_costs_are_those_of_the_context():
     auto = AutoBudget(profile(0.1, per_context=0.1), NoDraft())
-    assert auto._costs(50)[4] == pytest.approx(1.4 + 5)
-    assert auto._costs(0)[16] == pytest.approx(2.6)
-    assert auto._costs(200)[0] == pytest.approx(1 + 20)  # beyond what was measured, as it grew
+    assert auto.costs_at(50)[4] == pytest.approx(1.4 + 5)
+    assert auto.costs_at(0)[16] == pytest.approx(2.6)
+    assert auto.costs_at(200)[0] == pytest.approx(1 + 20)  # beyond what was measured, as it grew
 
 
 def test_a_drafter_is_asked_for_little_more_than_was_kept():

@@ -73,7 +73,7 @@ def test_a_model_on_several_devices_runs_eagerly_and_that_is_said(model, caplog)
 
 
 def test_a_model_that_keeps_a_number_from_one_pass_is_found_out(model, caplog, monkeypatch):
-    monkeypatch.setattr(static, "_POOLS", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(static, "POOLS", weakref.WeakKeyDictionary())
     tape = Tape()
     monkeypatch.setattr(static, "recorder_for", lambda model: tape)
     forward = model.forward
@@ -128,7 +128,7 @@ def test_complete_takes_it(demo, opened):
 
 
 def test_a_warm_up_records_what_the_task_needs(demo, monkeypatch):
-    monkeypatch.setattr(static, "_POOLS", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(static, "POOLS", weakref.WeakKeyDictionary())
     tape = Tape()
     monkeypatch.setattr(static, "recorder_for", lambda model: tape)
     task = Task(np.arange(300, dtype=np.int32), 40, engine="static")

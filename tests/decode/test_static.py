@@ -41,7 +41,7 @@ def tape(monkeypatch):
     """Everything opened from now on is recorded, and replayed."""
     tape = Tape()
     monkeypatch.setattr(static, "recorder_for", lambda model: tape)
-    monkeypatch.setattr(static, "_POOLS", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(static, "POOLS", weakref.WeakKeyDictionary())
     return tape
 
 
@@ -128,9 +128,9 @@ def test_greedy_text_is_the_models_own(model, tape):
 def test_room_grows_and_what_was_recorded_is_forgotten(tape):
     model = tiny_model("qwen2")
     verifier = compared(model, 1, [60] * 20 + [0, 130, 5, 200], room=1)
-    assert verifier._memory.cache.room == 512
+    assert verifier.memory.cache.room == 512
     assert tape.waited == 1
-    made = verifier._memory.recordings._made
+    made = verifier.memory.recordings.made
     assert (225, 512) in made
     assert (65, 256) not in made
 
@@ -145,15 +145,15 @@ def test_a_draft_within_the_context_fits_whatever_its_padding(tape):
         other.prefill(prompt)
         tree = tree_of([(3, -1)])
         torch.testing.assert_close(verifier.verify(7, tree), other.verify(7, tree), **CLOSE)
-    assert verifier._memory.cache.room == 192  # 64 and the widest draft, aligned
+    assert verifier.memory.cache.room == 192  # 64 and the widest draft, aligned
 
 
 def test_requests_after_each_other_share_memory_and_recordings(tape):
     model = tiny_model("llama")
-    memory = compared(model, 1, [5, 0])._memory
+    memory = compared(model, 1, [5, 0]).memory
     recorded = tape.recorded
     for seed in (2, 3):
-        assert compared(model, seed, [5, 0, 8])._memory is memory
+        assert compared(model, seed, [5, 0, 8]).memory is memory
     assert tape.recorded == recorded == 2
 
 
@@ -171,35 +171,35 @@ def test_requests_at_once_have_memory_of_their_own(tape):
                 torch.testing.assert_close(logits, other.verify(7, tree), **CLOSE)
             for each in verifiers + others:
                 each.keep([1])
-    assert verifiers[0]._memory is not verifiers[1]._memory
+    assert verifiers[0].memory is not verifiers[1].memory
     assert tape.pools == 2
-    held = {id(each._memory) for each in verifiers}
+    held = {id(each.memory) for each in verifiers}
     del verifiers, each
-    assert {id(memory) for memory in pool_of(model)._free} == held
+    assert {id(memory) for memory in pool_of(model).free} == held
 
 
 def test_a_larger_request_takes_the_free_memory_and_makes_it_larger(tape):
     model = tiny_model("llama")
-    small = compared(model, 1, [5])._memory
+    small = compared(model, 1, [5]).memory
     large = StaticVerifier(model, room=400)
-    assert large._memory is small
+    assert large.memory is small
     assert small.cache.room == 512
-    assert not small.recordings._made
+    assert not small.recordings.made
     small_again = StaticVerifier(model, room=40)
-    assert small_again._memory.cache.room == 256
+    assert small_again.memory.cache.room == 256
     del large, small_again
-    assert StaticVerifier(model, room=40)._memory.cache.room == 256  # the smallest that has room
+    assert StaticVerifier(model, room=40).memory.cache.room == 256  # the smallest that has room
 
 
 def test_a_broken_request_spoils_no_other(tape):
     model = tiny_model("llama")
     verifier = StaticVerifier(model, room=40)
-    memory = verifier._memory
+    memory = verifier.memory
     with torch.inference_mode():
-        for store in memory.cache._stores.values():
+        for store in memory.cache.stores.values():
             store.fill_(torch.nan)
     del verifier
-    assert compared(model, 3, [5, 0])._memory is memory
+    assert compared(model, 3, [5, 0]).memory is memory
 
 
 def test_weights_that_moved_are_not_read_where_they_were(tape):

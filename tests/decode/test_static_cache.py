@@ -53,7 +53,7 @@ def test_keep_selects_rows_of_the_last_pass_in_every_layer(kept, grown):
 
 def test_one_tensor_per_shape():
     cache = StaticCache(SHAPES, 20, CPU)
-    assert {store.shape for store in cache._stores.values()} == {(3, 2, 20, 3), (3, 2, 20, 5)}
+    assert {store.shape for store in cache.stores.values()} == {(3, 2, 20, 3), (3, 2, 20, 5)}
     views = [tensor for layer in cache.static if layer.is_initialized
              for tensor in (layer.keys, layer.values)]  # fmt: skip
     assert len({view.data_ptr() for view in views}) == 6
@@ -80,4 +80,4 @@ def test_clearing_leaves_nothing():
     cache.length = 4
     cache.clear()
     assert cache.length == 0
-    assert not any(store.any() for store in cache._stores.values())
+    assert not any(store.any() for store in cache.stores.values())

@@ -29,7 +29,7 @@ def graphs(monkeypatch):
     """graphs(finds_waits=...) -> FakeCuda; everything opened from then on is captured on it."""
 
     def install(**options):
-        monkeypatch.setattr(static, "_POOLS", weakref.WeakKeyDictionary())
+        monkeypatch.setattr(static, "POOLS", weakref.WeakKeyDictionary())
         monkeypatch.setattr(
             static, "recorder_for", lambda model: CudaGraphs("tiny", torch.device("cpu"))
         )
@@ -47,7 +47,7 @@ def test_captured_passes_are_replayed(graphs):
     assert cuda.current == "the caller's"
     compared(model, 2, [5, 0], room=200)  # beside the first, which is still there
     assert len({pool for _, pool in cuda.graphs}) == 2
-    verifier._require(FIRST_REACH + 1)
+    verifier.require(FIRST_REACH + 1)
     assert cuda.synchronized == torch.device("cpu")
 
 

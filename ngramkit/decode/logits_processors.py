@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ngramkit.decode.sampling import Choice, Choose, Tops, best_and_tops
+from ngramkit.decode.base import Choice, Choose, Tops
+from ngramkit.decode.sampling import best_and_tops
 
 Pick = Callable[[torch.Tensor], torch.Tensor]
 

@@ -1,0 +1,59 @@
+"""The seams of decoding: who verifies a draft, who chooses a token, who is told of it.
+
+Everything here is a protocol or a name for a function; the loop knows the rest by these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ngramkit.drafters.base import DraftTree, TokenArray
+
+Sink = Callable[[int, bool], None]  # called with every written token and whether a draft had it
+Stop = Callable[[int], bool]  # called with every written token: does the output end with it?
+Choose = Callable[[int], int]  # the token that follows a row of a pass, asked along one path
+
+
+class Verifier(Protocol):
+    """The model's side of a request's passes, see ngramkit.decode.verify.TreeVerifier."""
+
+    @property
+    def length(self) -> int:
+        """Accepted tokens that the model holds."""
+
+    def prefill(self, prompt: TokenArray) -> torch.Tensor:
+        """Reads what of the prompt, int32[n], is not held yet; the logits [1, V] after it."""
+
+    def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
+        """Logits [n + 1, V]: row 0 follows `root` (the last token written), row i + 1 node i."""
+
+    def keep(self, nodes: list[int]) -> None:
+        """The root and these nodes (a path, from the top) are now part of the context."""
+
+    def rewind(self, length: int) -> None:
+        """Only the first `length` tokens are held from now on."""
+
+
+class Tops(NamedTuple):
+    """Each row's likeliest tokens, best first."""
+
+    ids: npt.NDArray[np.int32]  # [n, k]
+    log_probs: npt.NDArray[np.float32]  # [n, k]
+
+
+class Choice(Protocol):
+    """Reads a pass's logits; the function it returns is asked row by row along one path."""
+
+    def read(self, logits: torch.Tensor) -> Choose: ...
+    def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]: ...
+
+
+class Rule(Protocol):
+    """How a request's tokens are chosen; every request has a Choice of its own."""
+
+    def choice(self) -> Choice: ...
