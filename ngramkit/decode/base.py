@@ -35,6 +35,10 @@ class Verifier(Protocol):
     def keep(self, nodes: list[int]) -> None:
         """The root and these nodes (a path, from the top) are now part of the context."""
 
+
+class ResumableVerifier(Verifier, Protocol):
+    """One that can serve another request with what it holds, where both begin alike."""
+
     def rewind(self, length: int) -> None:
         """Only the first `length` tokens are held from now on."""
 

@@ -10,7 +10,7 @@ import logging
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ngramkit.decode.base import Verifier
+from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.probe import agrees
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.verify import TreeVerifier
@@ -28,7 +28,7 @@ _STATIC: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 def open_verifier(
     model: Any, mode: str | None = None, engine: str = "auto", *, room: int
-) -> Verifier:
+) -> ResumableVerifier:
     """A verifier for one request of a transformers causal LM; `mode` as in `verify_mode`, `engine`
     as in `engine_of`."""
     if engine_of(model, engine, mode) == "static":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.decode.loop import Verifier
+from ngramkit.decode.base import Verifier
 from ngramkit.decode.specache.cache import Hits
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.verify import SpeCacheVerifier
