@@ -10,7 +10,7 @@ import transformers
 VOCABULARY = 4096  # the demo tokenizer's
 WINDOW = 12  # shorter than the prompts
 
-ENDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 LLAMA_LIKE = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -22,6 +22,7 @@ LLAMA_LIKE = {
     # Wider than usual, so that outputs do not settle on one token.
     "initializer_range": 0.4,
     **ENDS,
+    "pad_token_id": 0,
 }
 GPT2 = {
     "vocab_size": VOCABULARY,
