@@ -1,26 +1,23 @@
 """Artifacts on the Hugging Face Hub: fetched and proven whole before they are opened.
 
 An artifact is a dataset repository with an artifact folder's files at its root. `fetch` leaves it
-in the Hub's own cache. Every file's sha256 is compared with the manifest of the same commit; a
-commit that was proven once is not read again while its files keep size and time. What copies it out
-is ngramkit.hub_pull, what uploads ngramkit.hub_push, what lists them ngramkit.hub_search.
+in the Hub's own cache. Its author is not trusted: every file's sha256 is compared with the manifest
+of the same commit, and every value is checked, once (see ngramkit.formats.checks). What copies it
+out is ngramkit.hub_pull, what uploads ngramkit.hub_push, what lists them ngramkit.hub_search.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.formats.container import sha256_of
-from ngramkit.formats.locks import locked
+from ngramkit.formats.container import WrongFileError
+from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.outputs import CARD, RECIPE
-from ngramkit.formats.writer import write_text
 from ngramkit.hub_errors import hub_errors
 from ngramkit.progress import SILENT, Reporter
 
@@ -83,7 +80,7 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     with hub_errors(wanted.repository):
         folder, manifest = manifest_of(wanted)
         _download(wanted.repository, folder.name, manifest, reporter)
-        _prove(wanted.repository, folder, manifest, reporter)
+        _prove(wanted.repository, folder, reporter)
     return Fetched(folder, folder.name)
 
 
@@ -128,43 +125,20 @@ def _download(repository: str, commit: str, manifest: Manifest, reporter: Report
             _file(repository, commit, name)
 
 
-def _prove(repository: str, folder: Path, manifest: Manifest, reporter: Reporter) -> None:
-    """Compares every sha256 with the manifest's; a file that differs leaves the cache."""
-    proof = _proof_path(folder)
-    state = {name: _state(folder / name) for name in manifest.files}
-    if _read_proof(proof) == state:
-        return
-    reporter.stage(f"verifying {repository}", manifest.bytes, "bytes")
-    for name, record in manifest.files.items():
-        path = (folder / name).resolve()
-        if path.stat().st_size != record.bytes or sha256_of(path) != record.sha256:
-            path.unlink()
-            (folder / name).unlink(missing_ok=True)
-            raise ArtifactError(
-                f"{name} of {repository} is not what its manifest says (sha256 differs)",
-                "run the same command again; if it stays so, the repository is damaged",
-            )
-        reporter.advance(record.bytes)
-    proof.parent.mkdir(parents=True, exist_ok=True)
-    with locked(proof.with_name(proof.name + ".lock")):  # two may prove it at the same time
-        write_text(proof, json.dumps(state))
-
-
-def _read_proof(path: Path) -> Any:
-    """None where there is none, or none that can be read."""
+def _prove(repository: str, folder: Path, reporter: Reporter) -> None:
+    """Checks every byte and every value, unless this machine knows them; a file that is not the
+    listed one leaves the cache."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _proof_path(folder: Path) -> Path:
-    """Beside the cache of repositories, keyed by repository and commit."""
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HOME) / "ngramkit" / f"{folder.parents[1].name}-{folder.name}.json"
-
-
-def _state(path: Path) -> list[int]:
-    stat = path.resolve().stat()
-    return [stat.st_size, stat.st_mtime_ns]
+        open_artifact(folder, reporter=reporter)
+    except WrongFileError as error:
+        error.file.resolve().unlink(missing_ok=True)
+        error.file.unlink(missing_ok=True)
+        raise ArtifactError(
+            f"{error.file.name} of {repository} is not what its manifest says (sha256 differs)",
+            "run the same command again; if it stays so, the repository is damaged",
+        ) from error
+    except ArtifactError as error:
+        raise ArtifactError(
+            f"{repository} holds no artifact that can be used: {error}",
+            "do not use it; tell its owner, or give an earlier @REVISION",
+        ) from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -22,3 +25,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 # What the user of this machine has chosen decides nothing here.
 os.environ["XDG_CONFIG_HOME"] = str(ROOT / ".numba_cache" / "no-settings")
+# Nor does what this machine knows to be whole; processes that tests start share the folder.
+if "NGRAMKIT_TEST_CACHE" not in os.environ:
+    os.environ["NGRAMKIT_TEST_CACHE"] = tempfile.mkdtemp(prefix="ngramkit-cache-")
+    atexit.register(shutil.rmtree, os.environ["NGRAMKIT_TEST_CACHE"], ignore_errors=True)
+os.environ["XDG_CACHE_HOME"] = os.environ["NGRAMKIT_TEST_CACHE"]

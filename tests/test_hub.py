@@ -10,6 +10,7 @@ import sys
 
 import hub_writing
 import pytest
+from attacks.crafted import read_arrays, sign
 from command_lines import run_here
 from hub_standin import TOKEN, Fault
 
@@ -123,9 +124,14 @@ def test_a_change_sends_only_what_changed(hub, shared, tmp_path, artifacts):
     shutil.copytree(artifacts["datastore"], path)
     [first] = shared(["push", path, "acme/our-data", "--json"])
     assert first.code == 0, first.err
-    smaller = json.loads((path / "manifest.json").read_text())
-    del smaller["files"]["shard-00002.safetensors"]
-    (path / "manifest.json").write_text(json.dumps(smaller))
+    third = read_arrays(path / "shard-00002.safetensors")["tokens"]
+
+    def without_the_third(manifest):
+        del manifest["files"]["shard-00002.safetensors"]
+        manifest["counts"]["tokens"] -= int((third != 4096).sum())
+        manifest["counts"]["documents"] -= int((third == 4096).sum())
+
+    sign(path, without_the_third)
     since = len(hub.requests)
     [second] = shared(["push", path, "acme/our-data", "--json"])
     assert (second.code, second.json["files"]) == (0, 2)  # the manifest and the card

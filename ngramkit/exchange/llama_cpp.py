@@ -207,6 +207,7 @@ def import_cache(
             },
             corpus=corpus,
             counts={"leaders": len(sizes), "followers": len(arrays["followers"])},
+            foreign=True,
         )
     return FrozenTable.open(out)
 

@@ -129,7 +129,9 @@ def _write_documents(
         counts["documents"] += len(arrays["documents"]) - 1
         counts["tokens"] += len(arrays["tokens"])
         reporter.advance(len(arrays["tokens"]), **counts)
-    writer.commit(tokenizer.record, parameters={}, corpus=plan["corpus"], counts=counts)
+    writer.commit(
+        tokenizer.record, parameters={}, corpus=plan["corpus"], counts=counts, foreign=True
+    )
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:

@@ -1,72 +1,120 @@
 """An artifact is a folder: manifest.json, README.md and `.safetensors` files.
 
 Each kind is a subclass in a module of its own, whose docstring is the format's specification.
+`open` is the one door: behind it every value has been checked, here and now or once before.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.container import Array, open_arrays
+from ngramkit.formats.container import Array, WrongFileError, open_container
+from ngramkit.formats.files import Identity, identity
+from ngramkit.formats.json_text import AGAIN, whole_number
 from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+from ngramkit.progress import SILENT, Reporter
 
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
+# One independent part of a check: what holds, line by line; raises ArtifactError at a breach.
+Part = Callable[[], list[str]]
+
+SHARDS = re.compile(r"shard-\d{5,}\.safetensors")
+MOST_PARAMETER = (1 << 31) - 1
 
 
 class Artifact(ABC):
     """Opened, not read: arrays are memory maps."""
 
     kind: ClassVar[str]
+    data_files: ClassVar[re.Pattern[str]] = SHARDS  # their names; there is at least one
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+        self._identities: dict[str, Identity] = {}  # of the files that were found whole
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Raises ArtifactError where `path` holds no artifact of this kind."""
-        path = Path(path)
-        manifest = read_manifest(path)
+    def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
+        """Raises ArtifactError where `path` holds no whole artifact of this kind."""
+        from ngramkit.formats.checks import admit
+
+        artifact = cls.unchecked(Path(path), read_manifest(Path(path)))
+        artifact._identities = admit(artifact, reporter)
+        return artifact
+
+    @classmethod
+    def unchecked(cls, path: Path, manifest: Manifest) -> Self:
+        """As `open`, but its values may be anything; for what checks them."""
         if manifest.kind != cls.kind:
             raise ArtifactError(f"{path} is a {manifest.kind}, not a {cls.kind}", "check the path")
-        return cls(path, manifest)
+        artifact = cls(path, manifest)
+        artifact.require_files()
+        return artifact
+
+    def require_files(self) -> None:
+        names = self.manifest.files
+        fit = bool(names) and all(map(self.data_files.fullmatch, names))
+        require(fit, self.path, f"its files are not those of a {self.kind}")
 
     @property
     def tokenizer(self) -> TokenizerRecord:
         return self.manifest.tokenizer
 
+    def identities(self) -> dict[str, Identity]:
+        """Which files there are now. ArtifactError where one is missing or of another size."""
+        found = {}
+        for name, record in self.manifest.files.items():
+            file = self.path / name
+            try:
+                state = identity(file.stat())
+            except OSError as error:
+                raise ArtifactError(f"{file} is missing", AGAIN) from error
+            if state[2] != record.bytes:
+                why = f"{state[2]:,} bytes where {record.bytes:,} are listed"
+                raise WrongFileError(file, why)
+            found[name] = state
+        return found
+
     def arrays(self, name: str, layout: Layout) -> dict[str, Array]:
-        """The arrays of one listed file, checked against its layout and its listed size."""
+        """The arrays of one listed file, exactly those of its layout."""
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
         path = self.path / name
-        arrays = open_arrays(path)
-        listed = self.manifest.files[name].bytes
-        if path.stat().st_size != listed:
-            raise ArtifactError(
-                f"{path} has {path.stat().st_size:,} bytes where the manifest says {listed:,}",
-                "build or pull the artifact again",
-            )
+        opened = open_container(path)
+        if opened.identity != self._identities.get(name, opened.identity):
+            raise ArtifactError(f"{path} was replaced after it was opened", "open it again")
+        arrays = opened.arrays
         for array, (dtypes, dimensions) in layout.items():
             found = arrays.get(array)
             if found is None or found.dtype.name not in dtypes or found.ndim != dimensions:
                 wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
-                raise ArtifactError(
-                    f"{path} holds no {array!r} of {wanted}",
-                    "build or pull the artifact again",
-                )
+                raise ArtifactError(f"{path} holds no {array!r} of {wanted}", AGAIN)
+        require(arrays.keys() == layout.keys(), path, "it holds other arrays too")
         return arrays
 
+    def parameter(self, name: str) -> int:
+        """A whole number from 1 on. Raises ArtifactError where the manifest has none."""
+        value = self.manifest.parameters.get(name)
+        if not whole_number(value, 1, MOST_PARAMETER):
+            raise ArtifactError(f"{self.path} has no valid {name}", AGAIN)
+        return int(value)  # type: ignore[arg-type]
+
     @abstractmethod
+    def parts(self) -> list[Part]:
+        """Every invariant, in parts that may run on threads, in any order."""
+
     def check(self) -> Iterator[str]:
         """Yields each invariant that holds; raises ArtifactError at the first breach."""
+        for part in self.parts():
+            yield from part()
 
 
 def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
@@ -78,7 +126,7 @@ def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
 def require(holds: bool | np.bool_, path: Path, breach: str) -> None:
     """Raises ArtifactError, naming `path` and the breach, unless `holds`."""
     if not holds:
-        raise ArtifactError(f"{path} is damaged: {breach}", "build or pull the artifact again")
+        raise ArtifactError(f"{path} is damaged: {breach}", AGAIN)
 
 
 def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:

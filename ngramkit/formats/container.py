@@ -7,8 +7,8 @@ The bytes, in order:
                          padded with spaces to a multiple of 8
     the rest             the arrays, little-endian, C order; offsets count from here
 
-Arrays lie widest element first and by name within a width, without holes, so every array is
-aligned. A decoder in four lines:
+Arrays lie widest element first and by name within a width, one behind another without holes, so
+every array is aligned; a file in which they are not is damaged. A decoder in four lines:
 
     n = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + n])
@@ -23,15 +23,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ngramkit.errors import ArtifactError
+from ngramkit.formats.files import Identity, identity, open_plain
+from ngramkit.formats.json_text import AGAIN, parse_json, whole_number
 from ngramkit.kernels.arrays import (
     Array as Array,  # every module of formats and above takes it from here
 )
@@ -48,7 +51,16 @@ DTYPES = {
 }
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 MAX_HEADER = 1 << 20
+MAX_DIMENSIONS = 8
 CHUNK = 1 << 24  # bytes hashed and written at a time
+
+
+class WrongFileError(ArtifactError):
+    """`file` does not hold the bytes that its manifest lists."""
+
+    def __init__(self, file: Path, why: str) -> None:
+        super().__init__(f"{file} is damaged: {why}", AGAIN)
+        self.file = file
 
 
 @dataclass(frozen=True)
@@ -94,56 +106,106 @@ def _blocks(array: Array) -> Iterator[memoryview]:
     return (raw[i : i + CHUNK].data for i in range(0, len(raw), CHUNK))
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A file's arrays, and which file they are in."""
+
+    arrays: dict[str, Array]  # read-only views of one memory map
+    identity: Identity
+
+
 def open_arrays(path: Path) -> dict[str, Array]:
     """The file's arrays as read-only views of one memory map; costs the same at any size.
 
     Raises ArtifactError where the file is missing, truncated or not of this format.
     """
+    return open_container(path).arrays
+
+
+def open_container(path: Path) -> Opened:
+    """As open_arrays; says which file was mapped, too."""
     try:
-        raw = np.memmap(path, dtype=np.uint8, mode="r")
+        file = open_plain(path, hint=AGAIN)
     except FileNotFoundError as error:
-        raise ArtifactError(f"{path} is missing", "build or pull the artifact again") from error
-    except ValueError as error:
-        raise _damaged(path, "it is empty") from error
+        raise ArtifactError(f"{path} is missing", AGAIN) from error
+    with file:
+        found = os.fstat(file.fileno())
+        if found.st_size < 8:
+            raise _damaged(path, "its header is cut short")
+        try:
+            mapped = mmap.mmap(file.fileno(), found.st_size, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{path} cannot be mapped: {error}", AGAIN) from error
+    # A plain ndarray, not memmap: numpy's subclass costs microseconds at every slice.
+    raw = np.frombuffer(mapped, np.uint8)
     header, start = _read_header(path, raw)
-    return {name: _view(path, raw, start, name, entry) for name, entry in header.items()}
+    spans = {name: _span(path, name, entry) for name, entry in header.items()}
+    _require_gapless(path, spans.values(), raw.size - start)
+    arrays = {name: raw[start + s.begin : start + s.end].view(s.dtype).reshape(s.shape)
+              for name, s in spans.items()}  # fmt: skip
+    return Opened(arrays, identity(found))
 
 
 def _read_header(path: Path, raw: Array) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(raw[:8].tobytes(), "little")
-    if raw.size < 8 or length > min(MAX_HEADER, raw.size - 8):
+    if length > min(MAX_HEADER, raw.size - 8):
         raise _damaged(path, "its header is cut short")
-    try:
-        header = json.loads(raw[8 : 8 + length].tobytes())
-    except ValueError as error:
-        raise _damaged(path, "its header is not JSON") from error
+    if length % 8:
+        raise _damaged(path, "its arrays would not be aligned")
+    header = parse_json(
+        raw[8 : 8 + length].tobytes(), f"{path} is damaged: its header", strict=True,
+        error=ArtifactError, hint=AGAIN,
+    )  # fmt: skip
     if not isinstance(header, dict):
         raise _damaged(path, "its header is not a JSON object")
     header.pop("__metadata__", None)
     return header, 8 + length
 
 
-def _view(path: Path, raw: Array, start: int, name: str, entry: Any) -> Array:
+class Span(NamedTuple):
+    begin: int  # bytes behind the header
+    end: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def _span(path: Path, name: str, entry: Any) -> Span:
     try:
-        dtype = np.dtype(DTYPES[entry["dtype"]])
-        shape = tuple(int(n) for n in entry["shape"])
-        begin, end = (int(n) for n in entry["data_offsets"])
+        dtype, shape = np.dtype(DTYPES[entry["dtype"]]), _numbers(entry["shape"])
+        begin, end = _numbers(entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"the entry of {name!r} makes no sense") from error
-    whole = min(shape, default=0) >= 0 and begin >= 0
-    if not whole or end - begin != math.prod(shape) * dtype.itemsize:
-        raise _damaged(path, f"the size of {name!r} does not fit its shape")
-    if start + end > raw.size:
-        missing = start + end - raw.size
-        raise _damaged(path, f"{missing:,} bytes are missing at its end")
-    # A plain ndarray, not memmap: numpy's subclass costs microseconds at every slice.
-    return np.asarray(raw[start + begin : start + end]).view(dtype).reshape(shape)
+        raise _damaged(path, f"the entry of {name!r:.40} makes no sense") from error
+    if end - begin != math.prod(shape) * dtype.itemsize:
+        raise _damaged(path, f"the size of {name!r:.40} does not fit its shape")
+    if begin % dtype.itemsize:
+        raise _damaged(path, f"{name!r:.40} is not aligned")
+    return Span(begin, end, dtype, tuple(shape))
+
+
+def _numbers(value: Any) -> list[int]:
+    if not isinstance(value, list) or len(value) > MAX_DIMENSIONS:
+        raise TypeError("no short list")
+    if not all(map(whole_number, value)):
+        raise ValueError("not whole numbers")
+    return value
+
+
+def _require_gapless(path: Path, spans: Iterable[Span], size: int) -> None:
+    """Arrays neither overlap nor leave bytes that nobody reads."""
+    at = 0
+    for span in sorted(spans, key=lambda span: span[:2]):
+        if span.begin != at:
+            raise _damaged(path, f"its arrays do not lie one behind another at byte {at:,}")
+        at = span.end
+    if at != size:
+        raise _damaged(path, f"it has {size:,} bytes of arrays, not {at:,}")
 
 
 def _damaged(path: Path, why: str) -> ArtifactError:
-    return ArtifactError(f"{path} is damaged: {why}", "build or pull the artifact again")
+    return ArtifactError(f"{path} is damaged: {why}", AGAIN)
 
 
 def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+    """In blocks, without the GIL."""
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

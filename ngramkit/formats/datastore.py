@@ -28,14 +28,14 @@ A decoder in four lines, for what follows `token`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
 
 LAYOUT: Layout = {
@@ -81,38 +81,42 @@ class Datastore(Artifact):
         require(len(found["first_token"]) == buckets, path, f"it has not {buckets:,} buckets")
         return found
 
-    def check(self) -> Iterator[str]:
-        """Proves the whole order, not a sample of it; takes 4 or 8 bytes per token of a shard."""
-        tokens = separators = 0
-        for name, shard in zip(sorted(self.manifest.files), self.shards, strict=True):
-            for proven in check_shard(self.path / name, shard, self.separator):
-                yield f"{name}: {proven}"
-            found = int(shard.first_token[-1] - shard.first_token[-2])
-            separators += found
-            tokens += len(shard.tokens) - found
+    def parts(self) -> list[Part]:
+        """The whole order is proven, not a sample of it, in 32 bytes per id of the vocabulary."""
+        names = sorted(self.manifest.files)
+        shards = zip(names, self.shards, strict=True)
+        return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]
+
+    def _check_shard(self, name: str, shard: DatastoreShard) -> list[str]:
+        return [f"{name}: {line}" for line in check_shard(self.path / name, shard, self.separator)]
+
+    def _check_counts(self) -> list[str]:
+        separators = sum(int(s.first_token[-1]) - int(s.first_token[-2]) for s in self.shards)
+        tokens = sum(len(shard.tokens) for shard in self.shards) - separators
         listed = self.manifest.counts
         require(tokens == listed.get("tokens"), self.path, f"it holds {tokens:,} tokens")
         enough = separators >= listed.get("documents", separators + 1)
         require(enough, self.path, f"it holds {separators:,} documents")
-        yield "counts"
+        return ["counts"]
 
 
-def check_shard(path: Path, shard: DatastoreShard, separator: int) -> Iterator[str]:
-    from ngramkit.kernels.suffix.passes import first_disorder, ranks, token_counts
+def check_shard(path: Path, shard: DatastoreShard, separator: int) -> list[str]:
+    """What holds of a shard whose arrays may hold anything; ArtifactError at the first breach."""
+    from ngramkit.kernels.suffix.passes import first_misplaced, token_counts
 
-    tokens, suffixes = shard.tokens, shard.suffix_array
+    tokens = shard.tokens
     highest = int(tokens.max(initial=0))
     require(highest <= separator, path, f"id {highest} is outside the vocabulary")
-    yield "ids inside the vocabulary"
     require(len(tokens) > 0 and tokens[-1] == separator, path, "it does not end with a separator")
-    yield "ends with a separator"
     bounds = np.zeros(separator + 2, np.uint64)
     np.cumsum(token_counts(tokens, separator + 1), out=bounds[1:])
     require(np.array_equal(bounds, shard.first_token), path, "first_token miscounts the tokens")
-    yield "first_token"
-    order = ranks(suffixes)
-    require(len(order) == len(tokens), path, "its suffix array is not a permutation")
-    yield "suffix array a permutation"
-    wrong = first_disorder(tokens, suffixes, order)
-    require(wrong < 0, path, f"suffix {wrong:,} is out of order")
-    yield "suffix array sorted"
+    wrong = first_misplaced(tokens, shard.suffix_array, bounds.astype(np.int64))
+    require(wrong < 0, path, f"suffix {wrong:,} is out of order, or no position")
+    return [
+        "ids inside the vocabulary",
+        "ends with a separator",
+        "first_token",
+        "suffix array a permutation",
+        "suffix array sorted",
+    ]

@@ -26,14 +26,15 @@ leader). `counts`: documents and tokens of the corpus, leaders, followers.
 
 from __future__ import annotations
 
+import re
+import secrets
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError
-from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
 
 TABLE = "table.safetensors"
@@ -44,11 +45,18 @@ LAYOUT: Layout = {
     "followers": (("uint16", "uint32"), 2),
     "follower_counts": (("uint32", "uint64"), 1),
 }
-BLOCK = 1 << 16  # rows checked at a time
+BLOCK = 1 << 16  # leaders checked at a time
+MOST_COUNTED = 1 << 53  # windows of a corpus; sums of them are exact in any arithmetic
+# What kernels.frozen_checks finds wrong with a leader.
+BREACHES = (
+    "", "an id is outside the vocabulary", "leaders are not sorted", "a follower has no count",
+    "followers outnumber it", "followers are not in order", "a follower stands twice",
+)  # fmt: skip
 
 
 class FrozenTable(Artifact):
     kind = "frozen-table"
+    data_files = re.compile(re.escape(TABLE))
 
     @cached_property
     def table(self) -> dict[str, Array]:
@@ -68,11 +76,11 @@ class FrozenTable(Artifact):
 
     @property
     def leader_len(self) -> int:
-        return self._length("leader_len")
+        return self.parameter("leader_len")
 
     @property
     def follower_len(self) -> int:
-        return self._length("follower_len")
+        return self.parameter("follower_len")
 
     @property
     def leaders(self) -> Array:
@@ -112,65 +120,58 @@ class FrozenTable(Artifact):
             return slice(0, 0)
         return slice(int(self.follower_offsets[row]), int(self.follower_offsets[row + 1]))
 
-    def check(self) -> Iterator[str]:
-        path = self.path / TABLE
-        yield from self._check_rows()
-        for name in ("leaders", "followers"):
-            highest = int(self.table[name].max(initial=0))
-            inside = highest < self.tokenizer.vocabulary
-            require(inside, path, f"id {highest} is outside the vocabulary")
-        yield "ids inside the vocabulary"
-        for begin in range(0, len(self.leaders), BLOCK):
-            self._check_leaders(begin, min(begin + BLOCK, len(self.leaders)))
-        yield "leaders sorted, each once; counts add up"
-        yield "followers by count, then by ids, each once"
-        counts = {"leaders": len(self.leaders), "followers": len(self.followers)}
-        listed = {name: self.manifest.counts.get(name) for name in counts}
-        require(counts == listed, self.path, f"it holds {counts}, not {listed} as listed")
-        yield "counts"
+    def parts(self) -> list[Part]:
+        ranges = range(0, max(len(self.leaders), 1), BLOCK)
+        self._check_offsets()
+        return [
+            self._said,
+            *(partial(self._check_leaders, begin, begin + BLOCK) for begin in ranges),
+            self._check_counts,
+        ]
 
-    def _check_rows(self) -> Iterator[str]:
+    def _said(self) -> list[str]:
+        """What is proven before the leaders, and by each part of them."""
+        return [
+            "follower offsets",
+            "ids inside the vocabulary",
+            "leaders sorted, each once; counts add up",
+            "followers by count, then by ids, each once",
+        ]
+
+    def _check_offsets(self) -> None:
         path, offsets = self.path / TABLE, self.follower_offsets
         require(offsets[0] == 0, path, "followers do not begin at 0")
         require(np.all(offsets[:-1] < offsets[1:]), path, "follower offsets do not rise")
         require(offsets[-1] == len(self.followers), path, "followers do not end at the end")
-        most = int((offsets[1:] - offsets[:-1]).max(initial=0))
-        allowed = self.manifest.parameters.get("followers", most)
+        most, allowed = int(np.diff(offsets).max(initial=0)), self.parameter("followers")
         require(most <= allowed, path, f"a leader has {most} followers, more than {allowed}")
-        yield "follower offsets"
+        for name in ("leader_counts", "follower_counts"):
+            highest = int(self.table[name].max(initial=0))
+            require(highest <= MOST_COUNTED, path, f"{name} go up to {highest:,}")
+        total = float(self.leader_counts.sum(dtype=np.float64))
+        require(total <= MOST_COUNTED, path, f"its leaders were counted {total:,.0f} times")
 
-    def _check_leaders(self, begin: int, end: int) -> None:
+    def _check_leaders(self, begin: int, end: int) -> list[str]:
         """Everything about leaders [begin, end) and their followers."""
-        path = self.path / TABLE
-        rows = self.leaders[max(begin - 1, 0) : end]
-        require(np.all(rises(rows)), path, "leaders are not sorted")
-        offsets = self.follower_offsets[begin : end + 1].astype(np.int64)
-        followers = self.followers[offsets[0] : offsets[-1]]
-        counts = self.follower_counts[offsets[0] : offsets[-1]].astype(np.int64)
-        require(np.all(counts > 0), path, "a follower has no count")
-        sums = np.add.reduceat(counts, offsets[:-1] - offsets[0])
-        require(np.all(sums <= self.leader_counts[begin:end]), path, "followers outnumber leaders")
+        from ngramkit.kernels.frozen_checks import first_bad_leader
 
-        owner = np.repeat(np.arange(end - begin), np.diff(offsets))
-        same = owner[1:] == owner[:-1]
-        falls = (counts[1:] < counts[:-1]) | ((counts[1:] == counts[:-1]) & rises(followers))
-        require(np.all(falls[same]), path, "followers are not in order")
-        order = np.lexsort((*followers.T[::-1], owner))
-        again = np.all(followers[order][1:] == followers[order][:-1], axis=1)
-        again &= owner[order][1:] == owner[order][:-1]
-        require(not again.any(), path, "a follower stands twice under one leader")
+        table = self.table
+        row, bad = first_bad_leader(
+            begin,
+            min(end, len(self.leaders)),
+            self.tokenizer.vocabulary,
+            table["leaders"],
+            table["leader_counts"],
+            table["follower_offsets"].view(np.int64),
+            table["followers"],
+            table["follower_counts"],
+            secrets.randbits(62) | 1,
+        )
+        require(row < 0, self.path / TABLE, f"leader {row:,}: {BREACHES[bad]}")
+        return []
 
-    def _length(self, name: str) -> int:
-        length = self.manifest.parameters.get(name)
-        if not isinstance(length, int) or length < 1:
-            raise ArtifactError(f"{self.path} has no valid {name}", "build or pull it again")
-        return length
-
-
-def rises(rows: Array) -> Array:
-    """bool[n - 1]: whether row i + 1 of [n, k] is lexicographically above row i."""
-    above = np.zeros(max(len(rows) - 1, 0), dtype=bool)
-    for column in range(rows.shape[1] - 1, -1, -1):
-        left, right = rows[:-1, column], rows[1:, column]
-        above = (left < right) | ((left == right) & above)
-    return above
+    def _check_counts(self) -> list[str]:
+        counts = {"leaders": len(self.leaders), "followers": len(self.followers)}
+        listed = {name: self.manifest.counts.get(name) for name in counts}
+        require(counts == listed, self.path, f"it holds {counts}, not {listed} as listed")
+        return ["counts"]

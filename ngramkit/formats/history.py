@@ -32,7 +32,14 @@ from typing import Self
 import numpy as np
 
 from ngramkit.errors import ArtifactError, require_between
-from ngramkit.formats.artifact import Artifact, Layout, require, require_one_tokenizer, token_dtype
+from ngramkit.formats.artifact import (
+    Artifact,
+    Layout,
+    Part,
+    require,
+    require_one_tokenizer,
+    token_dtype,
+)
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
 from ngramkit.formats.datastore import DatastoreShard, check_shard
@@ -164,6 +171,12 @@ class History(Artifact):
             self._waiting, self._restarted = [], True
         self._waiting += reading.requests
         self.mark = reading.mark
+
+    def require_files(self) -> None:
+        require(not self.manifest.files, self.path, "a history lists no files")
+
+    def parts(self) -> list[Part]:
+        return [lambda: list(self.check())]
 
     def check(self) -> Iterator[str]:
         reading = self.log.read()

@@ -13,6 +13,7 @@ from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.tokens import TokenStore
+from ngramkit.progress import SILENT, Reporter
 
 KINDS: dict[str, type[Artifact]] = {
     kind.kind: kind
@@ -20,15 +21,20 @@ KINDS: dict[str, type[Artifact]] = {
 }
 
 
-def open_artifact(path: str | Path) -> Artifact:
+def open_artifact(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
     """The artifact at `path`, of the class that its manifest's kind says; arrays stay on disk.
 
-    Raises ArtifactError where there is none, or its kind is unknown here.
+    Raises ArtifactError where there is none, its kind is unknown here, or it is not whole: what
+    this machine has not seen before is checked value by value, see ngramkit.formats.checks.
     """
-    kind = read_manifest(Path(path)).kind
+    return kind_of(Path(path), read_manifest(Path(path)).kind).open(path, reporter=reporter)
+
+
+def kind_of(path: Path, kind: str) -> type[Artifact]:
+    """Raises ArtifactError, naming `path`, where no class opens that kind."""
     if kind not in KINDS:
         raise ArtifactError(
-            f"{path} is a {kind!r}, which this ngramkit does not know",
+            f"{path} is a {kind!r:.40}, which this ngramkit does not know",
             "upgrade: pip install -U ngramkit",
         )
-    return KINDS[kind].open(path)
+    return KINDS[kind]

@@ -6,10 +6,13 @@
       "parameters": {...}, "counts": {"documents": ..., "tokens": ...},
       "tokenizer": {"id", "vocabulary", "fingerprint", "eos"},
       "corpus": {"id", "revision", "split", "sample", "seed", "licenses", ...},
-      "files": {"shard-00000.safetensors": {"bytes": ..., "sha256": ...}}
+      "files": {"shard-00000.safetensors": {"bytes": ..., "sha256": ...}},
+      "checksum": sha256 over the canonical JSON of everything else
     }
 
-Same inputs, same bytes: no times, no host names, keys sorted.
+Same inputs, same bytes: no times, no host names, keys sorted. Canonical JSON has no spaces, keys
+sorted, and characters as they are (UTF-8). Manifests of before there was a checksum may lack it.
+Nothing here is trusted: what reads a manifest may be somebody else's machine.
 """
 
 from __future__ import annotations
@@ -24,11 +27,35 @@ from typing import Any
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import FileRecord
+from ngramkit.formats.json_text import AGAIN, read_json, whole_number
 
 FORMAT = "ngramkit"
 VERSION = 1
 NAME = "manifest.json"
-PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+KEYS = {
+    "format",
+    "version",
+    "kind",
+    "build",
+    "parameters",
+    "counts",
+    "tokenizer",
+    "corpus",
+    "files",
+}
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # an artifact's files that hold no arrays
+SHA256 = re.compile(r"[0-9a-f]{64}")
+MOST_TOKENS = (1 << 24) - 1  # ids and the separator fit three bytes, see kernels.suffix_sort
+# What a corpus record's known keys may hold, where they are given; None is "unknown".
+CORPUS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(
+        ("id", "dataset", "config", "revision", "split", "column", "data_dir", "format", "sha256",
+         "excluded"), str,
+    ),
+    "licenses": dict, "licenses_kept": list, "merged": list, "dataset_license": (str, list),
+    "sample": (float, int), "seed": int, "limit": int, "files": int, "join_turns": bool,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,9 +94,20 @@ class Manifest:
         """Size of all listed files."""
         return sum(record.bytes for record in self.files.values())
 
+    @property
+    def checksum(self) -> str:
+        """sha256 over everything: two manifests that are equal list the same bytes."""
+        text = json.dumps(
+            self._body(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def to_json(self) -> str:
-        body = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        body = {**self._body(), "checksum": self.checksum}
         return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def _body(self) -> dict[str, Any]:
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
 
 def build_id(plan: Mapping[str, Any]) -> str:
@@ -84,13 +122,9 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / NAME
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
+        body = read_json(path, strict=True)
     except FileNotFoundError as error:
         raise _missing(folder) from error
-    except NotADirectoryError as error:
-        raise ArtifactError(f"{folder} is a file", "name the artifact's folder") from error
-    except ValueError as error:
-        raise ArtifactError(f"{path} is not JSON", "build or pull the artifact again") from error
     return _parse(path, body)
 
 
@@ -106,29 +140,95 @@ def _parse(path: Path, body: Any) -> Manifest:
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise ArtifactError(f"{path} is not an ngramkit manifest", "check the path")
     version = body.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if not whole_number(version, 1, VERSION):
         raise ArtifactError(
-            f"{path} has format version {version}; this ngramkit reads up to {VERSION}",
+            f"{path} has format version {version!r:.20}; this ngramkit reads 1 to {VERSION}",
             "upgrade: pip install -U ngramkit",
         )
-    try:
-        manifest = Manifest(
-            kind=str(body["kind"]),
-            build=str(body["build"]),
-            tokenizer=TokenizerRecord(**body["tokenizer"]),
-            parameters=dict(body["parameters"]),
-            corpus=dict(body["corpus"]),
-            counts=dict(body["counts"]),
-            files={name: FileRecord(**record) for name, record in body["files"].items()},
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(
-            f"{path} is damaged: {error!r}", "build or pull the artifact again"
-        ) from error
-    for name in manifest.files:
+    _hold(path, body.keys() - {"checksum"} == KEYS, "its keys are not those of a manifest")
+    _hold(path, _is_text(body["kind"]) and _is_text(body["build"]), "`kind` or `build` is no text")
+    manifest = Manifest(
+        kind=body["kind"],
+        build=body["build"],
+        tokenizer=_tokenizer(path, body["tokenizer"]),
+        parameters=_parameters(path, body["parameters"]),
+        corpus=_corpus(path, body["corpus"]),
+        counts=_counts(path, body["counts"]),
+        files=_files(path, body["files"]),
+    )
+    listed = body.get("checksum", manifest.checksum)
+    _hold(path, listed == manifest.checksum, "its checksum is wrong: it was changed")
+    return manifest
+
+
+def _hold(path: Path, holds: bool, breach: str) -> None:
+    if not holds:
+        raise ArtifactError(f"{path} is damaged: {breach}", AGAIN)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 1000
+
+
+def _tokenizer(path: Path, body: Any) -> TokenizerRecord:
+    keys = {"id", "vocabulary", "fingerprint"}
+    fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos"}
+    _hold(path, fits, "`tokenizer` is not id, vocabulary, fingerprint and eos")
+    texts = _is_text(body["id"]) and _is_text(body["fingerprint"])
+    _hold(path, texts, "the tokenizer's id or fingerprint is no text")
+    size, eos = body["vocabulary"], body.get("eos")
+    _hold(path, whole_number(size, 1, MOST_TOKENS), f"a vocabulary of {size!r:.30} tokens")
+    inside = eos is None or whole_number(eos, 0, size - 1)
+    _hold(path, inside, f"the eos {eos!r:.30} is no id of its vocabulary")
+    return TokenizerRecord(**body)
+
+
+def _parameters(path: Path, body: Any) -> dict[str, Any]:
+    _hold(path, isinstance(body, dict), "`parameters` is no object")
+    for name, value in body.items():
+        simple = value is None or isinstance(value, bool | float) or _is_text(value)
+        simple = simple or whole_number(value, -(1 << 63))
+        _hold(path, simple, f"the parameter {name!r:.40} makes no sense")
+    return dict(body)
+
+
+def _corpus(path: Path, body: Any) -> dict[str, Any]:
+    _hold(path, isinstance(body, dict), "`corpus` is no object")
+    for name, value in body.items():
+        wanted = CORPUS.get(name, object)
+        fits = value is None or isinstance(value, wanted)
+        fits = fits and (wanted in (bool, object) or not isinstance(value, bool))
+        _hold(path, fits, f"the corpus's {name!r:.40} makes no sense")
+    for part in body.get("merged") or []:
+        _corpus(path, part)
+    licences = body.get("licenses") or {}
+    _hold(path, all(map(whole_number, licences.values())), "licences without counts")
+    for name in ("licenses_kept", "dataset_license"):
+        listed = body.get(name) or []
+        _hold(path, isinstance(listed, str) or all(map(_is_text, listed)), "licences are no texts")
+    return dict(body)
+
+
+def _counts(path: Path, body: Any) -> dict[str, int]:
+    fits = isinstance(body, dict) and all(map(whole_number, body.values()))
+    _hold(path, fits, "`counts` are not whole numbers")
+    return dict(body)
+
+
+def _files(path: Path, body: Any) -> dict[str, FileRecord]:
+    _hold(path, isinstance(body, dict), "`files` is no object")
+    for name, record in body.items():
         if not PLAIN_NAME.fullmatch(name):
             raise ArtifactError(
-                f"{path} names the file {name!r}, which is not inside its folder",
+                f"{path} names the file {name!r:.80}, which is not inside its folder",
                 "do not use this artifact; build it, or pull it from somebody you trust",
             )
-    return manifest
+        _hold(path, name.lower() not in OWN_NAMES, f"it lists {name}, which holds no arrays")
+        fits = isinstance(record, dict) and record.keys() == {"bytes", "sha256"}
+        _hold(path, fits, f"{name} is not listed with bytes and sha256")
+        digest = record["sha256"]
+        listed = isinstance(digest, str) and SHA256.fullmatch(digest) is not None
+        _hold(path, listed and whole_number(record["bytes"]), f"bytes or sha256 of {name} are none")
+    # Some file systems hold names that differ in case alone for one.
+    _hold(path, len({name.lower() for name in body}) == len(body), "two files of one name")
+    return {name: FileRecord(**record) for name, record in body.items()}

@@ -29,13 +29,12 @@ f16 keeps 11 bits, so the relative error of p is at most 0.05 % of |log p|.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+import re
+from functools import cached_property, partial
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError
-from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
 
 TABLE = "table.safetensors"
@@ -50,6 +49,7 @@ BLOCK = 1 << 12  # rows checked at a time
 
 class ModelBigram(Artifact):
     kind = "model-bigram"
+    data_files = re.compile(re.escape(TABLE))
 
     @cached_property
     def table(self) -> dict[str, Array]:
@@ -70,12 +70,12 @@ class ModelBigram(Artifact):
     @property
     def k(self) -> int:
         """Drafts after each token."""
-        return self._positive("k")
+        return self.parameter("k")
 
     @property
     def width(self) -> int:
         """Tokens in a draft."""
-        return self._positive("width")
+        return self.parameter("width")
 
     @property
     def next_tokens(self) -> Array:
@@ -92,45 +92,54 @@ class ModelBigram(Artifact):
         """uint16 | uint32 [V, k, width]."""
         return self.table["extended"]
 
-    def check(self) -> Iterator[str]:
+    def parts(self) -> list[Part]:
+        vocabulary = self.tokenizer.vocabulary
+        blocks = [
+            partial(self._check_rows, slice(begin, min(begin + BLOCK, vocabulary)))
+            for begin in range(0, vocabulary, BLOCK)
+        ]
+        return [self._check_shape, *blocks, self._said]
+
+    def _check_shape(self) -> list[str]:
+        counts = {"rows": self.tokenizer.vocabulary, "drafts": self.tokenizer.vocabulary * self.k}
+        require(self.manifest.counts == counts, self.path, f"it holds {counts}, not as listed")
+        return ["counts"]
+
+    def _said(self) -> list[str]:
+        """What the blocks have proven."""
+        said = [
+            "ids inside the vocabulary",
+            "every row distinct tokens, best first",
+            "probabilities add up to at most one",
+            "drafts begin with the next tokens",
+        ]
+        return [*said, "drafts follow the likeliest tokens"] if self._by_look_up else said
+
+    @property
+    def _by_look_up(self) -> bool:
+        return self.manifest.parameters.get("extend") == "bigram"
+
+    def _check_rows(self, rows: slice) -> list[str]:
         path, vocabulary = self.path / TABLE, self.tokenizer.vocabulary
         for name in ("next_tokens", "extended"):
-            highest = int(self.table[name].max(initial=0))
+            highest = int(self.table[name][rows].max(initial=0))
             require(highest < vocabulary, path, f"id {highest} is outside the vocabulary")
-        yield "ids inside the vocabulary"
-        for begin in range(0, vocabulary, BLOCK):
-            self._check_rows(slice(begin, min(begin + BLOCK, vocabulary)))
-        yield "every row distinct tokens, best first"
-        yield "probabilities add up to at most one"
-        yield "drafts begin with the next tokens"
-        if self.manifest.parameters.get("extend") == "bigram":
-            self._check_look_up()
-            yield "drafts follow the likeliest tokens"
-
-    def _check_rows(self, rows: slice) -> None:
-        path = self.path / TABLE
-        tokens = self.next_tokens[rows].astype(np.int64)
-        log_probs = self.log_probs[rows].astype(np.float64)
+        tokens = self.next_tokens[rows]
+        log_probs = self.log_probs[rows].astype(np.float32)
         require(np.all(np.isfinite(log_probs)), path, "a log-probability is not finite")
-        require(np.all(log_probs <= 0), path, "a probability is above one")
+        require(np.all(log_probs[:, 0] <= 0), path, "a probability is above one")
         require(np.all(log_probs[:, 1:] <= log_probs[:, :-1]), path, "a row is not best first")
         # Rounding to f16 moves a probability p by at most p * |log p| / 2048.
         sums = np.sum(np.exp(log_probs) * (1 + log_probs / 1024), axis=1)
         require(np.all(sums <= 1 + 1e-3), path, "probabilities of a row add up to more than one")
         ascending = np.sort(tokens, axis=1)
         require(np.all(ascending[:, 1:] != ascending[:, :-1]), path, "a row names a token twice")
-        same = np.array_equal(self.extended[rows, :, 0], self.next_tokens[rows])
+        extended = self.extended[rows]
+        same = np.array_equal(extended[:, :, 0], tokens)
         require(same, path, "a draft does not begin with its next token")
-
-    def _check_look_up(self) -> None:
-        likeliest = self.next_tokens[:, 0]
-        for depth in range(1, self.width):
-            before, here = self.extended[:, :, depth - 1], self.extended[:, :, depth]
-            same = np.array_equal(likeliest[before], here)
-            require(same, self.path / TABLE, "a draft leaves the likeliest tokens")
-
-    def _positive(self, name: str) -> int:
-        value = self.manifest.parameters.get(name)
-        if not isinstance(value, int) or value < 1:
-            raise ArtifactError(f"{self.path} has no valid {name}", "build or pull it again")
-        return value
+        if self._by_look_up:
+            follows = np.array_equal(
+                self.next_tokens[:, 0][extended[:, :, :-1]], extended[:, :, 1:]
+            )
+            require(follows, path, "a draft leaves the likeliest tokens")
+        return []

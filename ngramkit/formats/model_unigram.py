@@ -23,12 +23,12 @@ commit), k, rule, dtype (of the embeddings as they were loaded). `counts`: rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from functools import cached_property
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
 
 TABLE = "table.safetensors"
@@ -37,6 +37,7 @@ LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "scores": (("float32",), 
 
 class ModelUnigram(Artifact):
     kind = "model-unigram"
+    data_files = re.compile(re.escape(TABLE))
 
     @cached_property
     def table(self) -> dict[str, Array]:
@@ -63,23 +64,29 @@ class ModelUnigram(Artifact):
         """float32 [k], log p(x), descending."""
         return self.table["scores"]
 
-    def check(self) -> Iterator[str]:
+    def parts(self) -> list[Part]:
+        return [self._check_table]
+
+    def _check_table(self) -> list[str]:
         path, tokens = self.path / TABLE, self.tokens.astype(np.int64)
         highest = int(tokens.max())
         inside = highest < self.tokenizer.vocabulary
         require(inside, path, f"id {highest} is outside the vocabulary")
-        yield "ids inside the vocabulary"
         require(len(np.unique(tokens)) == len(tokens), path, "a token stands twice")
-        yield "every token once"
         scores = self.scores.astype(np.float64)
         require(np.all(np.isfinite(scores)), path, "a score is not finite")
         falls = (scores[1:] < scores[:-1]) | (
             (scores[1:] == scores[:-1]) & (tokens[1:] > tokens[:-1])
         )
         require(np.all(falls), path, "tokens are not best first")
-        yield "best first, ties by id"
+        require(scores[0] <= 1e-3, path, "a probability is above one")
         require(np.exp(scores).sum() <= 1 + 1e-3, path, "probabilities add up to more than one")
-        yield "probabilities add up to at most one"
-        listed = self.manifest.parameters.get("k")
-        require(len(tokens) == listed, path, f"it holds {len(tokens)} tokens, not {listed}")
-        yield "counts"
+        require(len(tokens) == self.parameter("k"), path, f"it holds {len(tokens)} tokens")
+        require(self.manifest.counts == {"rows": len(tokens)}, path, "its rows are not as listed")
+        return [
+            "ids inside the vocabulary",
+            "every token once",
+            "best first, ties by id",
+            "probabilities add up to at most one",
+            "counts",
+        ]

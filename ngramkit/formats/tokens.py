@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, require, token_dtype
+from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
 
 LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "documents": (("uint64",), 1)}
@@ -46,22 +46,28 @@ class TokenStore(Artifact):
             for begin, end in zip(shard.documents[:-1], shard.documents[1:], strict=True):
                 yield shard.tokens[int(begin) : int(end)]
 
-    def check(self) -> Iterator[str]:
-        vocabulary = self.tokenizer.vocabulary
-        counts = {"documents": 0, "tokens": 0}
-        for name, shard in zip(sorted(self.manifest.files), self.shards, strict=True):
-            path, offsets = self.path / name, shard.documents
-            dtype = token_dtype(vocabulary)
-            require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
-            yield f"{name}: token width"
-            require(len(offsets) > 0 and offsets[0] == 0, path, "documents do not begin at 0")
-            require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets fall")
-            require(offsets[-1] == len(shard.tokens), path, "documents do not end at the end")
-            yield f"{name}: document offsets"
-            highest = int(shard.tokens.max(initial=0))
-            require(highest < vocabulary, path, f"id {highest} is outside the vocabulary")
-            yield f"{name}: ids inside the vocabulary"
-            counts["documents"] += len(offsets) - 1
-            counts["tokens"] += len(shard.tokens)
+    def parts(self) -> list[Part]:
+        names = sorted(self.manifest.files)
+        shards = zip(names, self.shards, strict=True)
+        return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]
+
+    def _check_shard(self, name: str, shard: TokenShard) -> list[str]:
+        path, offsets = self.path / name, shard.documents
+        dtype = token_dtype(self.tokenizer.vocabulary)
+        require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
+        require(len(offsets) > 0 and offsets[0] == 0, path, "documents do not begin at 0")
+        require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets fall")
+        require(offsets[-1] == len(shard.tokens), path, "documents do not end at the end")
+        highest = int(shard.tokens.max(initial=0))
+        inside = highest < self.tokenizer.vocabulary
+        require(inside, path, f"id {highest} is outside the vocabulary")
+        said = ("token width", "document offsets", "ids inside the vocabulary")
+        return [f"{name}: {line}" for line in said]
+
+    def _check_counts(self) -> list[str]:
+        counts = {
+            "documents": sum(len(shard.documents) - 1 for shard in self.shards),
+            "tokens": sum(len(shard.tokens) for shard in self.shards),
+        }
         require(counts == self.manifest.counts, self.path, f"it holds {counts}, not as listed")
-        yield "counts"
+        return ["counts"]

@@ -22,6 +22,7 @@ from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_arrays
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, remove
+from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 
 
@@ -68,6 +69,7 @@ class ArtifactWriter:
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
         self._recording = threading.Lock()
+        self._recalled = False  # whether some files are of an earlier process
 
     def __enter__(self) -> Self:
         self._place.__enter__()
@@ -110,8 +112,13 @@ class ArtifactWriter:
         parameters: Mapping[str, Any],
         corpus: Mapping[str, Any],
         counts: Mapping[str, int],
+        foreign: bool = False,
     ) -> Path:
-        """Writes the manifest and the card, and gives the folder its name."""
+        """Writes the manifest and the card, and gives the folder its name.
+
+        What this process has made from arrays of its own needs no check when it is opened; not so
+        where values are `foreign`, taken over from somebody else's file.
+        """
         manifest = Manifest(
             kind=self.kind,
             build=self.build,
@@ -126,6 +133,8 @@ class ArtifactWriter:
         keep = {CARD, NAME, *self._finished}
         remove(entry for entry in self.partial.iterdir() if entry.name not in keep)
         self._place.put_in_place()
+        if not self._recalled and not foreign:
+            vouch(self.path, manifest)
         return self.path
 
     def _remember(self) -> None:
@@ -146,6 +155,7 @@ class ArtifactWriter:
             path = self.partial / name
             if path.is_file() and sha256_of(path) == record.sha256:
                 self._finished[name] = (record, entry["facts"])
+                self._recalled = True
 
 
 def write_text(path: Path, text: str) -> None:

@@ -131,5 +131,5 @@ def test_no_time_and_no_path_in_the_manifest(tmp_path):
     assert str(tmp_path) not in text
     assert set(json.loads(text)) == {
         "format", "version", "kind", "build", "tokenizer",
-        "parameters", "corpus", "counts", "files",
+        "parameters", "corpus", "counts", "files", "checksum",
     }  # fmt: skip

@@ -41,31 +41,37 @@ def token_counts(tokens: Array, size: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def ranks(suffix_array: Array) -> Array:
-    """The inverse: ranks[suffix_array[i]] = i. Empty where `suffix_array` is no permutation."""
-    size = len(suffix_array)
-    order = np.full(size, -1, suffix_array.dtype)
+def first_misplaced(tokens: Array, suffix_array: Array, cursors: Array) -> int:
+    """The first index at which `suffix_array` is seen to be wrong, -1 where it is right.
+
+    `tokens` [n] hold only ids below len(cursors) - 1; `cursors` int64[ids + 1] say where each id's
+    bucket begins, and are used up. `suffix_array` may hold anything.
+
+    Taken in order, suffixes put the positions before them in order: the position before suffix i,
+    whose token is t, must be the next one in t's bucket (Burkhardt and Karkkainen, 2003). Each
+    index is so named once, by another one; where all agree the array is a permutation in the right
+    order, however long the repeats are. One pass, and no array of ranks.
+    """
+    size = len(tokens)
+    if size == 0 or len(suffix_array) != size:
+        return 0
+    ends = cursors[1:].copy()
+    last = cursors[tokens[size - 1]]  # nothing follows it: the least of its bucket
+    if suffix_array[last] != size - 1:
+        return int(last)
+    cursors[tokens[size - 1]] += 1
     for i in range(size):
         position = suffix_array[i]
-        if position < 0 or position >= size or order[position] >= 0:
-            return order[:0]
-        order[position] = i
-    return order
-
-
-@njit(cache=True, nogil=True)
-def first_disorder(tokens: Array, suffix_array: Array, order: Array) -> int:
-    """The first index whose suffix is not above its neighbour's, -1 where all are.
-
-    Suffixes compare by their first tokens and then by the ranks of their tails, so one linear pass
-    proves the whole order, however long the repeats are.
-    """
-    for i in range(1, len(suffix_array)):
-        low, high = suffix_array[i - 1], suffix_array[i]
-        if tokens[low] < tokens[high]:
-            continue
-        low_tail = order[low + 1] if low + 1 < len(order) else -1
-        high_tail = order[high + 1] if high + 1 < len(order) else -1
-        if tokens[low] > tokens[high] or low_tail >= high_tail:
+        if position < 0 or position >= size:
             return i
+        if position == 0:
+            continue
+        token = tokens[position - 1]
+        slot = cursors[token]
+        if slot >= size or suffix_array[slot] != position - 1:
+            return i
+        cursors[token] = slot + 1
+    for token in range(len(ends)):
+        if cursors[token] != ends[token]:
+            return int(ends[token] - 1)
     return -1

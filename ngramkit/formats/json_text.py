@@ -1,0 +1,105 @@
+"""JSON that somebody else may have written, read without trust.
+
+Python's reader raises RecursionError for what nests deeply, takes Infinity for a number and keeps
+the last of two equal keys. Here every fault is one line that says where and what.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ngramkit.errors import ArtifactError, InputError
+from ngramkit.formats.files import read_plain
+
+DEEPEST = 32  # lists and objects inside each other, where `strict`
+MOST = 1 << 26  # bytes of a file that is read whole
+AGAIN = "build or pull the artifact again"
+
+
+def parse_json(
+    text: str | bytes,
+    where: str,
+    *,
+    strict: bool = False,
+    error: type[InputError] = InputError,
+    hint: str = "",
+) -> Any:
+    """What `text` says; `where` names it in errors.
+
+    `strict` also refuses a key that stands twice, NaN and Infinity (which JSON does not know),
+    text that is none, and what nests deeper than DEEPEST. Raises `error`.
+    """
+    hooks: dict[str, Any] = {}
+    if strict:
+        hooks = {
+            "object_pairs_hook": _no_key_twice,
+            "parse_constant": _no_constant,
+            "parse_float": _finite,
+        }
+    try:
+        body = json.loads(text, **hooks)
+        if strict:
+            json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except RecursionError as failure:
+        raise error(f"{where}: not JSON that can be read: it nests too deeply", hint) from failure
+    except ValueError as failure:
+        raise error(f"{where}: not JSON: {failure}", hint) from failure
+    if strict and not _within(body, DEEPEST):
+        raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)
+    return body
+
+
+def read_json(
+    path: Path,
+    *,
+    strict: bool = False,
+    error: type[InputError] = ArtifactError,
+    hint: str = AGAIN,
+) -> Any:
+    """The whole file as `parse_json` reads it. FileNotFoundError where there is none."""
+    raw = read_plain(path, MOST, error=error, hint=hint)
+    return parse_json(raw, str(path), strict=strict, error=error, hint=hint)
+
+
+def whole_number(value: Any, least: int = 0, most: int = (1 << 63) - 1) -> bool:
+    """Whether `value` is an integer of [least, most]; true and false are none."""
+    return type(value) is int and least <= value <= most
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the key {name!r:.80} stands twice")
+            seen.add(name)
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.80} is too large a number")
+    return value
+
+
+def _within(body: Any, levels: int) -> bool:
+    """Whether `body` nests at most so deep; without recursion."""
+    level = [body]
+    while level and levels >= 0:
+        level = [
+            value
+            for holder in level
+            if isinstance(holder, dict | list)
+            for value in (holder.values() if isinstance(holder, dict) else holder)
+        ]
+        levels -= 1
+    return not level

@@ -1,0 +1,130 @@
+"""The proof that the rows of a frozen table are what its format says: in order, each once, counted.
+
+The arrays may hold anything; only the offsets must rise and end where the followers do. Nothing
+here knows about files.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ngramkit.kernels.arrays import Array
+
+# What is wrong with a leader; WHOLE where nothing is.
+WHOLE, FOREIGN, UNSORTED, NO_COUNT, OUTNUMBERED, UNORDERED, TWICE = range(7)
+
+
+@njit(cache=True, nogil=True)
+def first_bad_leader(
+    begin: int,
+    end: int,
+    vocabulary: int,
+    leaders: Array,
+    leader_counts: Array,
+    offsets: Array,
+    followers: Array,
+    follower_counts: Array,
+    factor: int,
+) -> tuple[int, int]:
+    """(row, what is wrong) of the first bad leader of [begin, end), (-1, WHOLE) if there is none.
+
+    leaders [L, LL] ids, leader_counts [L], offsets int64[L + 1], followers [F, FL] ids,
+    follower_counts [F]; counts below 2^63. `factor`, odd and chosen at random, makes the hash by
+    which two equal followers meet, so that nobody can write a table that takes long to check.
+    """
+    most = 1
+    for row in range(begin, end):
+        most = max(most, offsets[row + 1] - offsets[row])
+    room = 4
+    while room < 2 * most:
+        room *= 2
+    places = np.full(room, -1, np.int64)  # a row of `followers`; below the leader's own: free
+    for row in range(begin, end):
+        bad = _leader(row, vocabulary, leaders)
+        if bad == WHOLE:
+            first, last = offsets[row], offsets[row + 1]
+            counted = int(leader_counts[row])
+            bad = _counts(first, last, counted, follower_counts)
+        if bad == WHOLE:
+            bad = _followers(first, last, vocabulary, followers, follower_counts, places, factor)
+        if bad != WHOLE:
+            return row, bad
+    return -1, WHOLE
+
+
+@njit(cache=True, nogil=True)
+def _leader(row: int, vocabulary: int, leaders: Array) -> int:
+    """Its ids, and that it is above the one before it."""
+    for column in range(leaders.shape[1]):
+        if leaders[row, column] >= vocabulary:
+            return FOREIGN
+    if row and not _above(leaders, row, row - 1):
+        return UNSORTED
+    return WHOLE
+
+
+@njit(cache=True, nogil=True)
+def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
+    """Counts are there, and add up to at most the leader's; without ever overflowing."""
+    left = counted
+    for i in range(first, last):
+        count = int(follower_counts[i])
+        if count <= 0:
+            return NO_COUNT
+        if count > left:
+            return OUTNUMBERED
+        left -= count
+    return WHOLE
+
+
+@njit(cache=True, nogil=True)
+def _followers(
+    first: int,
+    last: int,
+    vocabulary: int,
+    followers: Array,
+    follower_counts: Array,
+    places: Array,
+    factor: int,
+) -> int:
+    """Their ids; most frequent first, then by ids; each once."""
+    mask = len(places) - 1
+    for i in range(first, last):
+        mixed = np.uint64(0)
+        for column in range(followers.shape[1]):
+            token = followers[i, column]
+            if token >= vocabulary:
+                return FOREIGN
+            mixed = (mixed + np.uint64(token) + np.uint64(1)) * np.uint64(factor)
+            mixed ^= mixed >> np.uint64(29)
+        if i > first:
+            rises = follower_counts[i] > follower_counts[i - 1]
+            if rises or (
+                follower_counts[i] == follower_counts[i - 1] and not _above(followers, i, i - 1)
+            ):
+                return UNORDERED
+        place = np.int64(mixed & np.uint64(mask))
+        while places[place] >= first:
+            if _same(followers, i, places[place]):
+                return TWICE
+            place = (place + 1) & mask
+        places[place] = i
+    return WHOLE
+
+
+@njit(cache=True, nogil=True)
+def _above(rows: Array, row: int, other: int) -> bool:
+    """Whether a row of ids is lexicographically above another."""
+    for column in range(rows.shape[1]):
+        if rows[row, column] != rows[other, column]:
+            return bool(rows[row, column] > rows[other, column])
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _same(rows: Array, row: int, other: int) -> bool:
+    for column in range(rows.shape[1]):  # noqa: SIM110 (numba knows no all() of a generator)
+        if rows[row, column] != rows[other, column]:
+            return False
+    return True

@@ -1,0 +1,75 @@
+"""Artifacts as a hostile author would make them: any values, every checksum true."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngramkit.formats.container import NAMES, Array
+
+Arrays = dict[str, Array]
+
+
+def read_arrays(file: Path) -> Arrays:
+    """Copies of a file's arrays, by a decoder of its own."""
+    raw = file.read_bytes()
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    types = {name: dtype for dtype, name in NAMES.items()}
+    found = {}
+    for name, entry in json.loads(raw[8:begin]).items():
+        first, last = entry["data_offsets"]
+        values = np.frombuffer(raw[begin + first : begin + last], types[entry["dtype"]])
+        found[name] = values.reshape(entry["shape"]).copy()
+    return found
+
+
+def write_bytes(file: Path, header: Any, data: bytes) -> None:
+    """Any header before any bytes."""
+    text = json.dumps(header).encode() if not isinstance(header, bytes) else header
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def write_arrays(file: Path, arrays: Arrays) -> None:
+    """Without a look at the values, and without the wait for the disk."""
+    header, data = {}, b""
+    for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):
+        array = arrays[name]
+        span = [len(data), len(data) + array.nbytes]
+        header[name] = {"dtype": NAMES[array.dtype], "shape": [*array.shape], "data_offsets": span}
+        data += array.tobytes()
+    write_bytes(file, header, data)
+
+
+def data_file(folder: Path) -> Path:
+    """The first file of arrays."""
+    return min(folder.glob("*.safetensors"))
+
+
+def sign(folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> None:
+    """Makes every checksum true again; `change` may change the manifest before its own is made."""
+    path = folder / "manifest.json"
+    body = json.loads(path.read_text())
+    for name in body["files"]:
+        raw = (folder / name).read_bytes()
+        body["files"][name] = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    if change is not None:
+        change(body)
+    body.pop("checksum", None)
+    text = json.dumps(body, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    body["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps(body))
+
+
+def craft(folder: Path, change: Callable[[Arrays], None]) -> None:
+    """`change` may do anything to the arrays of the first file; then every checksum is true."""
+    file = data_file(folder)
+    arrays = read_arrays(file)
+    change(arrays)
+    write_arrays(file, arrays)
+    sign(folder)
