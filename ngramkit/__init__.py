@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from ngramkit.decode.generate import custom_generate, generate
     from ngramkit.decode.pass_options import PassOptions
     from ngramkit.decode.sampling import Sampling
+    from ngramkit.decode.specache.options import SpeCache
     from ngramkit.drafters import load_drafter
     from ngramkit.drafters.base import Drafter, DraftTree, Evidence
     from ngramkit.evaluate.benchmark import bench
+    from ngramkit.evaluate.needle_test import needle_test
     from ngramkit.evaluate.replays import KeepState, replay
     from ngramkit.formats.kinds import open_artifact
     from ngramkit.sources import PastUse, Sources
@@ -61,11 +63,13 @@ _HOMES = {
     "load_tokenizer": "ngramkit.corpus.tokenizer",
     "PassOptions": "ngramkit.decode.pass_options",
     "Sampling": "ngramkit.decode.sampling",
+    "SpeCache": "ngramkit.decode.specache.options",
     "load_drafter": "ngramkit.drafters",
     "Drafter": "ngramkit.drafters.base",
     "DraftTree": "ngramkit.drafters.base",
     "Evidence": "ngramkit.drafters.base",
     "bench": "ngramkit.evaluate.benchmark",
+    "needle_test": "ngramkit.evaluate.needle_test",
     "KeepState": "ngramkit.evaluate.replays",
     "replay": "ngramkit.evaluate.replays",
     "open_artifact": "ngramkit.formats.kinds",
@@ -88,6 +92,7 @@ __all__ = [
     "PastUse",
     "Sampling",
     "Sources",
+    "SpeCache",
     "UsageError",
     "bench",
     "build_datastore",
@@ -102,6 +107,7 @@ __all__ = [
     "generate",
     "load_drafter",
     "load_tokenizer",
+    "needle_test",
     "open_artifact",
     "open_corpus",
     "replay",

@@ -9,6 +9,8 @@ import typer
 
 from ngramkit.models import DEFAULT
 from ngramkit_cli import decode_options as opt
+from ngramkit_cli.cache_options import KvOptions
+from ngramkit_cli.needle_options import NeedleOptions, needle_lines
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, the_model
 from ngramkit_cli.output import Output
@@ -51,6 +53,8 @@ def bench(
     stop: opt.Stop = None,
     running: opt.RunOptions,
     out_path: OutFolder = None,
+    hidden: NeedleOptions,
+    kv: KvOptions,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -58,10 +62,14 @@ def bench(
     """Measure drafters on a model: tokens/step, speed-up, and that the output stays the same.
 
     Interrupted, it goes on where it was when it is run again. Without --drafter: all that fit.
+    With --task needle it measures what a cache forgets, see --cache of ngramkit decode.
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
     with Output("bench", json=json, debug=debug) as out:
+        if hidden.is_needle:
+            _needle(the_model(model, out), hidden, kv, running, out)
+            return
         from ngramkit.evaluate.benchmark import bench as measured
         from ngramkit.evaluate.questions import embedded_questions, read_questions
 
@@ -90,6 +98,29 @@ def bench(
         exact = plan["sampling"]["temperature"] == 0 and plan["dtype"] == "float32"
         if exact and not results.identical:
             raise typer.Exit(1)
+
+
+def _needle(
+    model: str, hidden: NeedleOptions, kv: KvOptions, running: opt.RunOptions, out: Output
+) -> None:
+    from ngramkit.evaluate.needle_test import needle_test
+
+    results = needle_test(
+        model,
+        lengths=hidden.token_lengths,
+        depths=hidden.depths,
+        seeds=hidden.needles,
+        caches=hidden.cache.split(","),
+        options=kv.options(measure=True),
+        haystack=hidden.haystack,
+        passes=running.passes(),
+        reporter=out.reporter,
+    )
+    out.reporter.close()
+    out.say(*needle_lines(results))
+    if hidden.plot is not None:
+        results.plot(hidden.plot)
+    out.result(hidden.plot, **results.to_dict())
 
 
 def _say(results: BenchResults, out: Output) -> None:

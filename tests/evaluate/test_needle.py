@@ -90,3 +90,21 @@ def test_every_needle_is_searched_with_every_cache_and_drawn(model, tmp_path):
 def test_a_cache_that_is_none_is_refused():
     with pytest.raises(UsageError, match="there is no cache called 'half'"):
         cache_of("half", OPTIONS)
+
+
+def test_the_command_tests_needles_and_says_what_is_not_lossless(ngramkit_cli):
+    line = "bench --task needle --lengths 96 --depths 1 --kv-group 8 --kv-residual 8 --model demo"
+    done, wrong, long = ngramkit_cli(
+        [*line.split(), "--plot", "n.png", "--json"],
+        ["bench", "--task", "haystack", "--model", "demo"],
+        ["bench", "--task", "needle", "--lengths", "1M", "--model", "demo"],
+    )
+    assert done.code == 0, done.err
+    said = [row for row in done.err.splitlines() if row.startswith(("full", "low-bit", "specache"))]
+    assert [row.endswith("not lossless") for row in said] == [False, True, True]
+    found = done.json["caches"]
+    assert [row["lossless"] for row in found] == [True, False, False]
+    assert wrong.code == 2
+    assert "questions, needle" in wrong.err
+    assert long.code == 2
+    assert "--lengths '1m' is no number of tokens" in long.err
