@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ngramkit.decode.answer import decode
     from ngramkit.decode.calibration import calibrate
     from ngramkit.decode.candidates import NgramkitCandidates
+    from ngramkit.decode.conversation import Conversation
     from ngramkit.decode.generate import custom_generate, generate
     from ngramkit.decode.pass_options import PassOptions
     from ngramkit.decode.sampling import Sampling
@@ -58,6 +59,7 @@ _HOMES = {
     "decode": "ngramkit.decode.answer",
     "calibrate": "ngramkit.decode.calibration",
     "NgramkitCandidates": "ngramkit.decode.candidates",
+    "Conversation": "ngramkit.decode.conversation",
     "custom_generate": "ngramkit.decode.generate",
     "generate": "ngramkit.decode.generate",
     "load_tokenizer": "ngramkit.corpus.tokenizer",
@@ -80,6 +82,7 @@ _HOMES = {
 
 __all__ = [
     "ArtifactError",
+    "Conversation",
     "DraftTree",
     "Drafter",
     "Evidence",

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ngramkit_cli import decode_options as opt
+from ngramkit_cli.conversing import converse
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import INTERRUPTED, Output
-from ngramkit_cli.prompt import Chat, Prompt, PromptFile, TemplateName, read_prompt
+from ngramkit_cli.prompt import Chat, Prompt, PromptFile, System, TemplateName, read_prompt
 from ngramkit_cli.source_options import DrafterName, SourceOptions
 from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
     from ngramkit.decode.complete import Comparison
+    from ngramkit.decode.conversation import Conversation
     from ngramkit.decode.result import Decoded
 
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
@@ -32,7 +34,8 @@ def decode(
     prompt_file: PromptFile = None,
     chat: Chat = False,
     template: TemplateName = None,
-    max_new_tokens: opt.NewTokens = 128,
+    system: System = None,
+    max_new_tokens: opt.NewTokensOrMore = None,
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
     stop: opt.Stop = None,
@@ -47,10 +50,30 @@ def decode(
     """
     with Output("decode", json=json, debug=debug) as out:
         from ngramkit.decode.answer import decode as decoded
+        from ngramkit.decode.conversation import NEW_TOKENS, Conversation
 
-        rule, passes, given = sampling.sampling(), running.passes(), sources.sources()
-        name = the_model(model, out)
+        rule = sampling.sampling()
         screen = Screen(sys.stderr if json else sys.stdout, color=color)
+        options: Any = {
+            "drafter": drafter,
+            "artifacts": sources.sources(),
+            "system": system,
+            "stop": stop or (),
+            "sampling": rule,
+            "passes": running.passes(),
+            "reporter": out.reporter,
+        }
+        name = the_model(model, out)
+        if chat and prompt is None and prompt_file is None:
+            new_tokens = max_new_tokens or NEW_TOKENS
+            say_turns(
+                Conversation(
+                    name, template=template or "auto", max_new_tokens=new_tokens, **options
+                ),
+                screen,
+                out,
+            )
+            return
 
         def show(piece: str, drafted: bool) -> None:
             out.reporter.close()  # bars would stand in the text
@@ -59,16 +82,11 @@ def decode(
         answer = decoded(
             read_prompt(prompt, prompt_file, name, out),
             name,
-            drafter=drafter,
-            artifacts=given,
             template=template or ("auto" if chat else None),
-            max_new_tokens=max_new_tokens,
-            stop=stop or (),
-            sampling=rule,
-            passes=passes,
+            max_new_tokens=max_new_tokens or opt.NEW_TOKENS,
             compare=compare,
             show=show,
-            reporter=out.reporter,
+            **options,
         )
         screen.end()
         say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
@@ -76,6 +94,14 @@ def decode(
         out.result(" ".join(answer.drafter.names) or None, **answer.to_dict())
         if answer.run.ended_by == "interrupt":
             raise typer.Exit(INTERRUPTED)
+
+
+def say_turns(talk: Conversation, screen: Screen, out: Output) -> None:
+    """All that is said, until it ends."""
+    replies = converse(talk, screen, out)
+    out.used(talk.drafter.revisions)
+    artifacts = " ".join(talk.drafter.names) or None
+    out.result(artifacts, replies=[reply.to_dict() for reply in replies], **talk.facts)
 
 
 def say_times(out: Output, run: Decoded, comparison: Comparison | None, *, greedy: bool) -> None:

@@ -22,6 +22,15 @@ Model = Annotated[
         "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]
+NEW_TOKENS = 128
+NewTokensOrMore = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens",
+        min=1,
+        help=f"Tokens at most. Default: {NEW_TOKENS}; of an answer in a conversation 1024.",
+    ),
+]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]
 Engine = Annotated[
     str,

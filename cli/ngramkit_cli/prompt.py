@@ -18,7 +18,15 @@ PromptFile = Annotated[
 ]
 Chat = Annotated[
     bool,
-    typer.Option("--chat", help="The prompt is a user's turn: wrap it in the model's template."),
+    typer.Option(
+        "--chat",
+        help="The prompt is a user's turn: wrap it in the model's template. Without a prompt: a "
+        "conversation; through a pipe, a prompt a line.",
+    ),
+]
+System = Annotated[
+    str | None,
+    typer.Option("--system", metavar="TEXT", help="With --chat: what the model is told first."),
 ]
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
 RULE = "the model's own, else the one known for its name"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 
 from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.decode.base import Verifier
 from ngramkit.decode.complete import Comparison, Task, complete, warm_up
 from ngramkit.decode.complete import compare as both
 from ngramkit.decode.load import LanguageModel
@@ -81,6 +82,7 @@ class Options(TypedDict, total=False):
     drafter: str | Drafter | Callable[[], Drafter] | None
     artifacts: Sources | Sequence[Given] | Given
     template: str | None
+    system: str | None
     max_new_tokens: int
     stop: Sequence[str]
     sampling: Sampling
@@ -106,6 +108,7 @@ def decode(
     drafter: str | Drafter | Callable[[], Drafter] | None = None,
     artifacts: Sources | Sequence[Given] | Given = (),
     template: str | None = None,
+    system: str | None = None,
     max_new_tokens: int = 128,
     stop: Sequence[str] = (),
     sampling: Sampling = GREEDY,
@@ -119,18 +122,21 @@ def decode(
     `model`: a name, a folder, a loaded one; None: as `ngramkit.models.chosen_model`. `drafter`: as
     in `choose_drafter`, or an object or function of yours. `artifacts`: what to draft from, else
     what is found. `template`: None takes prompts as they stand, "auto" makes each a user's turn in
-    the model's own template, or name one. `compare` decodes without drafts too, in turns. `show` is
-    called with every piece of text. After Ctrl-C the Answer is what was written until then.
+    the model's own template, or name one; `system` is said before it. `compare` decodes without
+    drafts too, in turns. `show` is called with every piece of text. After Ctrl-C the Answer is what
+    was written until then.
 
     Raises UsageError for what makes no sense, InputError for a prompt that is too long, else what
     loading the model and opening the artifacts raise.
     """
     if isinstance(drafter, str):
         DrafterSpec.parse(drafter)  # before a model is loaded in vain
+    if system and template is None:
+        raise UsageError("system needs a conversation", "give chat too", option=("system", "chat"))
     loaded = passes.load(model, reporter)
-    form = None if template is None else _template(template, loaded, reporter)
-    ids = [_ids(loaded, each, form) for each in _several(prompts)]
-    choice = _chosen(drafter, loaded, artifacts, reporter)
+    form = None if template is None else chat_template(template, loaded, reporter)
+    ids = [_ids(loaded, each, form, system) for each in _several(prompts)]
+    choice = chosen_drafter(drafter, loaded, artifacts, reporter)
     nodes, profile = passes.nodes(loaded, reporter)
     facts: dict[str, Any] = {
         "model": loaded.name,
@@ -155,7 +161,7 @@ def decode(
         if drafts is None:
             warm_up(loaded, choice.load(forgetful=True), task)
             drafts = choice.load()
-        text, run = _written(loaded, drafts, task, show)
+        text, run = written(loaded, drafts, task, show)
         compared = None
         if compare and run.ended_by != "interrupt":
             compared = both(loaded, lambda: choice.load(forgetful=True), task)
@@ -170,7 +176,7 @@ def _several(prompts: str | list[str] | tuple[str, ...]) -> list[str]:
     return [prompts] if isinstance(prompts, str) else list(prompts)
 
 
-def _template(name: str, model: LanguageModel, reporter: Reporter) -> Template:
+def chat_template(name: str, model: LanguageModel, reporter: Reporter) -> Template:
     """Says which. Raises UsageError where a model that is known for none was to be asked."""
     template = find_template(name, model.tokenizer)
     if name == AUTO and template.name == "none":
@@ -183,13 +189,16 @@ def _template(name: str, model: LanguageModel, reporter: Reporter) -> Template:
     return template
 
 
-def _ids(model: LanguageModel, text: str, template: Template | None) -> TokenArray:
+def _ids(
+    model: LanguageModel, text: str, template: Template | None, system: str | None
+) -> TokenArray:
     if template is None:
         return prompt_ids(model.tokenizer, text)
-    return chat_ids(model.tokenizer, template, [Message("user", text)])
+    before = [Message("system", system)] if system else []
+    return chat_ids(model.tokenizer, template, [*before, Message("user", text)])
 
 
-def _chosen(
+def chosen_drafter(
     drafter: Any,
     model: LanguageModel,
     artifacts: Sources | Sequence[Given] | Given,
@@ -202,10 +211,14 @@ def _chosen(
     return choice.with_default("least_score", model.least_score)
 
 
-def _written(
-    model: LanguageModel, drafter: Drafter, task: Task, show: Show | None
+def written(
+    model: LanguageModel,
+    drafter: Drafter,
+    task: Task,
+    show: Show | None,
+    verifier: Verifier | None = None,
 ) -> tuple[str, Decoded]:
-    """The text and the run; `show` sees the text as it comes."""
+    """The text and the run; `show` sees the text as it comes. `verifier` as in `complete`."""
     stream = TextStream(model.tokenizer.backend, task.prompt)
     pieces: list[str] = []
 
@@ -215,6 +228,9 @@ def _written(
             if show is not None:
                 show(piece, drafted)
 
-    run = complete(model, drafter, task, lambda token, drafted: put(stream.push(token), drafted))
+    def sink(token: int, drafted: bool) -> None:
+        put(stream.push(token), drafted)
+
+    run = complete(model, drafter, task, sink, verifier)
     put(stream.rest(), False)
     return "".join(pieces), run

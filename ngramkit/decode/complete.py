@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ngramkit.decode.base import Sink, Verifier
+from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, decode
@@ -47,14 +47,19 @@ class Task:
 
 
 def complete(
-    model: LanguageModel, drafter: Drafter, task: Task, sink: Sink | None = None
+    model: LanguageModel,
+    drafter: Drafter,
+    task: Task,
+    sink: Sink | None = None,
+    verifier: Verifier | None = None,
 ) -> Decoded:
     """Writes what `model` writes after the prompt. Raises InputError where the prompt is too long.
 
-    `sink` is called with every written token and whether a draft held it.
+    `sink` is called with every written token and whether a draft held it. `verifier`: one that
+    holds the prompt's beginning, in place of an empty one.
     """
     request = _request(model, drafter, task)
-    return decode(_opened(model, task, request), drafter, request, sink)
+    return decode(verifier or open_for(model, task), drafter, request, sink)
 
 
 def _request(model: LanguageModel, drafter: Drafter, task: Task) -> Request:
@@ -66,8 +71,11 @@ def _request(model: LanguageModel, drafter: Drafter, task: Task) -> Request:
     return replace(request, auto=auto, budget=most)
 
 
-def _opened(model: LanguageModel, task: Task, request: Request) -> Verifier:
-    room = len(task.prompt) + request.longest + request.budget
+def open_for(model: LanguageModel, task: Task) -> ResumableVerifier:
+    """A verifier with room for the task's prompt, its output and one draft."""
+    request = request_for(model, task)
+    nodes = request.budget if task.profile is None else task.profile.sizes[-1]
+    room = len(task.prompt) + request.longest + nodes
     return open_verifier(model.model, task.verify, task.engine, room=room)
 
 
@@ -117,7 +125,7 @@ def warm_up(model: LanguageModel, drafter: Drafter, task: Task) -> None:
     """
     prompt = task.prompt[-WARM_UP:]
     if engine_of(model.model, task.engine, task.verify) == "static":
-        _opened(model, task, _request(model, drafter, task))
+        open_for(model, task)
         prompt = task.prompt
     short = replace(task, prompt=prompt, max_new_tokens=WARM_UP, stop=())
     _whole(complete(model, drafter, short))

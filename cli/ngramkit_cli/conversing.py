@@ -1,0 +1,94 @@
+"""`decode --chat` without a prompt: a conversation on a terminal, through a pipe a prompt a line.
+
+Knows lines and keys; the conversation itself is ngramkit.decode.conversation's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+from ngramkit.errors import InputError, UsageError
+from ngramkit_cli.output import Output
+from ngramkit_cli.streaming import Screen
+
+if TYPE_CHECKING:
+    from ngramkit.decode.conversation import Conversation, Reply
+
+ASK = "> "
+ENDS = {"length": "; cut at --max-new-tokens", "interrupt": "; interrupted"}
+HELP = "/exit (or Ctrl-D) ends, /new begins another conversation, Ctrl-C ends an answer"
+
+
+def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
+    """All replies, in order. Raises UsageError where there is nothing to answer."""
+    if sys.stdin.isatty():
+        return _turns(talk, screen, out)
+    replies = _lines(talk, sys.stdin, screen, out)
+    if not replies:
+        raise UsageError("there is no prompt", "give --prompt, or a prompt a line on stdin")
+    return replies
+
+
+def _turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
+    """Turn after turn until /exit or the input's end. What does not fit is said."""
+    out.say(HELP)
+    replies: list[Reply] = []
+    for line in _typed():
+        if line in ("/exit", "/quit"):
+            break
+        if line == "/new":
+            talk.clear()
+            out.say("a new conversation")
+        elif line.startswith("/"):
+            out.say(HELP)
+        elif line:
+            try:
+                replies.append(_asked(talk, line, screen, out))
+            except InputError as error:
+                out.say(f"error: {error}", f"  {error.hint}: /new")
+    return replies
+
+
+def _lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
+    """Every line is a prompt of its own. Ctrl-C ends them all."""
+    replies: list[Reply] = []
+    for line in lines:
+        if line.strip():
+            talk.clear()
+            replies.append(_asked(talk, line.rstrip("\r\n"), screen, out))
+            if replies[-1].run.ended_by == "interrupt":
+                break
+    return replies
+
+
+def _typed() -> Iterator[str]:
+    """Lines as they are typed, with the keys of readline where there is one."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 (input() uses it)
+    while True:
+        try:
+            yield input(ASK).strip()
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        except KeyboardInterrupt:
+            print(f"\n{HELP}", file=sys.stderr)
+
+
+def _asked(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
+    def show(piece: str, drafted: bool) -> None:
+        out.reporter.close()  # bars would stand in the text
+        screen.show(piece, drafted)
+
+    reply = talk.ask(line, show)
+    screen.end()
+    run = reply.run
+    out.say(
+        f"[{len(run.token_ids)} tokens, {run.tokens_per_step:.2f} tokens/step, "
+        f"{run.tokens_per_second:,.1f} tokens/s; {reply.held} of {run.prompt_tokens} prompt tokens "
+        f"were in memory{ENDS.get(run.ended_by, '')}]"
+    )
+    return reply

@@ -1,0 +1,114 @@
+"""`ngramkit decode --chat`: a conversation on a terminal, a prompt a line through a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from ngramkit_cli.main import app
+
+OPTIONS = ["--chat", "--template", "chatml", "--max-new-tokens", "8", "--drafter", "context"]
+RUN = [sys.executable, "-c", "from ngramkit_cli.main import app; app()", "decode", *OPTIONS]
+
+
+@pytest.fixture
+def decode(monkeypatch):
+    monkeypatch.delenv("NGRAMKIT_MODEL", raising=False)
+    return lambda *options, stdin="": CliRunner().invoke(
+        app, ["decode", *OPTIONS, *options], input=stdin
+    )
+
+
+def test_a_pipe_is_one_prompt_a_line(decode):
+    done = decode("--json", "--system", "Be brief.", stdin="def main(\n\nimport os\ndef main(\n")
+    assert done.exit_code == 0, done.stderr
+    replies = json.loads(done.stdout.splitlines()[-1])["replies"]
+    assert len(replies) == 3
+    assert replies[0]["text"] == replies[2]["text"]
+    assert replies[0]["held_tokens"] == 0 < replies[1]["held_tokens"]
+    assert done.stderr.count("tokens/step") == 3
+    alone = decode("--json", "--system", "Be brief.", "--prompt", "import os")
+    assert json.loads(alone.stdout.splitlines()[-1])["text"] == replies[1]["text"]
+
+
+def test_an_empty_pipe_is_said(decode):
+    done = decode()
+    assert done.exit_code == 2
+    assert "no prompt" in done.stderr
+
+
+def test_a_system_message_needs_chat():
+    done = CliRunner().invoke(app, ["decode", "--prompt", "x", "--system", "Be brief."])
+    assert done.exit_code == 2
+    assert "--chat" in done.stderr
+
+
+class Terminal:
+    """A process at a terminal of its own."""
+
+    def __init__(self, command):
+        self._own, other = pty.openpty()
+        env = {**os.environ, "TERM": "dumb", "NO_COLOR": "1"}
+        env.pop("NGRAMKIT_MODEL", None)
+        self.process = subprocess.Popen(
+            command, stdin=other, stdout=other, stderr=other, env=env, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
+        )  # fmt: skip
+        os.close(other)
+        self.seen = ""
+
+    def until(self, text, seconds=120):
+        """What was written up to `text`, which comes within so many seconds."""
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            ready, _, _ = select.select([self._own], [], [], max(0, end - time.monotonic()))
+            assert ready, f"no {text!r} in {self.seen!r}"
+            try:
+                self.seen += os.read(self._own, 65536).decode()
+            except OSError:
+                raise AssertionError(f"ended before {text!r}: {self.seen!r}") from None
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def type(self, text):
+        os.write(self._own, text.encode())
+
+
+def test_a_terminal_is_a_conversation():
+    terminal = Terminal(RUN)
+    try:
+        terminal.until("/exit")
+        terminal.until("> ")
+        terminal.type("def main(\n")
+        terminal.until("tokens/step")
+        assert "0 of " in terminal.until("prompt tokens were in memory")
+        terminal.until("> ")
+        terminal.type("and then\n")
+        said = terminal.until("prompt tokens were in memory")
+        assert int(said.rpartition("; ")[2].split()[0]) > 20
+        terminal.until("> ")
+        terminal.type("/nonsense\n")
+        terminal.until("/new begins")
+        terminal.until("> ")
+        terminal.type("/new\n")
+        terminal.until("a new conversation")
+        terminal.until("> ")
+        terminal.type("\x03")  # Ctrl-C: what was typed is dropped, nothing ends
+        terminal.until("> ")
+        terminal.type("def main(\n")
+        terminal.until("prompt tokens were in memory")
+        terminal.until("> ")
+        terminal.type("/exit\n")
+        assert terminal.process.wait(60) == 0
+    finally:
+        terminal.process.kill()
