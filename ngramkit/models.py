@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, UsageError
 from ngramkit.settings import read_settings, write_settings
 
 DEFAULT = "demo"
@@ -35,11 +35,43 @@ HUB_IDS = {
 }
 
 
-def resolve_model(name: str) -> str:
-    """What transformers can load: a folder, or a Hub id.
+def split_revision(name: str, revision: str | None = None) -> tuple[str, str | None]:
+    """A model's name, and the revision (a branch, tag or commit) that stands behind an @ or is
+    given. A folder with an @ in its name is itself.
 
-    Raises InputError where a path was meant and nothing is there.
+    Raises UsageError for an empty revision, and for two that differ.
+
+    >>> split_revision("acme/tiny@v1"), split_revision("acme/tiny", "v1"), split_revision("demo")
+    (('acme/tiny', 'v1'), ('acme/tiny', 'v1'), ('demo', None))
     """
+    source, at, named = name.rpartition("@")
+    if not at or Path(name).expanduser().is_dir():
+        return name, revision
+    if not source or not named:
+        raise UsageError(f"{name!r} names no model's revision", "ID@REVISION", option="model")
+    if revision not in (None, named):
+        raise UsageError(
+            f"{name} is asked for at {revision}", "name one revision", option=("model", "revision")
+        )
+    return source, named
+
+
+def resolve_model(name: str) -> str:
+    """What transformers can load: a folder, or a Hub id (without its revision).
+
+    Raises InputError where a path was meant and nothing is there, UsageError for a folder's
+    revision.
+    """
+    name, revision = split_revision(name)
+    source = _resolved(name)
+    if revision is not None and Path(source).is_dir():
+        raise UsageError(
+            f"{name} is a folder: it has no revisions", f"leave out @{revision}", option="model"
+        )
+    return source
+
+
+def _resolved(name: str) -> str:
     if name == DEFAULT:
         return str(files("ngramkit") / "demo" / "model")
     if name in HUB_IDS:

@@ -23,7 +23,7 @@ from ngramkit.formats.outputs import RECIPE
 from ngramkit.formats.writer import write_text
 from ngramkit.hub import quiet
 from ngramkit.hub_errors import hub_errors
-from ngramkit.models import resolve_model
+from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.recipe_files import Recipe
 
@@ -83,7 +83,8 @@ def _weights(recipe: Recipe) -> str:
     from huggingface_hub import HfApi
 
     with hub_errors(source, "model"):
-        return str(HfApi().model_info(source, revision=recipe.revision).sha)
+        revision = split_revision(recipe.model, recipe.revision)[1]
+        return str(HfApi().model_info(source, revision=revision).sha)
 
 
 def judge(recipe: Recipe, inputs: Inputs, root: Path, *, hub: bool = False) -> Verdict:

@@ -28,6 +28,7 @@ def calibrate(
     model: ModelName = None,
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
+    device_map: opt.DeviceMap = None,
     engine: opt.Engine = "auto",
     seconds: Time = 20.0,
     json: Json = False,
@@ -41,7 +42,7 @@ def calibrate(
         from ngramkit.decode.calibration import calibrate as calibrated
         from ngramkit.decode.pass_options import PassOptions
 
-        passes = PassOptions(engine=engine, device=device, dtype=dtype)
+        passes = PassOptions(engine=engine, device=device, dtype=dtype, device_map=device_map)
         found = calibrated(
             the_model(model, out), passes=passes, seconds=seconds, reporter=out.reporter
         )

@@ -17,7 +17,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        metavar="ID|PATH",
+        metavar="ID[@REVISION]|PATH",
         help="A decoder-only causal language model: a short name, a Hub id or a folder. Default: "
         "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
@@ -44,6 +44,14 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str,
     typer.Option(help="auto (float32 on the CPU, bfloat16 on CUDA), float32, float16, bfloat16."),
+]
+DeviceMap = Annotated[
+    str | None,
+    typer.Option(
+        "--device-map",
+        metavar="auto|balanced|balanced_low_0|sequential",
+        help="Spread the model's layers over several GPUs (needs accelerate).",
+    ),
 ]
 Stop = Annotated[
     list[str] | None,
@@ -102,6 +110,7 @@ class RunOptions:
     engine: Engine = "auto"
     device: Device = "auto"
     dtype: Dtype = "auto"
+    device_map: DeviceMap = None
 
     def passes(self) -> PassOptions:
         """Raises UsageError for a budget that is neither a number nor auto."""
@@ -112,4 +121,6 @@ class RunOptions:
             if not budget.isdecimal() or not 1 <= len(budget) <= 9:
                 raise UsageError(f"--budget {budget!r} is no number of nodes", "give one, or auto")
             budget = int(budget)
-        return PassOptions(budget, self.verify, self.engine, self.device, self.dtype)
+        return PassOptions(
+            budget, self.verify, self.engine, self.device, self.dtype, self.device_map
+        )

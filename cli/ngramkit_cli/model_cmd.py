@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ngramkit_cli.decode_options import Device, Dtype
+from ngramkit_cli.decode_options import Device, DeviceMap, Dtype
 from ngramkit_cli.options import Debug, Force, Json, Out, the_model
 from ngramkit_cli.output import Output
 
@@ -19,7 +19,8 @@ ModelName = Annotated[
     str | None,
     typer.Argument(
         metavar="[MODEL]",
-        help="A causal language model: a name from `ngramkit models`, a Hub id or a folder. "
+        help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION) or a "
+        "folder. "
         "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]
@@ -42,13 +43,6 @@ Rule = Annotated[
         metavar="distance|inner-product",
         help="What makes a token likely: an output embedding near the mean of all, or one that "
         "points away from it.",
-    ),
-]
-DeviceMap = Annotated[
-    str | None,
-    typer.Option(
-        metavar="auto|balanced|sequential",
-        help="Spread the model's layers over several GPUs (needs accelerate).",
     ),
 ]
 

@@ -19,7 +19,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        metavar="ID|PATH",
+        metavar="ID[@REVISION]|PATH",
         help="The model (here: its tokenizer): a short name, a Hub id or a folder. Default: "
         "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),

@@ -21,6 +21,7 @@ from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files
 from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.hub_errors import as_known
+from ngramkit.models import resolve_model, split_revision
 
 # What decides ids: not the post-processor, the padding or the file's name.
 DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
@@ -88,7 +89,8 @@ class TextTokenizer:
 def load_tokenizer(
     model: str, revision: str | None = None, *, confirm: bool = False
 ) -> TextTokenizer:
-    """The tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`.
+    """The tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`, which may
+    stand behind an @ in its name.
 
     `confirm` asks transformers too, and takes its tokenizer where the ids differ: for a model that
     transformers runs, so that it is fed as it always is.
@@ -97,6 +99,8 @@ def load_tokenizer(
     from ngramkit.corpus.tokenizer_classes import OnlyTransformersError
     from ngramkit.corpus.tokenizer_json import load_json
 
+    resolve_model(model)  # a folder has no revisions
+    model, revision = split_revision(model, revision)
     files = find_files(model, revision)
     template = find_chat_template(files)
     try:

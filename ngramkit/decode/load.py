@@ -11,7 +11,7 @@ import torch
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.hub_errors import as_known
-from ngramkit.models import resolve_model
+from ngramkit.models import resolve_model, split_revision
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -73,9 +73,10 @@ def load_model(
     dtype: str = "auto",
     device_map: str | None = None,
 ) -> LanguageModel:
-    """A short name, a Hub id (at `revision`) or a folder. `auto`: CUDA where there is one, else
-    the CPU; bfloat16 on CUDA, float32 on the CPU. `device_map` (auto, balanced, sequential) spreads
-    the layers over several devices, as transformers does it, in place of `device`.
+    """A short name, a Hub id (at `revision`, or ID@REVISION) or a folder. `auto`: CUDA where there
+    is one, else the CPU; bfloat16 on CUDA, float32 on the CPU. `device_map` (auto, balanced,
+    sequential) spreads the layers over several devices, as transformers does it, in place of
+    `device`. A quantised checkpoint stays what its config says, `dtype` auto is its own too.
 
     Raises UsageError for an unknown device, dtype or map, InputError where there is no such model
     or it is no decoder-only causal LM, NetworkError without a network.
@@ -86,18 +87,55 @@ def load_model(
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where = _device(device)
     tokenizer = load_tokenizer(name, revision, confirm=True)
-    source = resolve_model(name)
+    source, revision = resolve_model(name), split_revision(name, revision)[1]
+    method = None
     try:
         config = AutoConfig.from_pretrained(source, revision=revision)
         if config.is_encoder_decoder:
             raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
+        method = quantisation(config)
+        wanted = "auto" if method and dtype == "auto" else _dtype(dtype, where)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=_dtype(dtype, where), **_spread(device_map)
+            source, revision=revision, dtype=wanted, **_placement(device_map, where, method)
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        if method:
+            raise _not_dequantised(name, method, error) from error
+        if isinstance(error, ImportError | RuntimeError):
+            raise
         raise _not_loaded(name, source, error) from error
-    placed = model if device_map else model.to(where)
+    if method and not hasattr(model, "is_quantized"):  # transformers only warns
+        raise _not_dequantised(name, method, ValueError("transformers does not know how"))
+    # Quantised weights are where they were loaded to: they must not be moved or cast.
+    placed = model if device_map or method else model.to(where)
     return LanguageModel(name, placed.eval(), tokenizer)
+
+
+def quantisation(config: Any) -> str | None:
+    """How a checkpoint's weights are quantised (gptq, awq, bitsandbytes, fp8, ...), if they are."""
+    found = getattr(config, "quantization_config", None)
+    if found is None:
+        return None
+    method = found.get("quant_method") if isinstance(found, dict) else found.quant_method
+    return str(getattr(method, "value", method) or "quantised")
+
+
+def _placement(device_map: str | None, where: torch.device, method: str | None) -> dict[str, Any]:
+    """What from_pretrained is told of devices. Only a quantised model is loaded to its place."""
+    if device_map is None and method is not None and where.type != "cpu":
+        return {"device_map": {"": where}}
+    return _spread(device_map)
+
+
+def _not_dequantised(name: str, method: str, error: Exception) -> NgramkitError:
+    known = as_known(error, name, "model") if isinstance(error, OSError) else None
+    if known is not None:
+        return known
+    first_line = (str(error).splitlines() or [repr(error)])[0]
+    return InputError(
+        f"{name} is quantised ({method}) and cannot be loaded here: {first_line}",
+        "install what that names, or use a checkpoint that is not quantised",
+    )
 
 
 def _spread(device_map: str | None) -> dict[str, str]:

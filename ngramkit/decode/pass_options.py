@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 class PassOptions:
     """`budget`: draft nodes per pass; auto: as many as pay for their time on this machine, see
     `ngramkit.calibrate`; None: auto where the model was calibrated, else by the device. `verify`:
-    tree or batch; None: tree where the model can. `engine`: auto, eager or static. `device` and
-    `dtype` as in load_model."""
+    tree or batch; None: tree where the model can. `engine`: auto, eager or static. `device`,
+    `dtype` and `device_map` as in load_model."""
 
     budget: int | Literal["auto"] | None = None
     verify: str | None = None
     engine: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
+    device_map: str | None = None
 
     def load(self, model: str | LanguageModel | None, reporter: Reporter = SILENT) -> LanguageModel:
         """The model, loaded where it is named; None: the chosen one, which is said."""
@@ -34,7 +35,9 @@ class PassOptions:
         chosen = chosen_model(model)
         if chosen.why:
             reporter.note(f"model: {chosen.name} ({chosen.why})")
-        return load_model(chosen.name, device=self.device, dtype=self.dtype)
+        return load_model(
+            chosen.name, device=self.device, dtype=self.dtype, device_map=self.device_map
+        )
 
     def nodes(
         self, model: LanguageModel, reporter: Reporter = SILENT
