@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo test attacks lint types bench docs docs-check requirements audit clean
+.PHONY: demo test attacks fuzz lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -16,6 +16,9 @@ test: $(READY)
 
 attacks: $(READY)
 	$(BIN)/python -m tests.attacks
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.attacks.fuzz 100000
 
 lint: $(READY)
 	$(BIN)/ruff check .

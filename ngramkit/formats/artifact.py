@@ -91,14 +91,8 @@ class Artifact(ABC):
         opened = open_container(path)
         if opened.identity != self._identities.get(name, opened.identity):
             raise ArtifactError(f"{path} was replaced after it was opened", "open it again")
-        arrays = opened.arrays
-        for array, (dtypes, dimensions) in layout.items():
-            found = arrays.get(array)
-            if found is None or found.dtype.name not in dtypes or found.ndim != dimensions:
-                wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
-                raise ArtifactError(f"{path} holds no {array!r} of {wanted}", AGAIN)
-        require(arrays.keys() == layout.keys(), path, "it holds other arrays too")
-        return arrays
+        require_layout(path, opened.arrays, layout)
+        return opened.arrays
 
     def parameter(self, name: str) -> int:
         """A whole number from 1 on. Raises ArtifactError where the manifest has none."""
@@ -127,6 +121,16 @@ def require(holds: bool | np.bool_, path: Path, breach: str) -> None:
     """Raises ArtifactError, naming `path` and the breach, unless `holds`."""
     if not holds:
         raise ArtifactError(f"{path} is damaged: {breach}", AGAIN)
+
+
+def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> None:
+    """Raises ArtifactError unless the arrays are those of the layout, no others."""
+    for name, (dtypes, dimensions) in layout.items():
+        found = arrays.get(name)
+        if found is None or found.dtype.name not in dtypes or found.ndim != dimensions:
+            wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
+            raise ArtifactError(f"{path} holds no {name!r} of {wanted}", AGAIN)
+    require(arrays.keys() == layout.keys(), path, "it holds other arrays too")
 
 
 def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:

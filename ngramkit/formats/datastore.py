@@ -73,13 +73,8 @@ class Datastore(Artifact):
 
     def _arrays(self, name: str) -> dict[str, Array]:
         arrays = self.arrays(name, LAYOUT)
-        found = {array: arrays[array] for array in LAYOUT}
-        path, size = self.path / name, len(found["tokens"])
-        width, buckets = token_dtype(self.separator), self.separator + 2
-        require(found["tokens"].dtype == width, path, f"ids are not {width}")
-        require(len(found["suffix_array"]) == size, path, "its suffix array has another length")
-        require(len(found["first_token"]) == buckets, path, f"it has not {buckets:,} buckets")
-        return found
+        require_shape(self.path / name, DatastoreShard(**arrays), self.separator)
+        return arrays
 
     def parts(self) -> list[Part]:
         """The whole order is proven, not a sample of it, in 32 bytes per id of the vocabulary."""
@@ -100,10 +95,20 @@ class Datastore(Artifact):
         return ["counts"]
 
 
+def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
+    """Raises ArtifactError where lengths or widths do not fit each other and the vocabulary."""
+    width, buckets = token_dtype(separator), separator + 2
+    require(shard.tokens.dtype == width, path, f"ids are not {width}")
+    same = len(shard.suffix_array) == len(shard.tokens)
+    require(same, path, "its suffix array has another length")
+    require(len(shard.first_token) == buckets, path, f"it has not {buckets:,} buckets")
+
+
 def check_shard(path: Path, shard: DatastoreShard, separator: int) -> list[str]:
     """What holds of a shard whose arrays may hold anything; ArtifactError at the first breach."""
     from ngramkit.kernels.suffix.passes import first_misplaced, token_counts
 
+    require_shape(path, shard, separator)
     tokens = shard.tokens
     highest = int(tokens.max(initial=0))
     require(highest <= separator, path, f"id {highest} is outside the vocabulary")

@@ -37,6 +37,7 @@ from ngramkit.formats.artifact import (
     Layout,
     Part,
     require,
+    require_layout,
     require_one_tokenizer,
     token_dtype,
 )
@@ -62,7 +63,7 @@ class History(Artifact):
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         super().__init__(path, manifest)
-        self.log = RequestLog(path / LOG, token_dtype(self.separator))
+        self.log = RequestLog(path / LOG, token_dtype(self.separator), self.separator)
         self.mark: Mark | None = None  # behind the last request that `news` gave
         self._waiting: list[PastRequest] = []  # read, not yet given
         self._restarted = False
@@ -139,18 +140,26 @@ class History(Artifact):
         `news`, which then begins behind it.
         """
         try:
-            arrays = open_arrays(self.path / INDEX)
-            found = {name: arrays[name] for name in LAYOUT}
-            generation, offset, complete = (int(value) for value in found["mark"])
-            whole = _checksum(found) == int(found["checksum"][0])
-        except (ArtifactError, KeyError, ValueError, IndexError):
+            shard, mark, complete = self._read_index()
+        except ArtifactError:
             return None
-        mark = Mark(generation, offset)
-        enough = complete or len(found["tokens"]) >= tokens
-        if not whole or not enough or self.log.read(mark).restarted:
+        enough = complete or len(shard.tokens) >= tokens
+        if not enough or self.log.read(mark).restarted:
             return None
         self.mark = mark
-        return DatastoreShard(**{name: found[name] for name in SHARD_LAYOUT})
+        return shard
+
+    def _read_index(self) -> tuple[DatastoreShard, Mark, bool]:
+        """Raises ArtifactError where it is not whole: kernels take its values for addresses."""
+        path = self.path / INDEX
+        found = open_arrays(path)
+        require_layout(path, found, LAYOUT)
+        require(len(found["mark"]) == 3 and len(found["checksum"]) == 1, path, "its mark is wrong")
+        require(_checksum(found) == int(found["checksum"][0]), path, "its checksum is wrong")
+        shard = DatastoreShard(**{name: found[name] for name in SHARD_LAYOUT})
+        check_shard(path, shard, self.separator)
+        generation, offset, complete = (int(value) for value in found["mark"])
+        return shard, Mark(generation, offset), bool(complete)
 
     def save_index(self, shard: DatastoreShard, mark: Mark, *, complete: bool) -> None:
         """Replaces the index by `shard`, which ends with the last request before `mark`.
@@ -192,10 +201,10 @@ class History(Artifact):
         yield "ids inside the vocabulary"
         if not (self.path / INDEX).exists():
             return
-        shard = History(self.path, self.manifest).load_index(0)
-        require(shard is not None, self.path / INDEX, "its checksum or its mark is wrong")
-        assert shard is not None
-        yield from (f"{INDEX}: {p}" for p in check_shard(self.path / INDEX, shard, self.separator))
+        _, mark, _ = self._read_index()
+        known = not self.log.read(mark).restarted
+        require(known, self.path / INDEX, "its mark is none of the log's")
+        yield f"{INDEX}: checksum, mark and order"
 
 
 def merge(sources: Sequence[History], out: Path) -> History:
@@ -220,7 +229,8 @@ def _create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastReque
         return
     plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
     manifest = Manifest(History.kind, build_id(plan), tokenizer, corpus={"id": "past requests"})
-    RequestLog(path / LOG, token_dtype(tokenizer.vocabulary)).create(requests)
+    size = tokenizer.vocabulary
+    RequestLog(path / LOG, token_dtype(size), size).create(requests)
     write_text(path / NAME, manifest.to_json())
 
 

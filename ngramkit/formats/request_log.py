@@ -78,8 +78,11 @@ class Reading:
 class RequestLog:
     """`width` is that of an id: numpy uint16 or uint32."""
 
-    def __init__(self, path: Path, width: np.dtype[np.uint16] | np.dtype[np.uint32]) -> None:
+    def __init__(
+        self, path: Path, width: np.dtype[np.uint16] | np.dtype[np.uint32], vocabulary: int
+    ) -> None:
         self.path = path
+        self.vocabulary = vocabulary  # a record with another id is damaged
         self.width = width
 
     def create(self, requests: Iterable[PastRequest] = (), generation: int = 1) -> None:
@@ -140,6 +143,8 @@ class RequestLog:
     def _open(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():
             raise ArtifactError(f"{self.path} is missing", "start a new history")
+        if not self.path.is_file():  # opening a pipe would wait for somebody to write into it
+            raise ArtifactError(f"{self.path} is not a plain file", "start a new history")
         return self.path.open(mode, buffering=buffering)
 
     def _packed(self, request: PastRequest) -> bytes:
@@ -221,7 +226,8 @@ class RequestLog:
         padding = -size % ALIGNED
         if len(file.read(padding)) != padding:
             return None
-        return PastRequest(np.frombuffer(ids, self.width.newbyteorder("<")), prompt)
+        tokens = np.frombuffer(ids, self.width.newbyteorder("<"))
+        return PastRequest(tokens, prompt) if tokens.max(initial=0) < self.vocabulary else None
 
     def _next_valid(self, file: IO[bytes], offset: int) -> int | None:
         """The first offset, from `offset` on, at which a valid record begins."""

@@ -1,0 +1,160 @@
+"""Fuzzing: each mutation is opened and drafted from in a forked child, under a time limit.
+
+    python -m tests.attacks.fuzz [TRIES OF EACH KIND] [--unchecked]     (make fuzz)
+
+What may come of it: the artifact is refused by an error of ngramkit's own, or it drafts inside its
+vocabulary. A signal, a hang, any other exception and any other draft is a failure, named by its
+kind and seed. `--unchecked` looks no value over first: what the kernels alone can take.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+if str(TESTS) not in sys.path:
+    sys.path.insert(0, str(TESTS))
+
+import environment  # noqa: E402, F401 (before anything imports numba)
+
+from attacks.mutations import fresh, mutate  # noqa: E402
+from attacks.victims import KINDS, build_all, use  # noqa: E402
+from ngramkit.errors import NgramkitError  # noqa: E402
+from ngramkit.formats import checks, proofs  # noqa: E402
+
+SECONDS = 20  # for one mutation; the slowest takes a few hundredths
+PENDING, REFUSED, DRAFTED, FOREIGN, WRONG = range(5)
+ENDS = {REFUSED: "refused", DRAFTED: "drafted", FOREIGN: "foreign exception", WRONG: "wrong draft"}
+
+
+@dataclass
+class Report:
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)  # "KIND SEED: what"
+
+
+def fuzz(kind: str, whole: Path, seeds: range, *, checked: bool = True) -> Report:
+    """Tries every seed; a child that dies or hangs takes only its own mutation with it."""
+    report = Report()
+    results = mmap.mmap(-1, len(seeds) + 8)  # one byte per seed, shared with the child
+    begin = 0
+    while begin < len(seeds):
+        child = os.fork()
+        if child == 0:
+            _work(kind, whole, seeds[begin:], begin, results, checked)
+        died = _wait(child, results, len(seeds))
+        end = _at(results, len(seeds))
+        if died:
+            results[end] = PENDING
+            report.outcomes[died] += 1
+            report.failures.append(f"{kind} {seeds[end]}: {died}")
+            begin = end + 1
+        else:
+            begin = len(seeds)
+    for seed, outcome in zip(seeds, results[: len(seeds)], strict=True):
+        if outcome != PENDING:
+            report.outcomes[ENDS[outcome]] += 1
+        if outcome in (FOREIGN, WRONG):
+            report.failures.append(f"{kind} {seed}: {ENDS[outcome]}")
+    return report
+
+
+def _at(results: mmap.mmap, size: int) -> int:
+    return int(struct.unpack("<q", results[size:])[0])
+
+
+def _wait(child: int, results: mmap.mmap, size: int) -> str:
+    """How the child died, empty where it did not."""
+    last, since = -1, time.monotonic()
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return f"signal {signal.Signals(-code).name}" if code < 0 else ""
+        at = _at(results, size)
+        if at != last:
+            last, since = at, time.monotonic()
+        elif time.monotonic() - since > SECONDS:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return "hang"
+        time.sleep(0.005)
+
+
+def _work(
+    kind: str, whole: Path, seeds: range, begin: int, results: mmap.mmap, checked: bool
+) -> None:
+    """In the child: never returns."""
+    if not checked:
+        checks.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
+    proofs.private_folder = lambda name: None  # type: ignore[assignment]
+    proofs._told = True
+    size = len(results) - 8
+    with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
+        folder = Path(scratch, "artifact")
+        for index, seed in enumerate(seeds, begin):
+            results[size:] = struct.pack("<q", index)
+            results[index] = _try(kind, whole, folder, seed)
+    os._exit(0)
+
+
+def _try(kind: str, whole: Path, folder: Path, seed: int) -> int:
+    fresh(whole, folder)
+    mutate(folder, kind, seed)
+    try:
+        return DRAFTED if use(folder) else WRONG
+    except NgramkitError:
+        return REFUSED
+    except BaseException:
+        if os.environ.get("NGRAMKIT_FUZZ_SHOW"):
+            print(kind, seed, traceback.format_exc(), file=sys.stderr, flush=True)
+        return FOREIGN
+
+
+def warmed(folder: Path) -> dict[str, Path]:
+    """Whole artifacts of every kind, each used once: a forked child finds its kernels compiled."""
+    whole = build_all(folder)
+    for kind, path in whole.items():
+        checked = list(checks.check_whole(_opened(path)))
+        assert use(path), (kind, checked)
+    return whole
+
+
+def _opened(path: Path) -> object:
+    from ngramkit.formats.kinds import open_artifact
+
+    return open_artifact(path)
+
+
+def main(words: list[str]) -> int:
+    numbers = [int(word) for word in words if word.isdigit()]
+    tries, checked = (numbers or [100_000])[0], "--unchecked" not in words
+    memory = Path("/dev/shm")
+    failures = []
+    kinds = [kind for kind in KINDS if kind in words] or KINDS
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
+        whole = warmed(Path(scratch))
+        for kind in kinds:
+            started = time.perf_counter()
+            report = fuzz(kind, whole[kind], range(tries), checked=checked)
+            seconds = time.perf_counter() - started
+            ends = ", ".join(f"{n:,} {end}" for end, n in report.outcomes.most_common())
+            print(f"| {kind} | {tries:,} | {ends} | {seconds:.0f} s |", flush=True)
+            failures += report.failures
+    for failure in failures[:50]:
+        print(failure)
+    return 1 if failures and checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
