@@ -93,12 +93,20 @@ def exit_codes() -> str:
     return "\n".join([*rows, "| 130 | interrupted |"])
 
 
+def record() -> str:
+    """Tokens/step on the record, from docs/record.json."""
+    from benchmarks._record import read_figures, table
+
+    return table(read_figures())
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "options": options,
     "tree": tree,
     "formats": formats,
     "exit_codes": exit_codes,
+    "record": record,
 }
 
 

@@ -1,0 +1,125 @@
+"""The README's picture and table: tokens/step on a record, by budget.
+
+    python -m benchmarks._record --data DIR --datastore DIR --frozen DIR     replays, writes both
+    python -m benchmarks._record                                             draws the picture anew
+
+DIR of --data holds MT-Bench's questions, Vicuna-7B-v1.5's answers to them and its tokenizer, by
+the names below. Figures go to docs/record.json; pages and docs/record.svg are made of them alone.
+Every drafter begins each turn anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1] / "docs"
+QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.5.jsonl"
+TOKENIZER = "llama-tokenizer"
+BUDGETS = (8, 16, 32, 64, 95)
+TITLE = "Tokens per pass on MT-Bench answers of Vicuna-7B"
+PAGE = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
+ viewBox="{box}" role="img" aria-labelledby="title"><title id="title">{title}</title>
+<style>svg {{ --ink: #24292f; --muted: #626b74; {light} color: var(--ink); fill: var(--ink) }}
+@media (prefers-color-scheme: dark) {{ svg {{ --ink: #e3e7eb; --muted: #9aa4ae; {dark} }} }}
+svg * {{ stroke-linejoin: round }} text {{ font-family: system-ui, sans-serif !important }}</style>
+{content}</svg>
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks._record", description=__doc__)
+    for name in ("data", "datastore", "frozen"):
+        parser.add_argument(f"--{name}", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    if options.data is not None:
+        figures = json.dumps(replayed(options), indent=1) + "\n"
+        (DOCS / "record.json").write_text(figures, encoding="utf-8")
+    (DOCS / "record.svg").write_text(picture_of(read_figures()), encoding="utf-8")
+
+
+def read_figures() -> dict[str, Any]:
+    """{"tokens": ..., "datastore_bytes": ..., "steps": {drafter: {budget: tokens/step}}}"""
+    found: dict[str, Any] = json.loads((DOCS / "record.json").read_text(encoding="utf-8"))
+    return found
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Markdown: a row per drafter."""
+    head = ["draft nodes", *map(str, BUDGETS)]
+    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for name, steps in figures["steps"].items():
+        rows.append(f"| {name} | {' | '.join(f'{steps[str(n)]:.2f}' for n in BUDGETS)} |")
+    return "\n".join(rows)
+
+
+def replayed(options: argparse.Namespace) -> dict[str, Any]:
+    import ngramkit
+    from ngramkit.corpus.tokenizer import load_tokenizer
+    from ngramkit.evaluate.records import Record, read_records
+    from ngramkit.evaluate.replay import replay
+    from ngramkit.evaluate.union import Union
+
+    data, datastore, frozen = options.data, options.datastore, options.frozen
+    tokenizer = load_tokenizer(str(data / TOKENIZER))
+    read, _ = read_records(data / ANSWERS, data / QUESTIONS, tokenizer, "vicuna")
+    turns = [Record(r.name, r.category, [turn]) for r in read for turn in r.turns]
+    record = ngramkit.open_artifact(datastore).tokenizer
+    load = ngramkit.load_drafter
+    others: dict[str, Callable[[], Any]] = {
+        "cacheback": lambda: load("cacheback", frozen_table=frozen),
+        "rest": lambda: load("rest", datastores=[datastore]),
+        "context": lambda: load("context"),
+        "prompt-lookup": lambda: load("prompt-lookup"),
+    }
+    makers: dict[str, Callable[[], Any]] = {
+        "blend": lambda: load("blend", datastores=[datastore]),
+        "blend, frozen table": lambda: load("blend", frozen_table=frozen),
+        "blend, no corpus": lambda: load("blend", tokenizer=record),
+        "union of four": lambda: Union([make() for make in others.values()]),
+        **others,
+    }
+    steps: dict[str, dict[str, float]] = {}
+    for name, make in makers.items():
+        for budget in BUDGETS:
+            found = replay(name, make, turns, budget)
+            steps.setdefault(name, {})[str(budget)] = round(found.total.tokens_per_step, 4)
+            tokens = found.total.tokens
+            print(f"{name}, {budget} nodes: {found.total.tokens_per_step:.3f}", flush=True)
+    return {
+        "tokens": tokens,
+        "datastore_bytes": ngramkit.open_artifact(datastore).manifest.bytes,
+        "frozen_bytes": ngramkit.open_artifact(frozen).manifest.bytes,
+        "steps": steps,
+    }
+
+
+def picture_of(figures: Mapping[str, Any]) -> str:
+    """A whole SVG file, for light pages and dark ones."""
+    from ngramkit.evaluate.plot import draw_lines
+    from ngramkit.evaluate.replay import Replay, Tally
+    from ngramkit.evaluate.style import DARK, PALETTE
+    from ngramkit.evaluate.svg import picture
+
+    passes = 10_000
+    curves = [
+        Replay(name, int(budget), Tally(tokens=round(step * passes), passes=passes))
+        for name, steps in figures["steps"].items()
+        for budget, step in steps.items()
+    ]
+    colors = {name: f"C{i}" for i, name in enumerate(figures["steps"])}
+    drawn = picture(TITLE, "", lambda f: draw_lines(f.add_subplot(), curves, colors), (7.0, 4.0))
+    variables = [
+        " ".join(f"--c{i}: {color};" for i, color in enumerate(colors_of))
+        for colors_of in (PALETTE, DARK)
+    ]
+    return PAGE.format(
+        box=drawn.box, title=TITLE, content=drawn.content, light=variables[0], dark=variables[1]
+    )
+
+
+if __name__ == "__main__":
+    main()
