@@ -241,7 +241,7 @@ class Twin:
         return [power / sum(powers) for power in powers], out[COLUMNS + 1]
 
     def _corrected(self, token, p, live, newest, columns):
-        trait_in, trait_bias, trait_out = self.weights[4:]
+        token_in, token_bias, token_out = self.weights[4:]
         size, seen = len(live), live.count(token)
         age = size - max(i for i, t in enumerate(live) if t == token) if seen else LONG_AGO
         since = size - newest[token] if token in newest else LONG_AGO
@@ -254,8 +254,8 @@ class Twin:
             float(columns[COLUMNS // 2][token] > 0),
             float(columns[1][token] > 0),
         ]
-        y = math.log(p) * trait_out[-1]
-        for h, b in enumerate(trait_bias):
-            unit = b + sum(v * row[h] for v, row in zip(x, trait_in, strict=True))
-            y += max(unit, 0) * trait_out[h]
+        y = math.log(p) * token_out[-1]
+        for h, b in enumerate(token_bias):
+            unit = b + sum(v * row[h] for v, row in zip(x, token_in, strict=True))
+            y += max(unit, 0) * token_out[h]
         return math.exp(y)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.kernels import source
 from ngramkit.kernels.arrays import NO_TOKEN
 
 TokenArray = npt.NDArray[np.int32]
@@ -27,12 +28,12 @@ def eos_of(tokenizer: TokenizerRecord) -> int:
 class Source(IntEnum):
     """Where a node came from."""
 
-    DATASTORE = 0
-    FROZEN = 1
-    DYNAMIC = 2
-    CONTEXT = 3
-    MODEL = 4
-    HISTORY = 5
+    DATASTORE = source.DATASTORE
+    FROZEN = source.FROZEN
+    DYNAMIC = source.DYNAMIC
+    CONTEXT = source.CONTEXT
+    MODEL = source.MODEL
+    HISTORY = source.HISTORY
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.kernels.ngrammys import bigram_rows, tree_of_rows
+from ngramkit.kernels.ngrammys import bigram_rows, probabilities_by_bits, tree_of_rows
 
 
 class BigramArrays(NamedTuple):
@@ -30,14 +30,6 @@ class BigramArrays(NamedTuple):
 def arrays_of(table: ModelBigram) -> BigramArrays:
     bits = table.log_probs.view(np.uint16)
     return BigramArrays(table.next_tokens, bits, table.extended, probabilities_by_bits())
-
-
-def probabilities_by_bits() -> Array:
-    """float32[65536]: exp of every 16-bit float."""
-    logs = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    with np.errstate(over="ignore", invalid="ignore"):
-        found: Array = np.exp(logs.astype(np.float32))
-    return found
 
 
 class Bigram:

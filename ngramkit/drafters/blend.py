@@ -16,29 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
-from ngramkit.drafters.blend_state import (
-    forget,
-    grown,
-    new_corpus,
-    new_place,
-    new_sources,
-    new_tree,
-)
+from ngramkit.drafters.blend_state import new_sources
 from ngramkit.drafters.blend_weights import load_weights
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
-from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.arrays import NO_TOKEN
+from ngramkit.kernels.blend.corpus import new_corpus
+from ngramkit.kernels.blend.live import grown
 from ngramkit.kernels.blend.mixture import Weights
-from ngramkit.kernels.blend.opinions import ORDERS, opine
-from ngramkit.kernels.blend.predict import SCAN, extend, learn, look
+from ngramkit.kernels.blend.opinions import ORDERS, forget, opine
+from ngramkit.kernels.blend.predict import look, new_place
 from ngramkit.kernels.blend.table import BUFFER
-from ngramkit.kernels.blend.tree import grow
+from ngramkit.kernels.blend.tree import DRAFT, EXTEND, LEARN, act, new_tree
+from ngramkit.kernels.packed import Packed
 
 Floats = npt.NDArray[np.float32]
 
@@ -83,14 +79,15 @@ class Blend:
         self._shards = Shards()
         weights = load_weights() if weights is None else weights
         limits = (scan, sample, hops)
-        self._sources = new_sources(datastores, frozen_table, bigram, known, limits, weights)
+        sources = new_sources(datastores, frozen_table, bigram, known, limits, weights)
+        self._sources = Packed(sources)
         self._judged = bigram is not None or self._past is not None
-        self._place = new_place(self._sources)
-        self._tree = new_tree(self._sources, 0)
+        self._place = Packed(new_place(len(sources.corpus.table)))
+        self._tree = Packed(new_tree(len(sources.corpus.table), 0))
         self._size = 0
 
     def start(self, prompt: TokenArray) -> None:
-        sources, place = self._sources, self._place
+        sources, place = self._sources.parts, self._place.parts
         forget(sources.opinions)
         sources.live.latest[:] = -1
         sources.live.counts[:] = 0
@@ -110,28 +107,32 @@ class Blend:
         if self._past.shards is self._shards:
             return
         self._shards = self._past.shards  # keeps the arrays behind the tables alive
-        earlier = new_corpus(self._shards.earlier, PAST_ROWS)
-        lately = new_corpus((*self._shards.session, *self._shards.newest), PAST_ROWS)
-        self._sources = self._sources._replace(
-            earlier=self._sources.earlier._replace(corpus=earlier),
-            lately=self._sources.lately._replace(corpus=lately),
+        lately = (*self._shards.session, *self._shards.newest)
+        tables = search_table(self._shards.earlier), search_table(lately)
+        earlier_corpus, lately_corpus = (new_corpus(table, PAST_ROWS) for table in tables)
+        sources = self._sources.parts
+        self._sources = Packed(
+            sources._replace(
+                earlier=sources.earlier._replace(corpus=earlier_corpus),
+                lately=sources.lately._replace(corpus=lately_corpus),
+            )
         )
 
     def draft(self, budget: int) -> DraftTree:
-        if len(self._tree.tokens) < budget:
-            self._tree = new_tree(self._sources, budget)
-        tree = self._tree
-        n = grow(self._sources, self._place, self._size, tree, budget)
+        if len(self._tree.parts.tokens) < budget:
+            self._tree = Packed(new_tree(len(self._sources.parts.corpus.table), budget))
+        tree = self._tree.parts
+        n = act(DRAFT, self._sources, self._place, self._tree, self._size, budget)
         found = (tree.tokens, tree.parents, tree.scores, tree.origins)
         return DraftTree(*(column[:n].copy() for column in found))
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        before = self._place.recent.copy()
+        before = self._place.parts.recent.copy()
         judged = self._size > 0 and (self._judged or evidence is not None)
         self._append(tokens, judged=judged)
         if evidence is not None and judged:
             opine(
-                self._sources.opinions,
+                self._sources.inside["opinions"],
                 before,
                 np.ascontiguousarray(evidence.token_ids, np.int32),
                 np.ascontiguousarray(evidence.parents, np.int32),
@@ -142,23 +143,21 @@ class Blend:
 
     def _append(self, tokens: TokenArray, *, judged: bool = False) -> None:
         begin, end = self._size, self._size + len(tokens)
-        live = self._sources.live
+        live = self._sources.parts.live
         if end > len(live.tokens):
             live = grown(live, 2 * end)
-            self._sources = self._sources._replace(live=live)
-        # A model may know more ids than its tokenizer does; all of those are one unknown.
-        np.minimum(tokens, self._vocabulary, out=live.tokens[begin:end])
-        sources = self._sources
-        if judged:
-            learn(sources, self._place, begin, end)
-        else:
-            corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
-            extend(corpora, live, sources.limits[SCAN], self._place, begin, end)
+            self._sources = Packed(self._sources.parts._replace(live=live))
+        # A model may know more ids than its tokenizer does; all of those, and what is no id at all,
+        # are one unknown.
+        inside = live.tokens[begin:end].view(np.uint32)
+        np.minimum(np.asarray(tokens, np.int32).view(np.uint32), self._vocabulary, out=inside)
+        what = LEARN if judged else EXTEND
+        act(what, self._sources, self._place, self._tree, begin, end)
         self._size = end
 
     def look(self) -> tuple[Floats, ...]:
         """What is known of the next token: candidates int32[n], counts [n, COLUMNS], totals
-        [COLUMNS], evidence [EVIDENCE], traits [n, TRAITS] (without log p, which is 0)."""
+        [COLUMNS], gate features [GATE_FEATURES], token features [n, TOKEN_FEATURES] (log p: 0)."""
         kernel: Any = look
         found: tuple[Floats, ...] = kernel(self._sources, self._place, self._size)
         return found
@@ -166,7 +165,7 @@ class Blend:
     def finish(self) -> None:
         """The request joins the past ones."""
         if self._past is not None and self._size:
-            self._past.remember(self._sources.live.tokens[: self._size], self._prompt_tokens)
+            self._past.remember(self._sources.parts.live.tokens[: self._size], self._prompt_tokens)
 
 
 def _common_tokenizer(

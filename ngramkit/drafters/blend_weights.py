@@ -8,7 +8,7 @@ import numpy as np
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import open_arrays, write_arrays
-from ngramkit.kernels.blend.mixture import EVIDENCE, GATES, TRAITS, Weights
+from ngramkit.kernels.blend.mixture import GATE_FEATURES, GATES, TOKEN_FEATURES, Weights
 
 FITTED = Path(__file__).with_name("blend_weights.safetensors")
 
@@ -20,10 +20,10 @@ def load_weights(path: Path = FITTED) -> Weights:
         weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
     except KeyError as error:
         raise ArtifactError(f"{path} has no {error}", "fit the weights again") from error
-    hidden, units = len(weights.gate_bias), len(weights.trait_bias)
+    hidden, units = len(weights.gate_bias), len(weights.token_bias)
     wanted = [
-        (EVIDENCE, hidden), (hidden,), (hidden, GATES), (GATES,),
-        (TRAITS, units), (units,), (units + 1,),
+        (GATE_FEATURES, hidden), (hidden,), (hidden, GATES), (GATES,),
+        (TOKEN_FEATURES, units), (units,), (units + 1,),
     ]  # fmt: skip
     if [w.shape for w in weights] != wanted:
         raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")

@@ -30,7 +30,7 @@ from ngramkit.evaluate.records import Record, read_records
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.kernels.blend.mixture import EVIDENCE, GATES, TRAITS, Weights
+from ngramkit.kernels.blend.mixture import GATE_FEATURES, GATES, TOKEN_FEATURES, Weights
 from ngramkit.kernels.blend.table import COLUMNS
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
@@ -45,10 +45,10 @@ Floats = npt.NDArray[np.float32]
 class Places:
     """Contexts of recorded text and what followed. Label KEPT: none of the candidates."""
 
-    evidence: Floats  # [n, EVIDENCE]
+    gate_features: Floats  # [n, GATE_FEATURES]
     shares: Floats  # [n, KEPT, COLUMNS], counts / totals
     present: npt.NDArray[np.bool_]  # [n, COLUMNS], the column has counts
-    traits: Floats  # [n, KEPT, TRAITS - 1], without log p
+    token_features: Floats  # [n, KEPT, TOKEN_FEATURES - 1], without log p
     valid: npt.NDArray[np.bool_]  # [n, KEPT]
     labels: npt.NDArray[np.int64]  # [n]
 
@@ -76,16 +76,16 @@ def _rows(
 
 
 def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
-    tokens, counts, totals, evidence, traits = drafter.look()
+    tokens, counts, totals, gate_features, token_features = drafter.look()
     shares = np.where(totals > 0, counts / np.maximum(totals, 1), 0)
     best = np.argsort(-shares.sum(1), kind="stable")[:KEPT]
     hit = np.flatnonzero(tokens[best] == token)
     n = len(best)
     row_shares = np.zeros((KEPT, COLUMNS), np.float32)
-    row_traits = np.zeros((KEPT, TRAITS - 1), np.float32)
-    row_shares[:n], row_traits[:n] = shares[best], traits[best, 1:]
+    row_features = np.zeros((KEPT, TOKEN_FEATURES - 1), np.float32)
+    row_shares[:n], row_features[:n] = shares[best], token_features[best, 1:]
     label = int(hit[0]) if len(hit) else KEPT
-    return evidence, row_shares, totals > 0, row_traits, np.arange(KEPT) < n, np.int64(label)
+    return gate_features, row_shares, totals > 0, row_features, np.arange(KEPT) < n, np.int64(label)
 
 
 def fit(places: Places, seed: int = 0) -> Weights:
@@ -94,8 +94,8 @@ def fit(places: Places, seed: int = 0) -> Weights:
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    shapes = [(EVIDENCE, HIDDEN), (HIDDEN,), (HIDDEN, GATES), (GATES,)]
-    shapes += [(TRAITS, UNITS), (UNITS,), (UNITS + 1,)]
+    shapes = [(GATE_FEATURES, HIDDEN), (HIDDEN,), (HIDDEN, GATES), (GATES,)]
+    shapes += [(TOKEN_FEATURES, UNITS), (UNITS,), (UNITS + 1,)]
     parameters = [torch.zeros(shape) for shape in shapes]
     for i in (0, 2, 4, 6):
         torch.nn.init.normal_(parameters[i], std=0.5 / shapes[i][0] ** 0.5)
@@ -132,15 +132,15 @@ def _loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
     """What kernels.blend.mixture computes, for many places at once."""
     import torch
 
-    gate_in, gate_bias, gate_out, gate_out_bias, trait_in, trait_bias, trait_out = parameters
-    evidence, shares, present, traits, valid, labels = data
-    logits = torch.relu(evidence @ gate_in + gate_bias) @ gate_out + gate_out_bias
+    gate_in, gate_bias, gate_out, gate_out_bias, token_in, token_bias, token_out = parameters
+    gate_features, shares, present, token_features, valid, labels = data
+    logits = torch.relu(gate_features @ gate_in + gate_bias) @ gate_out + gate_out_bias
     columns = logits[:, :COLUMNS].masked_fill(~present, -1e9)
     gates = torch.cat([columns, logits[:, COLUMNS : COLUMNS + 1]], 1).softmax(1)
     p = (shares * gates[:, None, :COLUMNS]).sum(2)
     log_p = torch.log(p.clamp(min=1e-7))
-    x = torch.cat([log_p[..., None] * 0.25, traits], 2)
-    y = log_p * trait_out[-1] + torch.relu(x @ trait_in + trait_bias) @ trait_out[:-1]
+    x = torch.cat([log_p[..., None] * 0.25, token_features], 2)
+    y = log_p * token_out[-1] + torch.relu(x @ token_in + token_bias) @ token_out[:-1]
     y = y.masked_fill(~valid | (p <= 0), MISS)
     none = torch.log((1 - p.sum(1)).clamp(min=1e-6)) + logits[:, COLUMNS + 1]
     return torch.nn.functional.cross_entropy(torch.cat([y, none[:, None]], 1), labels)
@@ -182,7 +182,7 @@ def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places
 
 
 def _unfitted() -> Weights:
-    shapes = [(EVIDENCE, 1), (1,), (1, GATES), (GATES,), (TRAITS, 1), (1,), (2,)]
+    shapes = [(GATE_FEATURES, 1), (1,), (1, GATES), (GATES,), (TOKEN_FEATURES, 1), (1,), (2,)]
     return Weights(*(np.zeros(shape, np.float32) for shape in shapes))
 
 

@@ -14,7 +14,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.evaluate.records import Record
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.suffix.search import find
+from ngramkit.kernels.suffix.search import look_up
 
 WINDOW = 32  # tokens
 STRIDE = 8
@@ -43,7 +43,7 @@ def _held(window: TokenArray, tables: Sequence[Array]) -> bool:
     pattern = window.astype(np.int32)
     for table in tables:
         for shard in table:
-            low, high = find(shard, pattern)
+            low, high = look_up(shard, pattern)
             if low < high:
                 return True
     return False

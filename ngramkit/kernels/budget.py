@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ngramkit.kernels.compile import allocating_entry, part
 
 LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
 RUNS = 6  # of tokens foreseen in a row: 0, 1, 2, 3 or 4, 5 to 8, more
@@ -24,7 +25,7 @@ SHARES, TRUE = range(2)
 Floats = npt.NDArray[np.float32]
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def chances(
     parents: npt.NDArray[np.int32], scores: Floats, record: Floats, trust: Floats, run: int
 ) -> Floats:
@@ -49,7 +50,7 @@ def chances(
     return found
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def worthwhile(
     parents: npt.NDArray[np.int32], chance: Floats, seconds: npt.NDArray[np.float64], rate: float
 ) -> npt.NDArray[np.int32]:
@@ -70,7 +71,7 @@ def worthwhile(
     return np.sort(order[:kept]).astype(np.int32)
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def recorded(
     token_ids: npt.NDArray[np.int32],
     parents: npt.NDArray[np.int32],
@@ -106,7 +107,7 @@ def recorded(
     return run
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def subtree(parents: npt.NDArray[np.int32], kept: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """The parents int32[k] of the kept nodes among themselves; a kept node's parent is kept."""
     place = np.full(len(parents), -1, np.int32)
@@ -117,7 +118,7 @@ def subtree(parents: npt.NDArray[np.int32], kept: npt.NDArray[np.int32]) -> npt.
     return found
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def cut(
     parents: npt.NDArray[np.int32],
     scores: Floats,
@@ -132,14 +133,14 @@ def cut(
     return kept, subtree(parents, kept)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _share(parents: Any, scores: Any, node: int) -> Any:
     """Of the parent's score, float64 in [0, 1]; the root's score is 1."""
     whole = 1.0 if parents[node] < 0 else np.float64(scores[parents[node]])
     return min(np.float64(scores[node]) / whole, 1.0) if whole > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@part
 def _level(share: Any) -> Any:
     if share > COPIED:
         return 0
@@ -150,7 +151,7 @@ def _level(share: Any) -> Any:
     return level
 
 
-@njit(cache=True, nogil=True)
+@part
 def _run(run: Any) -> Any:
     kind, most = 0, 0
     while kind < RUNS - 1 and run > most:

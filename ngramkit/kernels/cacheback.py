@@ -7,16 +7,15 @@ its leader's entry. The frozen table is the arrays of its format.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels import lru
+from ngramkit.kernels.compile import allocating_entry, entry, part
 from ngramkit.kernels.sorted_rows import find_row
+from ngramkit.kernels.source import DYNAMIC, FROZEN
 
-DATASTORE, FROZEN, DYNAMIC = 0, 1, 2  # drafters.base.Source
 
-
-@njit(cache=True, nogil=True)
-def learn(leaders, followers, most_leaders, most_followers, tokens):  # type: ignore[no-untyped-def]
+@entry
+def learn(leaders, followers, most_leaders, most_followers, tokens):
     """Every window of `tokens` (i32[n]) is inserted: its leader, then its follower, as most recent.
 
     The pools need room for one more entry per window, up to their capacities.
@@ -41,8 +40,8 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):  # type: ig
         lru.insert(followers, leader, row)
 
 
-@njit(cache=True, nogil=True)
-def _forget(leaders, followers):  # type: ignore[no-untyped-def]
+@part
+def _forget(leaders, followers):
     """Evicts the leader that was used least recently, and its followers: each was inserted once,
     so it is O(1) per insertion."""
     leader = leaders.oldest[0]
@@ -51,8 +50,8 @@ def _forget(leaders, followers):  # type: ignore[no-untyped-def]
     lru.remove(leaders, leader)
 
 
-@njit(cache=True, nogil=True)
-def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first_level):  # type: ignore[no-untyped-def]
+@allocating_entry
+def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first_level):
     """The draft tree after `tail` (i32[n], at least a leader): breadth first, one level a follower.
 
     Every queried leader gives its dynamic followers, most recent first, then its frozen ones, most
@@ -110,8 +109,8 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]
 
 
-@njit(cache=True, nogil=True)
-def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, source):  # type: ignore[no-untyped-def]
+@part
+def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, source):
     """Adds a follower under `parent`, as far as `limit` allows, and its chance, times `agreement`
     at every further token, to the nodes on the way. Returns the tree's size and the last node."""
     token_ids, parents, scores, sources = tree
@@ -136,8 +135,8 @@ def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, so
     return size, parent
 
 
-@njit(cache=True, nogil=True)
-def _enqueue(queue, queued, end, node):  # type: ignore[no-untyped-def]
+@part
+def _enqueue(queue, queued, end, node):
     if node >= 0 and not queued[node]:
         queued[node] = True
         queue[end] = node
@@ -145,8 +144,8 @@ def _enqueue(queue, queued, end, node):  # type: ignore[no-untyped-def]
     return end
 
 
-@njit(cache=True, nogil=True)
-def _last_tokens(tree, tail, node, row):  # type: ignore[no-untyped-def]
+@part
+def _last_tokens(tree, tail, node, row):
     """Fills `row` with the last tokens of the path that ends in `node`, its context before it."""
     at = len(row) - 1
     while at >= 0 and node >= 0:
@@ -157,8 +156,8 @@ def _last_tokens(tree, tail, node, row):  # type: ignore[no-untyped-def]
         row[at - i] = tail[len(tail) - 1 - i]
 
 
-@njit(cache=True, nogil=True)
-def _table_size(budget):  # type: ignore[no-untyped-def]
+@part
+def _table_size(budget):
     size = 16
     while size < 4 * budget:
         size *= 2

@@ -8,13 +8,14 @@ them to windows that begin with these tokens; the token after it decides the par
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ngramkit.kernels.compile import allocating_entry, entry, part
 
 LATEST = np.uint64(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
-def count_next(tokens, documents, begin, end, length, prefix, counts):  # type: ignore[no-untyped-def]
+@allocating_entry
+def count_next(tokens, documents, begin, end, length, prefix, counts):
     """Adds to counts[t] (i64) the windows that hold `prefix` and then t."""
     depth = len(prefix)
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
@@ -27,8 +28,8 @@ def count_next(tokens, documents, begin, end, length, prefix, counts):  # type: 
         document += 1
 
 
-@njit(cache=True, nogil=True)
-def scatter(tokens, documents, begin, end, length, prefix, partition, bits, bases, cursors, keys):  # type: ignore[no-untyped-def]
+@allocating_entry
+def scatter(tokens, documents, begin, end, length, prefix, partition, bits, bases, cursors, keys):
     """Writes the windows after `prefix` as packed keys (u64[n, 1]), each into its partition.
 
     A key holds the tokens after the prefix, `bits` wide, first token highest. `partition`
@@ -58,8 +59,8 @@ def scatter(tokens, documents, begin, end, length, prefix, partition, bits, base
         document += 1
 
 
-@njit(cache=True, nogil=True)
-def scatter_wide(  # type: ignore[no-untyped-def]
+@allocating_entry
+def scatter_wide(
     tokens, documents, begin, end, length, prefix, partition, bits, bases, cursors, keys
 ):
     """`scatter` for windows of several words: keys is u64[n, words]; all words but the first hold
@@ -89,23 +90,23 @@ def scatter_wide(  # type: ignore[no-untyped-def]
         document += 1
 
 
-@njit(cache=True, nogil=True)
-def _low_bits(count):  # type: ignore[no-untyped-def]
+@part
+def _low_bits(count):
     if count >= 64:
         return ~np.uint64(0)
     return (np.uint64(1) << np.uint64(count)) - np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
-def _has_prefix(tokens, i, prefix):  # type: ignore[no-untyped-def]
+@part
+def _has_prefix(tokens, i, prefix):
     for j in range(len(prefix)):  # noqa: SIM110 -- numba compiles no all()
         if tokens[i + j] != prefix[j]:
             return False
     return True
 
 
-@njit(cache=True, nogil=True)
-def runs_of(keys, counts):  # type: ignore[no-untyped-def]
+@entry
+def runs_of(keys, counts):
     """Moves each distinct row of sorted keys (u64[n, words]) to the front, its number of copies
     into counts (i64[n]), and returns how many distinct rows there are."""
     distinct = 0
@@ -120,8 +121,8 @@ def runs_of(keys, counts):  # type: ignore[no-untyped-def]
     return distinct
 
 
-@njit(cache=True, nogil=True)
-def best_runs(keys, masks, most):  # type: ignore[no-untyped-def]
+@allocating_entry
+def best_runs(keys, masks, most):
     """Of sorted keys (u64[n, words], n < 2^32), each leader's `most` longest runs of equal keys.
 
     `masks` (u64[words]) covers the leader's bits. Returns, for each leader in order, its number of
@@ -153,24 +154,24 @@ def best_runs(keys, masks, most):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, nogil=True)
-def _same(keys, i, j):  # type: ignore[no-untyped-def]
+@part
+def _same(keys, i, j):
     for word in range(keys.shape[1]):  # noqa: SIM110 -- numba compiles no all()
         if keys[i, word] != keys[j, word]:
             return False
     return True
 
 
-@njit(cache=True, nogil=True)
-def _changes(keys, i, j, masks):  # type: ignore[no-untyped-def]
+@part
+def _changes(keys, i, j, masks):
     for word in range(keys.shape[1]):  # noqa: SIM110 -- numba compiles no any()
         if (keys[i, word] ^ keys[j, word]) & masks[word]:
             return True
     return False
 
 
-@njit(cache=True, nogil=True)
-def _offer(heap, held, count, order):  # type: ignore[no-untyped-def]
+@part
+def _offer(heap, held, count, order):
     """Keeps a run if it is among the best; returns how many are held then."""
     entry = (np.uint64(count) << np.uint64(32)) | (LATEST - np.uint64(order))
     if held < len(heap):
@@ -183,8 +184,8 @@ def _offer(heap, held, count, order):  # type: ignore[no-untyped-def]
     return held
 
 
-@njit(cache=True, nogil=True)
-def _drain(heap, held, leader, rows, counts):  # type: ignore[no-untyped-def]
+@part
+def _drain(heap, held, leader, rows, counts):
     """Empties the heap into rows and counts, its worst run last."""
     for at in range(held - 1, -1, -1):
         rows[at] = leader + np.int64(LATEST - (heap[0] & LATEST))
@@ -193,8 +194,8 @@ def _drain(heap, held, leader, rows, counts):  # type: ignore[no-untyped-def]
         _sink(heap, at)
 
 
-@njit(cache=True, nogil=True)
-def _rise(heap, at):  # type: ignore[no-untyped-def]
+@part
+def _rise(heap, at):
     entry = heap[at]
     while at > 0 and heap[(at - 1) >> 1] > entry:
         heap[at] = heap[(at - 1) >> 1]
@@ -202,8 +203,8 @@ def _rise(heap, at):  # type: ignore[no-untyped-def]
     heap[at] = entry
 
 
-@njit(cache=True, nogil=True)
-def _sink(heap, size):  # type: ignore[no-untyped-def]
+@part
+def _sink(heap, size):
     entry, at = heap[0], 0
     while True:
         child = 2 * at + 1
@@ -218,8 +219,8 @@ def _sink(heap, size):  # type: ignore[no-untyped-def]
     heap[at] = entry
 
 
-@njit(cache=True, nogil=True)
-def unpack(keys, rows, bits, base, prefix, length):  # type: ignore[no-untyped-def]
+@allocating_entry
+def unpack(keys, rows, bits, base, prefix, length):
     """The windows of chosen rows: u32[len(rows), length], the prefix first. See `scatter`."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits

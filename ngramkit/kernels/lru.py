@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from ngramkit.kernels.compile import entry, part
 
 NONE = -1
 USED, FREE, SIZE = 0, 1, 2  # indices into Pool.state
@@ -29,8 +30,8 @@ class Pool(NamedTuple):
     state: Any  # int64[3]: entries ever used, first free entry or -1, entries in the pool
 
 
-@njit(cache=True, nogil=True)
-def find(pool, owner, row):  # type: ignore[no-untyped-def]
+@part
+def find(pool, owner, row):
     """The owner's entry that holds `row` (i32[k]), else -1."""
     mask = len(pool.table) - 1
     at = _hash(owner, row) & mask
@@ -42,8 +43,8 @@ def find(pool, owner, row):  # type: ignore[no-untyped-def]
     return NONE
 
 
-@njit(cache=True, nogil=True)
-def insert(pool, owner, row):  # type: ignore[no-untyped-def]
+@part
+def insert(pool, owner, row):
     """Adds an entry that is not there yet as its owner's most recent one, and returns it."""
     if pool.state[FREE] != NONE:
         entry = pool.state[FREE]
@@ -60,16 +61,16 @@ def insert(pool, owner, row):  # type: ignore[no-untyped-def]
     return entry
 
 
-@njit(cache=True, nogil=True)
-def refresh(pool, entry):  # type: ignore[no-untyped-def]
+@part
+def refresh(pool, entry):
     """Makes an entry its owner's most recent one."""
     if pool.newest[pool.owners[entry]] != entry:
         _unlink(pool, entry)
         _link(pool, entry)
 
 
-@njit(cache=True, nogil=True)
-def remove(pool, entry):  # type: ignore[no-untyped-def]
+@part
+def remove(pool, entry):
     """Takes an entry out; its place is free for the next insertion."""
     _unlink(pool, entry)
     _displace(pool, entry)
@@ -78,8 +79,8 @@ def remove(pool, entry):  # type: ignore[no-untyped-def]
     pool.state[SIZE] -= 1
 
 
-@njit(cache=True, nogil=True)
-def place(pool, entry):  # type: ignore[no-untyped-def]
+@part
+def place(pool, entry):
     """Enters an entry into the hash table; also used to fill a larger table."""
     mask = len(pool.table) - 1
     at = _hash(pool.owners[entry], pool.rows[entry]) & mask
@@ -88,8 +89,8 @@ def place(pool, entry):  # type: ignore[no-untyped-def]
     pool.table[at] = entry
 
 
-@njit(cache=True, nogil=True)
-def replace_all(pool):  # type: ignore[no-untyped-def]
+@entry
+def replace_all(pool):
     """Fills an empty hash table with every entry in a list."""
     for owner in range(len(pool.newest)):
         entry = pool.newest[owner]
@@ -98,8 +99,8 @@ def replace_all(pool):  # type: ignore[no-untyped-def]
             entry = pool.following[entry]
 
 
-@njit(cache=True, nogil=True)
-def _displace(pool, entry):  # type: ignore[no-untyped-def]
+@part
+def _displace(pool, entry):
     mask = len(pool.table) - 1
     at = _hash(pool.owners[entry], pool.rows[entry]) & mask
     while pool.table[at] != entry:
@@ -117,8 +118,8 @@ def _displace(pool, entry):  # type: ignore[no-untyped-def]
     pool.table[hole] = NONE
 
 
-@njit(cache=True, nogil=True)
-def _link(pool, entry):  # type: ignore[no-untyped-def]
+@part
+def _link(pool, entry):
     owner = pool.owners[entry]
     first = pool.newest[owner]
     pool.previous[entry] = NONE
@@ -131,8 +132,8 @@ def _link(pool, entry):  # type: ignore[no-untyped-def]
     pool.lengths[owner] += 1
 
 
-@njit(cache=True, nogil=True)
-def _unlink(pool, entry):  # type: ignore[no-untyped-def]
+@part
+def _unlink(pool, entry):
     owner, before, after = pool.owners[entry], pool.previous[entry], pool.following[entry]
     if before != NONE:
         pool.following[before] = after
@@ -145,8 +146,8 @@ def _unlink(pool, entry):  # type: ignore[no-untyped-def]
     pool.lengths[owner] -= 1
 
 
-@njit(cache=True, nogil=True)
-def _hash(owner, row):  # type: ignore[no-untyped-def]
+@part
+def _hash(owner, row):
     value = np.uint64(owner) + np.uint64(0x9E3779B97F4A7C15)
     for i in range(len(row)):
         value ^= np.uint64(row[i])
@@ -155,8 +156,8 @@ def _hash(owner, row):  # type: ignore[no-untyped-def]
     return np.int64(value >> np.uint64(1))
 
 
-@njit(cache=True, nogil=True)
-def _same(rows, entry, row):  # type: ignore[no-untyped-def]
+@part
+def _same(rows, entry, row):
     for i in range(len(row)):  # noqa: SIM110 -- numba compiles no all()
         if rows[entry, i] != row[i]:
             return False

@@ -6,14 +6,13 @@ each a token id and a count. Nothing here knows about files.
 
 from __future__ import annotations
 
-from numba import njit
-
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_entry, part
 
 KEY = 4  # ids
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def measure(words: Array) -> tuple[int, int, int]:
     """(records, pairs, where the first record that makes no sense begins, else -1); int32[n]."""
     records = pairs = at = 0
@@ -32,7 +31,7 @@ def measure(words: Array) -> tuple[int, int, int]:
     return records, pairs, -1
 
 
-@njit(cache=True, nogil=True)
+@part
 def key_length(key: Array) -> int:
     """How many ids `key` (int32[KEY]) holds; 0 where an id follows an unused place."""
     length = 0
@@ -44,7 +43,7 @@ def key_length(key: Array) -> int:
     return length
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def split(words: Array, keys: Array, offsets: Array, pairs: Array) -> None:
     """Fills keys int32[records, KEY], offsets int64[records + 1] and pairs int32[pairs, 2]."""
     at = pair = 0

@@ -7,9 +7,9 @@ score of each node that it runs through, never more to a node than to the one be
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_entry, part
 
 # How many matches in the context weigh as much as the bigrams do, and how much a copied row is
 # trusted less with every further token. They decide which nodes a small budget keeps. Chosen on
@@ -18,7 +18,15 @@ ESCAPE = 4.0
 DECAY = 0.8
 
 
-@njit(cache=True, nogil=True)
+def probabilities_by_bits() -> Array:
+    """float32[65536]: exp of every 16-bit float, which numba does not know."""
+    logs = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: Array = np.exp(logs.astype(np.float32))
+    return found
+
+
+@allocating_entry
 def frequent_rows(
     tokens: Array, begins: Array, width: int, most: int
 ) -> tuple[Array, Array, Array]:
@@ -63,7 +71,7 @@ def frequent_rows(
     return rows, lengths, counts
 
 
-@njit(cache=True, nogil=True)
+@part
 def _hash(tokens: Array, begin: int, width: int) -> int:
     value = np.uint64(14695981039346656037)
     for i in range(begin, min(begin + width, len(tokens))):
@@ -71,7 +79,7 @@ def _hash(tokens: Array, begin: int, width: int) -> int:
     return int(value >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True)
+@part
 def _same(tokens: Array, left: int, right: int, width: int) -> bool:
     for offset in range(width):
         if left + offset >= len(tokens) or right + offset >= len(tokens):
@@ -81,7 +89,7 @@ def _same(tokens: Array, left: int, right: int, width: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def bigram_rows(
     next_tokens: Array,
     log_probs: Array,
@@ -119,7 +127,7 @@ def bigram_rows(
     return rows, lengths, gains
 
 
-@njit(cache=True, nogil=True)
+@part
 def _rank(next_tokens: Array, before: int, token: int) -> int:
     for rank in range(next_tokens.shape[1]):
         if next_tokens[before, rank] == token:
@@ -127,7 +135,7 @@ def _rank(next_tokens: Array, before: int, token: int) -> int:
     return int(next_tokens.shape[1] - 1)
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def tree_of_rows(
     rows: Array, lengths: Array, gains: Array, sources: Array, budget: int
 ) -> tuple[Array, Array, Array, Array]:
@@ -166,7 +174,7 @@ def tree_of_rows(
     return tokens[kept], moved, scores[kept].astype(np.float32), owners[kept]
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def mixed_tree(
     tokens: Array,
     begins: Array,

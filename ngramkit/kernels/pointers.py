@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.compile import part
 
 
 def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
@@ -37,8 +37,8 @@ load_i32 = _loader(32, signed=True)
 load_i64 = _loader(64, signed=True)
 
 
-@leaf
-def unsigned_at(address, size, index):  # type: ignore[no-untyped-def]
+@part
+def unsigned_at(address, size, index):
     """The integer at `index` of an array of unsigned integers of 2, 4 or 8 bytes, below 2^63."""
     if size == 2:
         return load_u16(address, index)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_entry, allocating_part
 from ngramkit.kernels.suffix.continuations import COUNT, PARENT, TOKEN, top_prefixes
 from ngramkit.kernels.suffix.search import find_all, longest_match
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def draft(
     table: Array, context: Array, bound: int, budget: int, rules: Array
 ) -> tuple[Array, Array, Array, Array, int]:
@@ -21,12 +21,12 @@ def draft(
     length that no match can exceed: the last one found plus what was accepted since. Where every
     occurrence of the longest match ends its document, the next shorter one is taken.
     """
-    max_match, min_match, continuation, eos = rules
+    max_match, min_match, continuation, eos = rules[0], rules[1], rules[2], rules[3]
     size = len(context)
     intervals = np.zeros((len(table), 2), np.int64)
     match = longest_match(table, context, min(bound, max_match), intervals)
     used = match
-    found, total = top_prefixes(table, intervals, match, 0, continuation, eos)
+    found, total = np.empty((0, 4), np.int64), 0
     while used >= min_match:
         found, total = top_prefixes(table, intervals, used, budget, continuation, eos)
         used -= 1
@@ -39,7 +39,7 @@ def draft(
     return _as_tree(found, total, match)
 
 
-@njit(cache=True, nogil=True)
+@allocating_part
 def _as_tree(found: Array, total: int, match: int) -> tuple[Array, Array, Array, Array, int]:
     size = len(found)
     token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)

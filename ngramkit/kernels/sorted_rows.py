@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from ngramkit.kernels.compile import part
 
 
-@njit(cache=True, nogil=True)
-def find_row(rows, query):  # type: ignore[no-untyped-def]
+@part
+def find_row(rows, query):
     """The row of sorted `rows` (u16 | u32 [n, k]) that equals `query` (i32[k]), else -1.
 
     A query of another length or with a negative id equals none.
@@ -30,8 +31,8 @@ def find_row(rows, query):  # type: ignore[no-untyped-def]
     return low
 
 
-@njit(cache=True, nogil=True)
-def _below(rows, row, query):  # type: ignore[no-untyped-def]
+@part
+def _below(rows, row, query):
     for i in range(rows.shape[1]):
         left, right = np.int64(rows[row, i]), np.int64(query[i])
         if left != right:

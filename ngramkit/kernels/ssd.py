@@ -12,9 +12,9 @@ keeps the nodes that either is surest of.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_entry, allocating_part, part
 from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, ROOT, TOKEN, top_prefixes
 from ngramkit.kernels.suffix.search import find_all, longest_match
 
@@ -25,7 +25,7 @@ RELENT = 0.999  # and where there was too little trust to draft: so it is tried 
 HITS, PREDICTED = range(2)
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def draft(
     table: Array, context: Array, budget: int, rules: Array, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array, int]:
@@ -40,10 +40,11 @@ def draft(
     longest, deepest, eos = rules[0], rules[1], rules[2]
     intervals = np.zeros((len(table), 2), np.int64)
     match = longest_match(table, context, longest, intervals)
-    found, total = top_prefixes(table, intervals, match, 0, deepest, eos)
+    found, total = np.empty((0, 4), np.int64), 0
     while match > 0:
         if trust(record, match) < least:
-            record[min(match, LENGTHS - 1)] *= RELENT
+            for column in range(2):
+                record[min(match, LENGTHS - 1), column] *= RELENT
             break
         found, total = top_prefixes(table, intervals, match, budget, deepest, eos)
         if len(found) or budget == 0:
@@ -55,7 +56,7 @@ def draft(
     return token_ids, parents, scores, shares, match
 
 
-@njit(cache=True, nogil=True)
+@allocating_part
 def _scored(
     found: Array, total: int, match: int, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array]:
@@ -80,7 +81,7 @@ def _scored(
     return token_ids[:kept], parents[:kept], scores[:kept], shares[:kept]
 
 
-@njit(cache=True, nogil=True)
+@part
 def trust(record: Array, length: int) -> float:
     """The probability that one more token agrees; l / (l + 3) before anything is known."""
     at = min(length, LENGTHS - 1)
@@ -89,7 +90,7 @@ def trust(record: Array, length: int) -> float:
     return min(found, 1.0)
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def learn(
     token_ids: Array, parents: Array, shares: Array, match: int, written: Array, record: Array
 ) -> None:
@@ -110,15 +111,15 @@ def learn(
         if mass == 0.0:
             return
         at = min(match + depth, LENGTHS - 1)
-        record[at] *= FORGET
-        record[at, PREDICTED] += mass
+        record[at, HITS] *= FORGET
+        record[at, PREDICTED] = record[at, PREDICTED] * FORGET + mass
         if child < 0:
             return
         record[at, HITS] += 1.0
         node, whole = child, shares[child]
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def merge(
     first: tuple[Array, Array, Array], second: tuple[Array, Array, Array], budget: int
 ) -> tuple[Array, Array, Array]:
@@ -142,7 +143,7 @@ def merge(
     return token_ids[order], place[parents[order]], scores[order]
 
 
-@njit(cache=True, nogil=True)
+@allocating_part
 def _add(
     tree: tuple[Array, Array, Array],
     token_ids: Array,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ngramkit.kernels.compile import allocating_entry
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def layout(
     parents: npt.NDArray[np.int32], blocked: np.float32
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -35,7 +36,7 @@ def layout(
     return depths, mask
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def paths(
     parents: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:

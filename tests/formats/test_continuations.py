@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from ngramkit.formats.continuations import spans_of, top_continuations
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.kernels.suffix.continuations import top_prefixes
-from ngramkit.kernels.suffix.search import find_all
+from ngramkit.kernels.compile import allocating_entry
+from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.sort import sort_shard
+
+find_all = allocating_entry(search.find_all.py_func)
+top_prefixes = allocating_entry(continuations.top_prefixes.py_func)
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 SHARDS = st.lists(st.lists(TEXT, min_size=1, max_size=5), min_size=1, max_size=3)

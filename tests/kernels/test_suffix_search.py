@@ -3,9 +3,17 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.suffix.continuations import top_prefixes
-from ngramkit.kernels.suffix.search import find_all, longest_match, narrow, shard_table
+from ngramkit.kernels.compile import allocating_entry
+from ngramkit.kernels.suffix import continuations, search
+from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
+
+find_all, longest_match, narrow, top_prefixes = (
+    allocating_entry(kernel.py_func)
+    for kernel in (
+        search.find_all, search.longest_match, search.narrow, continuations.top_prefixes
+    )
+)  # fmt: skip
 
 # small: u16, 70,000: u32; tokens are scaled so that the highest is the vocabulary's last
 VOCABULARIES = st.sampled_from([4, 70_000])

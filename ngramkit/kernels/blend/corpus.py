@@ -12,11 +12,12 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of
-from ngramkit.kernels.compile import leaf
-from ngramkit.kernels.suffix.search import VOCABULARY, bucket, position_at, token_at
+from ngramkit.kernels.compile import part
+from ngramkit.kernels.suffix.search import VOCABULARY, bucket, narrow, position_at, token_at
 
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often
 KEPT = 32  # successors remembered of a context
+MEMO_ROWS = 1 << 15
 
 
 class Memo(NamedTuple):
@@ -38,34 +39,31 @@ class Corpus(NamedTuple):
     pairs: Array  # int64[rows, shards, 2], the intervals of two tokens in a row
 
 
-@leaf
-def narrow(shard, low, high, depth, token):  # type: ignore[no-untyped-def]
-    """The part of [low, high) whose token at `depth` is `token`. Its end is near: galloping."""
-    end = high
-    while low < end:
-        middle = (low + end) >> 1
-        if token_at(shard, position_at(shard, middle) + depth) < token:
-            low = middle + 1
-        else:
-            end = middle
-    begin, step = low, 1
-    while low + step <= high and (
-        token_at(shard, position_at(shard, low + step - 1) + depth) <= token
-    ):
-        low += step
-        step <<= 1
-    end = min(high, low + step - 1)
-    while low < end:
-        middle = (low + end) >> 1
-        if token_at(shard, position_at(shard, middle) + depth) <= token:
-            low = middle + 1
-        else:
-            end = middle
-    return begin, low
+def new_memo(rows: int) -> Memo:
+    """Pages are taken as they are touched: about 400 bytes a row at most."""
+    return Memo(
+        keys=np.zeros(rows, np.uint64),
+        tokens=np.zeros((rows, KEPT), np.int32),
+        counts=np.zeros((rows, KEPT), np.float32),
+        sizes=np.zeros((rows, 2), np.int32),
+        totals=np.zeros(rows, np.float32),
+    )
 
 
-@leaf
-def descend(corpus, parent, child, recent, scan):  # type: ignore[no-untyped-def]
+def new_corpus(table: Array, rows: int = MEMO_ROWS) -> Corpus:
+    """The shards behind `table` (see suffix.search.shard_table) must outlive it."""
+    shards = len(table)
+    rows = rows if shards else 1
+    return Corpus(
+        table=table,
+        memo=new_memo(rows),
+        pair_keys=np.zeros(rows, np.uint64),
+        pairs=np.zeros((rows, shards, 2), np.int64),
+    )
+
+
+@part
+def descend(corpus, parent, child, recent, scan):
     """The intervals of every order of `recent`, from those of the context one token shorter.
 
     `parent`, `child` int64[DEPTH + 1, shards, 2]. Stops at the first order with at most `scan`
@@ -77,7 +75,7 @@ def descend(corpus, parent, child, recent, scan):  # type: ignore[no-untyped-def
             child[order, s, 0] = child[order, s, 1] = 0
     width, token = 0, np.int64(recent[0])
     for s in range(len(table)):
-        child[1, s, 0], child[1, s, 1] = bucket(table[s], token)  # type: ignore[arg-type]
+        child[1, s, 0], child[1, s, 1] = bucket(table[s], token)
         width += child[1, s, 1] - child[1, s, 0]
     if width <= scan:
         return
@@ -94,8 +92,8 @@ def descend(corpus, parent, child, recent, scan):  # type: ignore[no-untyped-def
                 width += high - low
 
 
-@leaf
-def _pair(corpus, child, recent):  # type: ignore[no-untyped-def]
+@part
+def _pair(corpus, child, recent):
     """The intervals of the last two tokens: the widest searches, and the most often repeated."""
     key = hashed(recent, 2)
     slot = np.int64(key % np.uint64(len(corpus.pair_keys)))
@@ -104,7 +102,7 @@ def _pair(corpus, child, recent):  # type: ignore[no-untyped-def]
     width = 0
     for s in range(len(table)):
         if not known:
-            low, high = bucket(table[s], np.int64(recent[1]))  # type: ignore[arg-type]
+            low, high = bucket(table[s], np.int64(recent[1]))
             if low < high:
                 low, high = narrow(table[s], low, high, 1, np.int64(recent[0]))
             pairs[slot, s, 0], pairs[slot, s, 1] = low, high
@@ -114,8 +112,8 @@ def _pair(corpus, child, recent):  # type: ignore[no-untyped-def]
     return width
 
 
-@leaf
-def count_corpus(corpus, intervals, recent, into, scan, sample):  # type: ignore[no-untyped-def]
+@part
+def count_corpus(corpus, intervals, recent, into, scan, sample):
     """Adds what followed `recent` in the corpus; `intervals` are those of `descend`."""
     table, memo = corpus.table, corpus.memo
     level = 0
@@ -148,8 +146,8 @@ def count_corpus(corpus, intervals, recent, into, scan, sample):  # type: ignore
             level += 1
 
 
-@leaf
-def _read(shard, interval, order, recent, into, first):  # type: ignore[no-untyped-def]
+@part
+def _read(shard, interval, order, recent, into, first):
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
     # Loads that do not wait for each other: the memory answers many at once.
@@ -171,8 +169,8 @@ def _read(shard, interval, order, recent, into, first):  # type: ignore[no-untyp
                 into.totals[column] += 1
 
 
-@leaf
-def _sample(table, intervals, order, width, sample, memo, slot, into):  # type: ignore[no-untyped-def]
+@part
+def _sample(table, intervals, order, width, sample, memo, slot, into):
     """Successors at `sample` evenly spaced occurrences, run by run: they come sorted by token.
 
     The most frequent KEPT runs are kept, the lower token first among equals.
@@ -190,8 +188,8 @@ def _sample(table, intervals, order, width, sample, memo, slot, into):  # type: 
         before = high
 
 
-@leaf
-def _runs(shard, into, first, last, order, memo, slot, worth):  # type: ignore[no-untyped-def]
+@part
+def _runs(shard, into, first, last, order, memo, slot, worth):
     tokens = into.successors
     for i in range(first, last):
         tokens[i] = token_at(shard, into.positions[i] + order)
@@ -203,16 +201,16 @@ def _runs(shard, into, first, last, order, memo, slot, worth):  # type: ignore[n
             begin = i
 
 
-@leaf
-def begin_row(memo, slot, key, total):  # type: ignore[no-untyped-def]
+@part
+def begin_row(memo, slot, key, total):
     """An empty row of the memo, for a context with `total` successors."""
     memo.keys[slot] = key
     memo.totals[slot] = total
     memo.sizes[slot, 0] = memo.sizes[slot, 1] = 0
 
 
-@leaf
-def keep(memo, slot, token, estimate):  # type: ignore[no-untyped-def]
+@part
+def keep(memo, slot, token, estimate):
     """Inserts a successor into the row's list, which stays sorted by count."""
     tokens, counts, sizes = memo.tokens[slot], memo.counts[slot], memo.sizes[slot]
     sizes[1] += 1
@@ -230,8 +228,8 @@ def keep(memo, slot, token, estimate):  # type: ignore[no-untyped-def]
     counts[at], tokens[at] = amount, token
 
 
-@leaf
-def recall(memo, slot, into, column):  # type: ignore[no-untyped-def]
+@part
+def recall(memo, slot, into, column):
     """Adds a row's successors to the column."""
     into.totals[column] += memo.totals[slot]
     into.distinct[column] += memo.sizes[slot, 1]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.corpus import Memo, begin_row, keep, recall
+from ngramkit.kernels.blend.corpus import MEMO_ROWS, Memo, begin_row, keep, new_memo, recall
 from ngramkit.kernels.blend.table import LEVELS, N_LEVELS, clear, hashed, row_of
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.compile import part
 from ngramkit.kernels.pointers import load_i64, unsigned_at
 
 # Columns of `where`: five addresses, three item sizes, three lengths.
@@ -39,8 +39,15 @@ def frozen_row(
     return np.array([*(array.ctypes.data for array in arrays), *sizes, *lengths], np.int64)
 
 
-@leaf
-def count_frozen(frozen, recent, into, aside):  # type: ignore[no-untyped-def]
+def new_frozen(where: Array | None) -> Frozen:
+    """The table behind `where` (see frozen_row) must outlive it."""
+    if where is None:
+        return Frozen(np.zeros(SIZE + 1, np.int64), new_memo(1))
+    return Frozen(where, new_memo(MEMO_ROWS))
+
+
+@part
+def count_frozen(frozen, recent, into, aside):
     """Adds what followed `recent` in the table. `aside` is a second table, for its sums."""
     where, memo = frozen.where, frozen.memo
     for level in range(N_LEVELS):
@@ -58,8 +65,8 @@ def count_frozen(frozen, recent, into, aside):  # type: ignore[no-untyped-def]
             recall(memo, slot, into, level)
 
 
-@leaf
-def _look_up(where, recent, order, more, memo, slot, key, aside):  # type: ignore[no-untyped-def]
+@part
+def _look_up(where, recent, order, more, memo, slot, key, aside):
     """One context's row of the memo: the leader's followers that begin with its last tokens."""
     row = _find(where, recent, order)
     if row < 0:
@@ -87,8 +94,8 @@ def _look_up(where, recent, order, more, memo, slot, key, aside):  # type: ignor
         keep(memo, slot, aside.tokens[successor], aside.counts[successor, 0])
 
 
-@leaf
-def _find(where, recent, order):  # type: ignore[no-untyped-def]
+@part
+def _find(where, recent, order):
     """The row of the leader that the last `order` tokens begin with, -1 where it was not kept."""
     low, high = np.int64(0), where[SIZE]
     while low < high:
@@ -100,8 +107,8 @@ def _find(where, recent, order):  # type: ignore[no-untyped-def]
     return low if low < where[SIZE] and _order(where, low, recent, order) == 0 else np.int64(-1)
 
 
-@leaf
-def _order(where, row, recent, order):  # type: ignore[no-untyped-def]
+@part
+def _order(where, row, recent, order):
     """Below, at or above 0, as the row's leader is below, equal to or above the context's."""
     for i in range(where[LEADER_LEN]):
         found = unsigned_at(where[LEADERS], where[ID_BYTES], row * where[LEADER_LEN] + i)

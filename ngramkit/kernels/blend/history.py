@@ -14,10 +14,11 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.corpus import Corpus, count_corpus
 from ngramkit.kernels.blend.table import N_LEVELS, clear
-from ngramkit.kernels.blend.trust import consult
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.blend.trust import PRIOR, RIGHT, consult
+from ngramkit.kernels.compile import part
 
 OFTEN = 3  # once, two or three times, more often
+FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by what matched, LEVELS
 CONTINUATIONS = 32  # successors of a match that are mixed in, at most
 
 
@@ -30,8 +31,19 @@ class History(NamedTuple):
     trust: Array  # float64[N_LEVELS, OFTEN, 2], see blend.trust
 
 
-@leaf
-def _matched(history, intervals, recent, scan, sample, found):  # type: ignore[no-untyped-def]
+def new_history(corpus: Corpus) -> History:
+    trust = np.full((N_LEVELS, OFTEN, 2), PRIOR)
+    trust[..., RIGHT] *= np.array(FIRST_TRUST)[:, None]
+    return History(
+        corpus=corpus,
+        tokens=np.empty(CONTINUATIONS, np.int32),
+        p=np.empty(CONTINUATIONS, np.float32),
+        trust=trust,
+    )
+
+
+@part
+def _matched(history, intervals, recent, scan, sample, found):
     """Fills history.tokens and history.p with the continuations of the longest match; returns its
     account, or -1 where nothing matches. `found` is a table to count in."""
     clear(found)
@@ -54,8 +66,8 @@ def _matched(history, intervals, recent, scan, sample, found):  # type: ignore[n
     return np.int64(level * OFTEN + often)
 
 
-@leaf
-def mix_in_history(history, intervals, recent, scan, sample, found, into, p, written):  # type: ignore[no-untyped-def]
+@part
+def mix_in_history(history, intervals, recent, scan, sample, found, into, p, written):
     """Mixes what followed `recent` in past requests into p float32[CANDIDATES]. `written` is what
     came there, with which they are credited first; -1 where nothing has."""
     kind = _matched(history, intervals, recent, scan, sample, found)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, N_LEVELS, NEVER, REACHED, count
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.compile import part
 
 
 class Live(NamedTuple):
@@ -18,8 +20,26 @@ class Live(NamedTuple):
     counts: Array  # int32[V + 1]
 
 
-@leaf
-def remember(live, begin, end):  # type: ignore[no-untyped-def]
+def new_live(vocabulary: int, capacity: int) -> Live:
+    return Live(
+        tokens=np.empty(capacity, np.int32),
+        previous=np.empty(capacity, np.int32),
+        latest=np.full(vocabulary + 1, -1, np.int32),
+        counts=np.zeros(vocabulary + 1, np.int32),
+    )
+
+
+def grown(live: Live, capacity: int) -> Live:
+    """The same with room for `capacity` tokens."""
+    more = capacity - len(live.tokens)
+    return live._replace(
+        tokens=np.concatenate([live.tokens, np.empty(more, np.int32)]),
+        previous=np.concatenate([live.previous, np.empty(more, np.int32)]),
+    )
+
+
+@part
+def remember(live, begin, end):
     """Links live.tokens[begin:end] into the chains."""
     for position in range(begin, end):
         token = live.tokens[position]
@@ -28,8 +48,8 @@ def remember(live, begin, end):  # type: ignore[no-untyped-def]
         live.counts[token] += 1
 
 
-@leaf
-def count_live(live, size, recent, into, hops):  # type: ignore[no-untyped-def]
+@part
+def count_live(live, size, recent, into, hops):
     """Adds what followed `recent` in live.tokens[:size], at the newest `hops` occurrences.
 
     An id that equals the separator stands for all that the tokenizer does not know.

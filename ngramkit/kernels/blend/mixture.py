@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.table import COLUMNS
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.blend.table import CANDIDATES, COLUMNS
+from ngramkit.kernels.compile import part
 
-EVIDENCE = 3 * COLUMNS + 1  # inputs of the gates
+GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction
-TRAITS = 7  # inputs of a candidate's correction
+TOKEN_FEATURES = 7  # inputs of a candidate's correction
 FLOOR = np.float32(2e-3)  # candidates below are not corrected: they are too rare to matter
 MARGIN = np.float32(0.5)  # a correction hardly ever doubles a probability
 LONG_AGO = 4096  # tokens; the age of what never occurred
@@ -31,36 +31,42 @@ LOGS = np.log1p(np.arange(LONG_AGO + 1)).astype(np.float32)
 class Weights(NamedTuple):
     """All float32. Two layers for the gates, two for the correction."""
 
-    gate_in: Array  # [EVIDENCE, H]
+    gate_in: Array  # [GATE_FEATURES, H]
     gate_bias: Array  # [H]
     gate_out: Array  # [H, GATES]
     gate_out_bias: Array  # [GATES]
-    trait_in: Array  # [TRAITS, R]
-    trait_bias: Array  # [R]
-    trait_out: Array  # [R + 1], the last scales log p
+    token_in: Array  # [TOKEN_FEATURES, R]
+    token_bias: Array  # [R]
+    token_out: Array  # [R + 1], the last scales log p
 
 
 class Scratch(NamedTuple):
     """What one prediction writes on the way. All float32."""
 
-    evidence: Array  # [EVIDENCE]
+    gate_features: Array  # [GATE_FEATURES]
     hidden: Array  # [H]
     gates: Array  # [GATES]
-    traits: Array  # [TRAITS]
+    token_features: Array  # [TOKEN_FEATURES]
     units: Array  # [R]
     p: Array  # [CANDIDATES]
 
 
-@leaf
-def log1p(count):  # type: ignore[no-untyped-def]
+def new_scratch(weights: Weights) -> Scratch:
+    hidden, units = len(weights.gate_bias), len(weights.token_bias)
+    sizes = GATE_FEATURES, hidden, GATES, TOKEN_FEATURES, units, CANDIDATES
+    return Scratch(*(np.empty(size, np.float32) for size in sizes))
+
+
+@part
+def log1p(count):
     """log(1 + count) of a whole number, small ones from a table."""
     whole = np.int64(count)
     return LOGS[whole] if whole <= LONG_AGO else np.log1p(np.float32(count))
 
 
-@leaf
-def evidence_of(into, size, x):  # type: ignore[no-untyped-def]
-    """The gates' inputs, float32[EVIDENCE], of a filled table; `size` is the live context's."""
+@part
+def gate_features_of(into, size, x):
+    """The gates' inputs, float32[GATE_FEATURES], of a filled table; `size`: the live context's."""
     for c in range(COLUMNS):
         total, distinct = into.totals[c], into.distinct[c]
         x[c] = log1p(total) * np.float32(0.25)
@@ -69,10 +75,10 @@ def evidence_of(into, size, x):  # type: ignore[no-untyped-def]
     x[3 * COLUMNS] = log1p(size) * np.float32(0.14)
 
 
-@leaf
-def traits_of(into, row, live, size, share, log_p, x):  # type: ignore[no-untyped-def]
-    """A candidate's inputs, float32[TRAITS]; `share` is the
-    log of its share of all tokens, see `probabilities`."""
+@part
+def token_features_of(into, row, live, size, share, log_p, x):
+    """A candidate's inputs, float32[TOKEN_FEATURES]; `share` is the log of its share of all tokens,
+    see `probabilities`."""
     token = into.tokens[row]
     seen, newest = live.counts[token], into.newest[row]
     age = size - live.latest[token] if seen > 0 else LONG_AGO
@@ -86,12 +92,12 @@ def traits_of(into, row, live, size, share, log_p, x):  # type: ignore[no-untype
     x[6] = into.counts[row, 1] > 0
 
 
-@leaf
-def gates_of(weights, x, into, hidden, out):  # type: ignore[no-untyped-def]
+@part
+def gates_of(weights, x, into, hidden, out):
     """out float32[GATES]: a gate per column (0 where it is empty), none's, none's correction."""
     for h in range(len(hidden)):
         hidden[h] = weights.gate_bias[h]
-    for i in range(EVIDENCE):
+    for i in range(GATE_FEATURES):
         if x[i] != 0:
             for h in range(len(hidden)):
                 hidden[h] += x[i] * weights.gate_in[i, h]
@@ -116,8 +122,8 @@ def gates_of(weights, x, into, hidden, out):  # type: ignore[no-untyped-def]
         out[c] /= total
 
 
-@leaf
-def _mixed(gates, counts):  # type: ignore[no-untyped-def]
+@part
+def _mixed(gates, counts):
     """The sum over all columns, in halves that the processor adds up side by side."""
     left, right = np.float32(0), np.float32(0)
     for c in range(COLUMNS // 2):
@@ -126,23 +132,23 @@ def _mixed(gates, counts):  # type: ignore[no-untyped-def]
     return left + right
 
 
-@leaf
-def corrected(weights, x, log_p, units):  # type: ignore[no-untyped-def]
+@part
+def corrected(weights, x, log_p, units):
     """The candidate's corrected log p, before it is normalised. `units` float32[R] is scratch."""
     size = len(units)
     for h in range(size):
-        units[h] = weights.trait_bias[h]
-    for i in range(TRAITS):
+        units[h] = weights.token_bias[h]
+    for i in range(TOKEN_FEATURES):
         for h in range(size):
-            units[h] += x[i] * weights.trait_in[i, h]
-    y = log_p * weights.trait_out[size]
+            units[h] += x[i] * weights.token_in[i, h]
+    y = log_p * weights.token_out[size]
     for h in range(size):
-        y += max(units[h], np.float32(0)) * weights.trait_out[h]
+        y += max(units[h], np.float32(0)) * weights.token_out[h]
     return y
 
 
-@leaf
-def probabilities(weights, into, live, size, shares, least, scratch):  # type: ignore[no-untyped-def]
+@part
+def probabilities(weights, into, live, size, shares, least, scratch):
     """Fills scratch.p for the table's rows. With what is left they add up to one.
 
     Candidates well below `least` are of no use to the caller and are not corrected.
@@ -150,9 +156,9 @@ def probabilities(weights, into, live, size, shares, least, scratch):  # type: i
     `shares` float32[V + 1] is log(1 + each token's share of the datastores, in millionths).
     """
     rows = into.state[0]
-    gates, traits, p = scratch.gates, scratch.traits, scratch.p
-    evidence_of(into, size, scratch.evidence)
-    gates_of(weights, scratch.evidence, into, scratch.hidden, gates)
+    gates, token_features, p = scratch.gates, scratch.token_features, scratch.p
+    gate_features_of(into, size, scratch.gate_features)
+    gates_of(weights, scratch.gate_features, into, scratch.hidden, gates)
     for c in range(COLUMNS):
         if into.totals[c] > 0:
             gates[c] /= into.totals[c]
@@ -166,8 +172,10 @@ def probabilities(weights, into, live, size, shares, least, scratch):  # type: i
     for row in range(rows):
         if p[row] >= floor:
             log_p = np.log(p[row])
-            traits_of(into, row, live, size, shares[into.tokens[row]], log_p, traits)
-            p[row] = np.exp(corrected(weights, traits, log_p, scratch.units))
+            token_features_of(
+                into, row, live, size, shares[into.tokens[row]], log_p, token_features
+            )
+            p[row] = np.exp(corrected(weights, token_features, log_p, scratch.units))
         total += p[row]
     for row in range(rows):
         p[row] /= total

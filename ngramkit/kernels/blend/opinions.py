@@ -14,11 +14,19 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import hashed
-from ngramkit.kernels.blend.trust import consult, sureness
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.blend.trust import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
+from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.ngrammys import probabilities_by_bits
 from ngramkit.kernels.pointers import load_u16, unsigned_at
 
 ORDERS = 3
+OPINION_ROWS = 1 << 14
+FIRST_TRUST = (
+    0.1,
+    0.3,
+    0.5,
+    0.7,
+)  # by order, the bigrams' first; the less the surer the counts are
 TOPS = 16  # candidates kept, at most
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
@@ -40,14 +48,36 @@ class Opinions(NamedTuple):
     trust: Array  # float64[ORDERS + 1, SURENESS, 2], see blend.trust; order 0 is the bigrams'
 
 
-def bigram_row(next_tokens: Array, log_probs: Array) -> Array:
-    """int64[5], `where` of these arrays ([V, k]); they must outlive it."""
+def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> Bigram:
+    """Of a table's arrays ([V, k]), which must outlive it; without them, of none."""
+    if next_tokens is None or log_probs is None:
+        return Bigram(np.zeros(K + 1, np.int64), np.zeros(1, np.float32))
     sizes = [next_tokens.itemsize, *next_tokens.shape]
-    return np.array([next_tokens.ctypes.data, log_probs.ctypes.data, *sizes], np.int64)
+    where = np.array([next_tokens.ctypes.data, log_probs.ctypes.data, *sizes], np.int64)
+    return Bigram(where, probabilities_by_bits())
 
 
-@leaf
-def opine(opinions, recent, tokens, parents, top_ids, top_log_probs, scratch):  # type: ignore[no-untyped-def]
+def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
+    opinions = Opinions(
+        keys=np.zeros(rows, np.uint64),
+        tokens=np.zeros((rows + 1, TOPS), np.int32),
+        p=np.zeros((rows + 1, TOPS), np.float32),
+        trust=np.zeros((ORDERS + 1, SURENESS, 2), np.float64),
+    )
+    forget(opinions)
+    return opinions
+
+
+def forget(opinions: Opinions) -> None:
+    """A new request: other text, other opinions."""
+    opinions.keys[:] = 0
+    unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
+    opinions.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
+    opinions.trust[..., ASKED] = PRIOR
+
+
+@entry
+def opine(opinions, recent, tokens, parents, top_ids, top_log_probs, scratch):
     """Keeps the opinions of one pass. `recent` is the context that ends with row 0's token.
 
     tokens, parents int32[n], top_ids int32[n, k], top_log_probs float32[n, k]: see Evidence.
@@ -67,8 +97,8 @@ def opine(opinions, recent, tokens, parents, top_ids, top_log_probs, scratch):  
                 _keep(opinions, hashed(scratch, order), top_ids[row], top_log_probs[row])
 
 
-@leaf
-def _keep(opinions, key, ids, log_probs):  # type: ignore[no-untyped-def]
+@part
+def _keep(opinions, key, ids, log_probs):
     slot = np.int64(key % np.uint64(len(opinions.keys)))
     opinions.keys[slot] = key
     for i in range(TOPS):
@@ -77,8 +107,8 @@ def _keep(opinions, key, ids, log_probs):  # type: ignore[no-untyped-def]
         opinions.p[slot, i] = np.exp(log_probs[i]) if held else 0
 
 
-@leaf
-def _longest(opinions, bigram, recent):  # type: ignore[no-untyped-def]
+@part
+def _longest(opinions, bigram, recent):
     """The order and the row of the longest known opinion; -1, 0 where there is none."""
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
@@ -100,8 +130,8 @@ def _longest(opinions, bigram, recent):  # type: ignore[no-untyped-def]
     return np.int64(0), scratch
 
 
-@leaf
-def mix_in_opinion(opinions, bigram, recent, into, p, written):  # type: ignore[no-untyped-def]
+@part
+def mix_in_opinion(opinions, bigram, recent, into, p, written):
     """Mixes the longest known opinion into p float32[CANDIDATES]. `written`, what came there, is
     credited first; -1 where nothing has."""
     order, row = _longest(opinions, bigram, recent)

@@ -9,29 +9,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.arrays import NO_TOKEN, Array
 from ngramkit.kernels.blend.corpus import Corpus, count_corpus, descend
 from ngramkit.kernels.blend.frozen import SIZE, Frozen, count_frozen
 from ngramkit.kernels.blend.history import History, mix_in_history
 from ngramkit.kernels.blend.live import Live, count_live, remember
 from ngramkit.kernels.blend.mixture import (
-    EVIDENCE,
-    TRAITS,
+    GATE_FEATURES,
+    TOKEN_FEATURES,
     Scratch,
     Weights,
-    evidence_of,
+    gate_features_of,
     probabilities,
-    traits_of,
+    token_features_of,
 )
 from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
 from ngramkit.kernels.blend.table import DEPTH, Candidates, clear
-from ngramkit.kernels.compile import inlined, leaf
+from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN, HISTORY, MODEL
 
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
 PAST_SHARDS = 4  # of past requests, earlier or lately, at most
-DATASTORE, FROZEN, _, CONTEXT, MODEL, HISTORY = range(6)  # drafters.base.Source
 
 
 class Sources(NamedTuple):
@@ -62,8 +61,16 @@ class Place(NamedTuple):
     past_after: Array  # scratch, as past
 
 
-@leaf
-def extend(corpora, live, scan, place, begin, end):  # type: ignore[no-untyped-def]
+def new_place(shards: int) -> Place:
+    """Before the first token; `shards` of the datastores."""
+    root = np.zeros((DEPTH + 1, shards, 2), np.int64)
+    past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
+    recent = np.full(DEPTH, NO_TOKEN, np.int32)
+    return Place(recent, root, past, np.zeros_like(root), np.zeros_like(past))
+
+
+@part
+def extend(corpora, live, scan, place, begin, end):
     """live.tokens[begin:end] were written: chains and place follow. `corpora`: the datastores' and
     those of past requests, earlier and lately."""
     remember(live, begin, end)
@@ -79,8 +86,8 @@ def extend(corpora, live, scan, place, begin, end):  # type: ignore[no-untyped-d
             copy_intervals(place.past_after[1], place.past[1])
 
 
-@leaf
-def learn(sources, place, begin, end):  # type: ignore[no-untyped-def]
+@part
+def learn(sources, place, begin, end):
     """`extend`, token by token: past requests and the model's opinions are credited by each."""
     corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
     scan, live = sources.limits[SCAN], sources.live
@@ -90,23 +97,23 @@ def learn(sources, place, begin, end):  # type: ignore[no-untyped-def]
         extend(corpora, live, scan, place, position, position + 1)
 
 
-@leaf
-def push_recent(recent, token):  # type: ignore[no-untyped-def]
+@part
+def push_recent(recent, token):
     for i in range(DEPTH - 1, 0, -1):
         recent[i] = recent[i - 1]
     recent[0] = token
 
 
-@leaf
-def copy_intervals(source, target):  # type: ignore[no-untyped-def]
+@part
+def copy_intervals(source, target):
     """int64[DEPTH + 1, shards, 2] each."""
     for order in range(DEPTH + 1):
         for s in range(source.shape[1]):
             target[order, s, 0], target[order, s, 1] = source[order, s, 0], source[order, s, 1]
 
 
-@leaf
-def descend_all(corpora, root, after, past, past_after, recent, scan):  # type: ignore[no-untyped-def]
+@part
+def descend_all(corpora, root, after, past, past_after, recent, scan):
     corpus, earlier, lately = corpora
     descend(corpus, root, after, recent, scan)
     if len(earlier.table):
@@ -115,8 +122,8 @@ def descend_all(corpora, root, after, past, past_after, recent, scan):  # type: 
         descend(lately, past[1], past_after[1], recent, scan)
 
 
-@inlined
-def _count(sources, intervals, recent, size):  # type: ignore[no-untyped-def]
+@part
+def _count(sources, intervals, recent, size):
     """Fills `into` with what followed `recent`, in corpora and live context."""
     into, limits = sources.into, sources.limits
     clear(into)
@@ -129,8 +136,8 @@ def _count(sources, intervals, recent, size):  # type: ignore[no-untyped-def]
     count_live(sources.live, size, recent, into, limits[HOPS])
 
 
-@inlined
-def predict(sources, intervals, past, recent, size, least, written):  # type: ignore[no-untyped-def]
+@part
+def predict(sources, intervals, past, recent, size, least, written):
     """Fills scratch.p for one context, from all sources; `least` as in `probabilities`. `written`
     is what came there, and every opinion is credited with it before it is mixed in; -1: nothing."""
     into, limits, aside = sources.into, sources.limits, sources.aside
@@ -146,23 +153,23 @@ def predict(sources, intervals, past, recent, size, least, written):  # type: ig
     mix_in_opinion(sources.opinions, sources.bigram, recent, into, p, written)
 
 
-@njit(cache=True, nogil=True)
-def look(sources, place, size):  # type: ignore[no-untyped-def]
+@allocating_entry
+def look(sources, place, size):
     """One context's candidates as the mixture sees them, for fitting its weights: tokens,
-    counts, totals, evidence, traits (log p left at 0)."""
+    counts, totals, gate_features, token_features (log p left at 0)."""
     into = sources.into
     _count(sources, place.root, place.recent, size)
     rows = into.state[0]
-    evidence = np.empty(EVIDENCE, np.float32)
-    evidence_of(into, size, evidence)
-    traits = np.empty((rows, TRAITS), np.float32)
+    gate_features = np.empty(GATE_FEATURES, np.float32)
+    gate_features_of(into, size, gate_features)
+    token_features = np.empty((rows, TOKEN_FEATURES), np.float32)
     for row in range(rows):
         share = sources.shares[into.tokens[row]]
-        traits_of(into, row, sources.live, size, share, np.float32(0), traits[row])
+        token_features_of(into, row, sources.live, size, share, np.float32(0), token_features[row])
     return (
         into.tokens[:rows].copy(),
         into.counts[:rows].copy(),
         into.totals.copy(),
-        evidence,
-        traits,
+        gate_features,
+        token_features,
     )

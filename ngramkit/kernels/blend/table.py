@@ -3,7 +3,7 @@
 The first columns are the corpora's levels, then come the live context's: level i counts the
 successors of the last LEVELS[i] tokens.
 
-`recent` is everywhere i32[DEPTH]: the last tokens, the newest first, -1 before the beginning.
+`recent` is everywhere i32[DEPTH]: the last tokens, the newest first, NO_TOKEN before the first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.compile import part
 
 LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
 N_LEVELS = 6
@@ -42,8 +42,24 @@ class Candidates(NamedTuple):
     successors: Array  # int64[BUFFER], scratch
 
 
-@leaf
-def clear(into):  # type: ignore[no-untyped-def]
+def new_candidates(vocabulary: int) -> Candidates:
+    return Candidates(
+        tokens=np.empty(CANDIDATES, np.int32),
+        counts=np.empty((CANDIDATES, COLUMNS), np.float32),
+        newest=np.empty(CANDIDATES, np.int32),
+        source=np.empty(CANDIDATES, np.uint8),
+        slot=np.zeros(vocabulary + 1, np.int32),
+        stamp=np.zeros(vocabulary + 1, np.int32),
+        totals=np.zeros(COLUMNS, np.float32),
+        distinct=np.zeros(COLUMNS, np.float32),
+        state=np.zeros(3, np.int64),
+        positions=np.empty(BUFFER, np.int64),
+        successors=np.empty(BUFFER, np.int64),
+    )
+
+
+@part
+def clear(into):
     """Begins a new table."""
     into.state[0] = 0
     into.state[1] += 1
@@ -52,8 +68,8 @@ def clear(into):  # type: ignore[no-untyped-def]
         into.distinct[column] = 0
 
 
-@leaf
-def row_of(into, token):  # type: ignore[no-untyped-def]
+@part
+def row_of(into, token):
     """The candidate's row, a new one where it has none yet; -1 where the table is full."""
     if into.stamp[token] == into.state[1]:
         return np.int64(into.slot[token])
@@ -71,8 +87,8 @@ def row_of(into, token):  # type: ignore[no-untyped-def]
     return row
 
 
-@leaf
-def count(into, token, first, last):  # type: ignore[no-untyped-def]
+@part
+def count(into, token, first, last):
     """One more occurrence of `token`, in the columns first..last."""
     row = row_of(into, token)
     for column in range(first, last + 1):
@@ -84,8 +100,8 @@ def count(into, token, first, last):  # type: ignore[no-untyped-def]
     return row
 
 
-@leaf
-def hashed(recent, order):  # type: ignore[no-untyped-def]
+@part
+def hashed(recent, order):
     # Far from any token, or an order that equals its newest token would cancel it.
     key = np.uint64(order) * np.uint64(0xD6E8FEB86659FD93)
     for i in range(order):

@@ -12,11 +12,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.predict import EOS, SCAN, copy_intervals, descend_all, predict
+from ngramkit.kernels.blend.predict import (
+    EOS,
+    PAST_SHARDS,
+    SCAN,
+    copy_intervals,
+    descend_all,
+    extend,
+    learn,
+    predict,
+)
 from ngramkit.kernels.blend.table import DEPTH
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.compile import entry, part
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
+DRAFT, LEARN, EXTEND = range(3)
 REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
 
 
@@ -34,8 +44,35 @@ class Tree(NamedTuple):
     queue: Array  # int32[n + 1, 3], token, parent, source
 
 
-@leaf
-def grow(sources, place, size, tree, budget):  # type: ignore[no-untyped-def]
+def new_tree(shards: int, budget: int) -> Tree:
+    return Tree(
+        tokens=np.empty(budget, np.int32),
+        parents=np.empty(budget, np.int32),
+        scores=np.empty(budget, np.float32),
+        origins=np.empty(budget, np.uint8),
+        intervals=np.empty((budget + 1, DEPTH + 1, shards, 2), np.int64),
+        past=np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
+        recents=np.empty((budget + 1, DEPTH), np.int32),
+        queue_p=np.empty(budget + 1, np.float32),
+        queue=np.empty((budget + 1, 3), np.int32),
+    )
+
+
+@entry
+def act(what, sources, place, tree, begin, end):
+    """What Python asks for, in one kernel: compiled apart, each would hold most of the others."""
+    if what == DRAFT:
+        return grow(sources, place, begin, tree, end)
+    if what == LEARN:
+        learn(sources, place, begin, end)
+    else:
+        corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+        extend(corpora, sources.live, sources.limits[SCAN], place, begin, end)
+    return 0
+
+
+@part
+def grow(sources, place, size, tree, budget):
     """Fills `tree`, which has room for `budget` nodes, best first; returns how many there are."""
     copy_intervals(place.root, tree.intervals[budget])
     copy_intervals(place.past[0], tree.past[budget, 0])
@@ -75,8 +112,8 @@ def grow(sources, place, size, tree, budget):  # type: ignore[no-untyped-def]
     return nodes
 
 
-@leaf
-def _step(corpora, tree, node, parent, scan):  # type: ignore[no-untyped-def]
+@part
+def _step(corpora, tree, node, parent, scan):
     """A node's context: its parent's and its own token."""
     recent = tree.recents[node]
     for i in range(DEPTH - 1):
@@ -88,23 +125,23 @@ def _step(corpora, tree, node, parent, scan):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@leaf
-def _move(queue_p, queue, source, target):  # type: ignore[no-untyped-def]
+@part
+def _move(queue_p, queue, source, target):
     queue_p[target] = queue_p[source]
     for column in range(3):
         queue[target, column] = queue[source, column]
 
 
-@leaf
-def _behind(queue_p, queue, at, value, token, origin):  # type: ignore[no-untyped-def]
+@part
+def _behind(queue_p, queue, at, value, token, origin):
     """Whether what waits at `at` comes after (value, token, origin)."""
     if queue_p[at] != value:
         return queue_p[at] < value
     return queue[at, 1] == origin and queue[at, 0] > token
 
 
-@leaf
-def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):  # type: ignore[no-untyped-def]
+@part
+def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):
     """Inserts the candidates that may still become nodes; the queue is sorted, best first.
 
     Ties: the earlier parent, then the lower token.

@@ -11,15 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.blend.table import row_of
-from ngramkit.kernels.compile import leaf
+from ngramkit.kernels.compile import part
 
 RIGHT, ASKED = range(2)
+PRIOR = 10.0  # a first trust counts as if learnt from so many tokens
 SURENESS = 4  # steps of how sure a prediction is: its highest probability
 UNSEEN = np.float32(1e-6)  # the probability of what a prediction does not hold
 
 
-@leaf
-def sureness(into, p):  # type: ignore[no-untyped-def]
+@part
+def sureness(into, p):
     """0..SURENESS - 1, from the highest probability."""
     highest = np.float32(0)
     for row in range(into.state[0]):
@@ -27,8 +28,8 @@ def sureness(into, p):  # type: ignore[no-untyped-def]
     return min(np.int64(highest * SURENESS), SURENESS - 1)
 
 
-@leaf
-def _mix_in(account, tokens, theirs, into, p):  # type: ignore[no-untyped-def]
+@part
+def _mix_in(account, tokens, theirs, into, p):
     """p float32[CANDIDATES] becomes (1 - trust) * p + trust * theirs.
 
     tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
@@ -49,8 +50,8 @@ def _mix_in(account, tokens, theirs, into, p):  # type: ignore[no-untyped-def]
             p[row] += trust * theirs[i]
 
 
-@leaf
-def _judge(account, tokens, theirs, into, p, written):  # type: ignore[no-untyped-def]
+@part
+def _judge(account, tokens, theirs, into, p, written):
     """Credits what was written after `p` and `theirs` were predicted."""
     if written >= len(into.stamp) - 1:
         return
@@ -68,8 +69,8 @@ def _judge(account, tokens, theirs, into, p, written):  # type: ignore[no-untype
     account[ASKED] += 1
 
 
-@leaf
-def consult(account, tokens, theirs, into, p, written):  # type: ignore[no-untyped-def]
+@part
+def consult(account, tokens, theirs, into, p, written):
     """Mixes an opinion in, after it was credited with `written`, unless that is -1."""
     if written >= 0:
         _judge(account, tokens, theirs, into, p, written)

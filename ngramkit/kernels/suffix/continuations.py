@@ -11,15 +11,17 @@ ends then are a bisection inside two cells. T falls only as far as the budget as
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.suffix.few import FEW, all_of_few, begins_alike
+from ngramkit.kernels.compile import allocating_part, part
 from ngramkit.kernels.suffix.grid import (
+    FEW,
     HIGH,
     LOW,
     NEXT,
     POINT,
+    all_of_few,
+    begins_alike,
     bisect,
     next_token,
     sample,
@@ -32,10 +34,12 @@ PROBES = 4096  # grid points per node at most; above, rare children may be misse
 DEPTHS = 32  # one more than the deepest node
 ROOT = -1
 
-TOKEN, PARENT, DEPTH, COUNT = range(4)
+TOKEN, PARENT, DEPTH, COUNT = range(4)  # columns of nodes
+KEY, ORDER, SLOT = range(3)  # columns of `ready`: what it is sorted by, then by, and where it is
+_, RANK, BOUND = range(3)  # columns of `waiting`, after its KEY: a node, and how wide children are
 
 
-@njit(cache=True, nogil=True)
+@allocating_part
 def top_prefixes(
     table: Array, root: Array, depth: int, budget: int, deepest: int, eos: int
 ) -> tuple[Array, int]:
@@ -45,66 +49,69 @@ def top_prefixes(
     `deepest` (below 32) tokens deep; none follows `eos` and none is a separator.
     """
     shards = len(table)
-    ready = np.empty((budget, 3), np.int64)  # key, key, slot: emitted nodes, then candidates
+    ready = np.empty((budget, 3), np.int64)  # emitted nodes, then candidates
     nodes = np.empty((budget + 1, 4), np.int64)  # by slot; the last is the root
     spans = np.empty((budget + 1, shards, 2), np.int64)  # by slot
-    waiting = np.empty((budget + 1, 3), np.int64)  # key, rank, bound: nodes with children to find
+    waiting = np.empty((budget + 1, 3), np.int64)  # nodes with children to find
     tokens = np.empty(PROBES + shards, np.int32)
     work = np.empty((6, shards), np.int64)  # see kernels.suffix.grid
+    few = np.empty((FEW, shards, 2), np.int64)  # likewise
 
     total = 0
     for s in range(shards):
-        spans[budget, s] = root[s]
+        spans[budget, s, 0], spans[budget, s, 1] = root[s, 0], root[s, 1]
         total += root[s, 1] - root[s, 0]
-    nodes[budget] = (0, ROOT, 0, total)
+    nodes[budget, TOKEN], nodes[budget, PARENT] = 0, ROOT
+    nodes[budget, DEPTH], nodes[budget, COUNT] = 0, total
     emitted = size = waits = 0
     if total and budget and deepest:
         waits = _wait(waiting, waits, 1 - total * DEPTHS, ROOT, total)
     while emitted < budget:
-        if waits and (emitted == size or waiting[waits - 1, 0] <= ready[emitted, 0]):
+        if waits and (emitted == size or waiting[waits - 1, KEY] <= ready[emitted, KEY]):
             waits -= 1
-            rank, bound = waiting[waits, 1], waiting[waits, 2]
-            slot = ready[rank, 2] if rank >= 0 else budget
+            rank, bound = waiting[waits, RANK], waiting[waits, BOUND]
+            slot = ready[rank, SLOT] if rank >= 0 else budget
             size, bound = _children(
-                table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work
+                table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few
             )
             key = nodes[slot, DEPTH] + 1 - bound * DEPTHS
             if bound > 0 and _may_enter(ready, size, key):
                 waits = _wait(waiting, waits, key, rank, bound)
         elif emitted < size:
-            slot = ready[emitted, 2]
-            node = nodes[slot]
-            key = node[DEPTH] + 1 - node[COUNT] * DEPTHS
-            if node[DEPTH] < deepest and node[TOKEN] != eos and _may_enter(ready, size, key):
-                waits = _wait(waiting, waits, key, emitted, node[COUNT])
+            slot = ready[emitted, SLOT]
+            count = nodes[slot, COUNT]
+            key = nodes[slot, DEPTH] + 1 - count * DEPTHS
+            inner = nodes[slot, DEPTH] < deepest and nodes[slot, TOKEN] != eos
+            if inner and _may_enter(ready, size, key):
+                waits = _wait(waiting, waits, key, emitted, count)
             emitted += 1
         else:
             break
     found = np.empty((emitted, 4), np.int64)
     for rank in range(emitted):
-        found[rank] = nodes[ready[rank, 2]]
+        for column in range(4):
+            found[rank, column] = nodes[ready[rank, SLOT], column]
     return found, total
 
 
-@njit(cache=True, nogil=True)
+@part
 def _may_enter(ready: Array, size: int, key: int) -> bool:
     """Whether a candidate of this key can still be among the best."""
-    return bool(size < len(ready) or key <= ready[size - 1, 0])
+    return bool(size < len(ready) or key <= ready[size - 1, KEY])
 
 
-@njit(cache=True, nogil=True)
+@part
 def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
     """Files a node whose children of at most `bound` suffixes are still to be found; best last."""
     i = waits
-    while i > 0 and waiting[i - 1, 0] < key:
-        waiting[i, 0], waiting[i, 1] = waiting[i - 1, 0], waiting[i - 1, 1]
-        waiting[i, 2] = waiting[i - 1, 2]
+    while i > 0 and waiting[i - 1, KEY] < key:
+        _move(waiting, i - 1, i)
         i -= 1
-    waiting[i, 0], waiting[i, 1], waiting[i, 2] = key, rank, bound
+    waiting[i, KEY], waiting[i, RANK], waiting[i, BOUND] = key, rank, bound
     return waits + 1
 
 
-@njit(cache=True, nogil=True)
+@part
 def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     """Makes room for a candidate among the best: its index in `ready`, or -1 if it is none.
 
@@ -114,22 +121,28 @@ def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
     i, slot = size, size
     if size == len(ready):
         i = size - 1
-        if not _before(key, order, ready[i, 0], ready[i, 1]):
+        if not _before(key, order, ready[i, KEY], ready[i, ORDER]):
             return -1
-        slot = ready[i, 2]
-    while i > 0 and _before(key, order, ready[i - 1, 0], ready[i - 1, 1]):
-        ready[i, 0], ready[i, 1], ready[i, 2] = ready[i - 1, 0], ready[i - 1, 1], ready[i - 1, 2]
+        slot = ready[i, SLOT]
+    while i > 0 and _before(key, order, ready[i - 1, KEY], ready[i - 1, ORDER]):
+        _move(ready, i - 1, i)
         i -= 1
-    ready[i, 0], ready[i, 1], ready[i, 2] = key, order, slot
+    ready[i, KEY], ready[i, ORDER], ready[i, SLOT] = key, order, slot
     return i
 
 
-@njit(cache=True, nogil=True)
+@part
+def _move(rows: Array, source: int, target: int) -> None:
+    for column in range(3):
+        rows[target, column] = rows[source, column]
+
+
+@part
 def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
     return key < other_key or (key == other_key and order < other_order)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _children(
     table: Array,
     depth: int,
@@ -142,12 +155,13 @@ def _children(
     spans: Array,
     tokens: Array,
     work: Array,
+    few: Array,
 ) -> tuple[int, int]:
     """Offers children of at most `bound` suffixes; returns the list's size and the bound left."""
     shards, budget = len(table), len(ready)
     level = nodes[slot, DEPTH] + 1
     depth += level - 1
-    least = nodes[ready[budget - 1, 2], COUNT] if size == budget else 1
+    least = nodes[ready[budget - 1, SLOT], COUNT] if size == budget else 1
     if bound < least:
         return size, 0
     width = nodes[slot, COUNT]
@@ -162,11 +176,12 @@ def _children(
     if spacing == 1:
         target = 1
     elif bound == width and begins_alike(table, spans[slot], depth):
-        few = np.empty((FEW, shards, 2), np.int64)
-        found = all_of_few(table, spans[slot], depth, few, tokens)
+        found = all_of_few(table, spans[slot], depth, few, tokens, work[POINT])
         for i in range(found):
-            work[LOW], work[HIGH] = few[i, :, 0], few[i, :, 1]
-            count = np.sum(work[HIGH] - work[LOW])
+            count = 0
+            for s in range(shards):
+                work[LOW, s], work[HIGH, s] = few[i, s, 0], few[i, s, 1]
+                count += work[HIGH, s] - work[LOW, s]
             if count >= least:
                 size = _file(ready, size, tokens[i], rank, level, count, nodes, spans, work)
         if found >= 0:
@@ -182,12 +197,13 @@ def _children(
             if max(target, least) <= count <= bound:
                 size = _file(ready, size, token, rank, level, count, nodes, spans, work)
                 if size == budget:
-                    least = nodes[ready[budget - 1, 2], COUNT]
-        work[POINT] = work[NEXT]
+                    least = nodes[ready[budget - 1, SLOT], COUNT]
+        for s in range(shards):
+            work[POINT, s] = work[NEXT, s]
     return size, target - 1
 
 
-@njit(cache=True, nogil=True)
+@part
 def _only_child(
     table: Array,
     depth: int,
@@ -202,7 +218,7 @@ def _only_child(
     """Offers what follows a prefix that occurs once; returns the list's size."""
     token = table[0, VOCABULARY]
     for s in range(len(table)):
-        low, high = spans[slot, s]
+        low, high = spans[slot, s, 0], spans[slot, s, 1]
         work[LOW, s], work[HIGH, s] = low, high
         if low < high:
             token = token_at(table[s], position_at(table[s], low) + depth)
@@ -211,7 +227,7 @@ def _only_child(
     return _file(ready, size, token, rank, nodes[slot, DEPTH] + 1, 1, nodes, spans, work)
 
 
-@njit(cache=True, nogil=True)
+@part
 def _file(
     ready: Array,
     size: int,
@@ -227,7 +243,7 @@ def _file(
     i = _offer(ready, size, level, count, (rank + 1) << 32 | token)
     if i < 0:
         return size
-    slot = ready[i, 2]
+    slot = ready[i, SLOT]
     nodes[slot, TOKEN], nodes[slot, PARENT] = token, rank
     nodes[slot, DEPTH], nodes[slot, COUNT] = level, count
     for s in range(work.shape[1]):

@@ -2,23 +2,25 @@
 
 The tokens at one depth of an interval are sorted, so equal grid points bound a run of one token
 from both sides, and its exact ends are two bisections inside single cells. All shards' grids are
-merged in the order of their tokens. See `kernels.suffix.search` for shard tables and intervals.
+merged in the order of their tokens. A text that repeats itself makes wide intervals with only a
+handful of next tokens, which are found one after another: a grid would read the same token
+thousands of times. See `kernels.suffix.search` for shard tables and intervals.
 """
 
 from __future__ import annotations
 
-from numba import njit
-
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.suffix.search import lower_bound, position_at, token_at
+from ngramkit.kernels.compile import part
+from ngramkit.kernels.suffix.search import VOCABULARY, lower_bound, position_at, token_at
 
+FEW = 4
 RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
 # Rows of the merge over shards: the grid's begin, the point reached, the point behind the run of
 # one token, the end; then the interval found for that token.
 BASE, POINT, NEXT, STOP, LOW, HIGH = range(6)
 
 
-@njit(cache=True, nogil=True)
+@part
 def sample(table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array) -> None:
     """Reads every `spacing`-th token at `depth` of each shard's interval, one shard at a time.
 
@@ -42,7 +44,7 @@ def sample(table: Array, span: Array, depth: int, spacing: int, tokens: Array, w
         work[STOP, s] = last
 
 
-@njit(cache=True, nogil=True)
+@part
 def _end_of_run(
     shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
 ) -> int:
@@ -64,7 +66,7 @@ def _end_of_run(
     return point
 
 
-@njit(cache=True, nogil=True)
+@part
 def next_token(tokens: Array, work: Array) -> int:
     """The lowest token that a shard's grid holds next, -1 at the end."""
     lowest = -1
@@ -75,7 +77,7 @@ def next_token(tokens: Array, work: Array) -> int:
     return lowest
 
 
-@njit(cache=True, nogil=True)
+@part
 def step_over(tokens: Array, work: Array, token: int, spacing: int) -> tuple[int, int]:
     """Steps over the points that hold `token`: between which bounds its count must lie."""
     fewest = most = 0
@@ -91,7 +93,7 @@ def step_over(tokens: Array, work: Array, token: int, spacing: int) -> tuple[int
     return fewest, most
 
 
-@njit(cache=True, nogil=True)
+@part
 def bisect(table: Array, span: Array, depth: int, token: int, spacing: int, work: Array) -> int:
     """The exact intervals of `token` into work[LOW], work[HIGH]; returns its count."""
     count = 0
@@ -107,3 +109,48 @@ def bisect(table: Array, span: Array, depth: int, token: int, spacing: int, work
         work[LOW, s], work[HIGH, s] = low, high
         count += high - low
     return count
+
+
+@part
+def begins_alike(table: Array, span: Array, depth: int) -> bool:
+    """Whether the first half of every shard's interval, int64[shards, 2], has one next token."""
+    for s in range(len(table)):
+        shard, low, high = table[s], span[s, 0], span[s, 1]
+        if low < high:
+            first = token_at(shard, position_at(shard, low) + depth)
+            middle = (low + high - 1) >> 1
+            if token_at(shard, position_at(shard, middle) + depth) != first:
+                return False
+    return True
+
+
+@part
+def all_of_few(
+    table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
+) -> int:
+    """All next tokens of an interval, ascending, where they are at most FEW.
+
+    They go into `tokens`, int32[FEW or more], their intervals into `few`, int64[FEW, shards, 2].
+    `point` int64[shards] is scratch. Returns how many there are, separators not counted; -1 where
+    there are more.
+    """
+    shards = len(table)
+    for s in range(shards):
+        point[s] = span[s, 0]
+    for found in range(FEW + 1):
+        lowest = -1
+        for s in range(shards):
+            if point[s] < span[s, 1]:
+                token = token_at(table[s], position_at(table[s], point[s]) + depth)
+                if lowest < 0 or token < lowest:
+                    lowest = token
+        if lowest < 0 or lowest == table[0, VOCABULARY]:
+            return found
+        if found == FEW:
+            break
+        tokens[found] = lowest
+        for s in range(shards):
+            low = point[s]
+            point[s] = lower_bound(table[s], low, span[s, 1], depth, lowest + 1)
+            few[found, s, 0], few[found, s, 1] = low, point[s]
+    return -1

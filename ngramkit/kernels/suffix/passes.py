@@ -6,12 +6,12 @@ The sorting itself is pydivsufsort's. Nothing here knows about documents or file
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_entry, entry
 
 
-@njit(cache=True, nogil=True)
+@entry
 def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
     """Byte positions that are multiples of `width`, divided by it, in their order.
 
@@ -31,7 +31,7 @@ def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
     return kept
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def token_counts(tokens: Array, size: int) -> Array:
     """int64[size]: how often each id below `size` occurs. Without bincount's int64 copy."""
     counts = np.zeros(size, np.int64)
@@ -40,7 +40,7 @@ def token_counts(tokens: Array, size: int) -> Array:
     return counts
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def first_misplaced(tokens: Array, suffix_array: Array, cursors: Array) -> int:
     """The first index at which `suffix_array` is seen to be wrong, -1 where it is right.
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_part, entry, part
 from ngramkit.kernels.pointers import load_i32, load_i64, load_u16, load_u32
 
 STRIDE = 3  # tokens
@@ -39,7 +39,7 @@ def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
     return np.array(rows, np.int64).reshape(-1, 6)
 
 
-@njit(cache=True, nogil=True)
+@part
 def token_at(shard: Array, position: int) -> int:
     """The token at a text position of one shard (a row of the table)."""
     if shard[TOKEN_BYTES] == 2:
@@ -47,7 +47,7 @@ def token_at(shard: Array, position: int) -> int:
     return load_u32(shard[TOKENS], position)
 
 
-@njit(cache=True, nogil=True)
+@part
 def position_at(shard: Array, index: int) -> int:
     """suffix_array[index]"""
     if shard[SUFFIX_BYTES] == 4:
@@ -55,7 +55,7 @@ def position_at(shard: Array, index: int) -> int:
     return load_i64(shard[SUFFIXES], index)
 
 
-@njit(cache=True, nogil=True)
+@part
 def bucket(shard: Array, token: int) -> tuple[int, int]:
     """The interval of all suffixes that begin with `token`; empty outside the vocabulary."""
     if token < 0 or token >= shard[VOCABULARY]:
@@ -63,7 +63,7 @@ def bucket(shard: Array, token: int) -> tuple[int, int]:
     return load_i64(shard[BUCKETS], token), load_i64(shard[BUCKETS], token + 1)
 
 
-@njit(cache=True, nogil=True)
+@part
 def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> int:
     """The first index of [low, high) whose token at `depth` is `token` or above; else high."""
     while low < high:
@@ -75,14 +75,36 @@ def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> in
     return low
 
 
-@njit(cache=True, nogil=True)
+@part
 def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
-    """The part of an interval at `depth` whose next token is `token`: an interval one deeper."""
-    low = lower_bound(shard, low, high, depth, token)
-    return low, lower_bound(shard, low, high, depth, token + 1)
+    """The part of an interval at `depth` whose next token is `token`: an interval one deeper.
+
+    Its end is near its begin: it is found by galloping.
+    """
+    end = high
+    while low < end:
+        middle = (low + end) >> 1
+        if token_at(shard, position_at(shard, middle) + depth) < token:
+            low = middle + 1
+        else:
+            end = middle
+    begin, step = low, 1
+    while low + step <= high and (
+        token_at(shard, position_at(shard, low + step - 1) + depth) <= token
+    ):
+        low += step
+        step <<= 1
+    end = min(high, low + step - 1)
+    while low < end:
+        middle = (low + end) >> 1
+        if token_at(shard, position_at(shard, middle) + depth) <= token:
+            low = middle + 1
+        else:
+            end = middle
+    return begin, low
 
 
-@njit(cache=True, nogil=True)
+@part
 def compare(shard: Array, position: int, pattern: Array, known: int) -> int:
     """Below, at or above zero as the suffix at `position` is below, begins with or is above
     `pattern`, int32[m], of which the first `known` tokens are known to agree."""
@@ -93,7 +115,7 @@ def compare(shard: Array, position: int, pattern: Array, known: int) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@part
 def find(shard: Array, pattern: Array) -> tuple[int, int]:
     """The interval of all suffixes that begin with `pattern`, int32[m], m >= 1."""
     low, high = bucket(shard, pattern[0])
@@ -112,7 +134,10 @@ def find(shard: Array, pattern: Array) -> tuple[int, int]:
     return low, _end_of_match(shard, pattern, low, above)
 
 
-@njit(cache=True, nogil=True)
+look_up = entry(find.py_func)  # for Python
+
+
+@part
 def _end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
     """Where the suffixes from `low` on stop beginning with `pattern`; none does from `above` on."""
     step = 1
@@ -131,7 +156,7 @@ def _end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@part
 def find_all(table: Array, pattern: Array, intervals: Array) -> int:
     """`find` in every shard, into int64[shards, 2]; returns how many suffixes there are in all."""
     count = 0
@@ -142,7 +167,7 @@ def find_all(table: Array, pattern: Array, intervals: Array) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@allocating_part
 def longest_match(table: Array, context: Array, longest: int, intervals: Array) -> int:
     """The length of the longest suffix of `context` (int32[n]), up to `longest`, that some shard
     holds, 0 where none does; its intervals in every shard go into int64[shards, 2].
@@ -152,8 +177,9 @@ def longest_match(table: Array, context: Array, longest: int, intervals: Array) 
     """
     size = len(context)
     low, high = 0, min(longest, size)
-    trial = np.empty_like(intervals)
-    intervals[:] = 0
+    trial = np.empty((len(table), 2), np.int64)
+    for s in range(len(table)):
+        intervals[s, 0] = intervals[s, 1] = 0
     for back in range(high):  # ids outside the vocabulary match nothing
         if not 0 <= context[size - 1 - back] < table[0, VOCABULARY]:
             high = back
@@ -162,7 +188,8 @@ def longest_match(table: Array, context: Array, longest: int, intervals: Array) 
         middle = min((low + high + 1) >> 1, low + STRIDE)
         if find_all(table, context[size - middle :], trial):
             low = middle
-            intervals[:] = trial
+            for s in range(len(table)):
+                intervals[s, 0], intervals[s, 1] = trial[s, 0], trial[s, 1]
         else:
             high = middle - 1
     return low

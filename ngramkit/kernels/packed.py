@@ -1,0 +1,123 @@
+"""NamedTuples of arrays as kernels take them: one address in place of every array's eight words.
+
+numba passes a tuple by all the words of all its arrays; a hundred arrays that go from kernel to
+kernel then take most of the time that compiling takes, and of each call from Python too. `Packed`
+writes addresses and shapes into a block; in a kernel, `packed.name` is the array, or the block of a
+NamedTuple inside. What stands in a block never changes, so nothing is read twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    lower_getattr_generic,
+    models,
+    register_model,
+    unbox,
+)
+from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import from_dtype
+
+WORD = ir.IntType(64)
+
+
+class Packed:
+    """`parts` is a NamedTuple of C-contiguous arrays and further such NamedTuples, kept alive.
+
+    `inside` are the latter, packed, by name. Raises ValueError for an array that is not contiguous.
+    """
+
+    _numba_type_: Any
+    address: int
+
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+        self.inside: dict[str, Packed] = {}
+        fields, words = [], []
+        for name, value in zip(parts._fields, parts, strict=True):
+            if isinstance(value, np.ndarray):
+                if not value.flags.c_contiguous:
+                    raise ValueError(f"{name} is not contiguous")
+                fields.append((name, types.Array(from_dtype(value.dtype), value.ndim, "C")))
+                words += [value.__array_interface__["data"][0], *value.shape]
+            else:
+                inner = Packed(value)
+                self.inside[name] = inner
+                fields.append((name, inner._numba_type_))
+                words.append(inner.address)
+        self._block = np.array(words, np.int64)
+        self.address = int(self._block.ctypes.data)
+        self._numba_type_ = _type_of(type(parts).__name__, tuple(fields))
+
+
+class PackedType(types.Type):
+    """Which arrays stand where: `fields`, name -> (type, word where it begins)."""
+
+    def __init__(self, name: str, fields: tuple[tuple[str, Any], ...]) -> None:
+        self.fields: dict[str, tuple[Any, int]] = {}
+        word = 0
+        for field, kind in fields:
+            self.fields[field] = (kind, word)
+            word += 1 + kind.ndim if isinstance(kind, types.Array) else 1
+        digest = hashlib.sha256(repr(fields).encode()).hexdigest()[:8]
+        super().__init__(f"{name}_{digest}")
+
+
+_type_of = cache(PackedType)
+
+
+@register_model(PackedType)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: PackedType) -> None:
+        super().__init__(manager, kind, WORD)
+
+
+@unbox(PackedType)
+def _unbox(kind: Any, packed: Any, c: Any) -> Any:
+    address = c.pyapi.object_getattr_string(packed, "address")
+    word = c.pyapi.long_as_longlong(address)
+    c.pyapi.decref(address)
+    return NativeValue(word, is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):
+    key = PackedType
+
+    def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+        found = kind.fields.get(name)
+        return found and found[0]
+
+
+@lower_getattr_generic(PackedType)
+def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name: str) -> Any:
+    found, word = kind.fields[name]
+    block = builder.inttoptr(address, WORD.as_pointer())
+
+    def at(index: int) -> Any:
+        value = builder.load(builder.gep(block, [ir.Constant(WORD, index)]))
+        # So that it is read once, whatever is written meanwhile.
+        value.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return value
+
+    if isinstance(found, PackedType):
+        return at(word)
+    array = context.make_array(found)(context, builder)
+    item = context.get_abi_sizeof(context.get_data_type(found.dtype))
+    shape = [at(word + 1 + i) for i in range(found.ndim)]
+    strides = [ir.Constant(WORD, item)]
+    for size in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], size))
+    data = builder.inttoptr(at(word), context.get_data_type(found.dtype).as_pointer())
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
+    return array._getvalue()
