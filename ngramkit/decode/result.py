@@ -26,6 +26,7 @@ class Decoded:
     prefill_seconds: float
     draft_seconds: float
     verify_seconds: float
+    lossless: bool = True  # what the model writes with its full cache, without drafts
 
     @property
     def passes(self) -> int:
