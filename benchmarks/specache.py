@@ -18,11 +18,11 @@ import torch
 
 from benchmarks import Row, in_turns
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.decode.specache.verify import SpeCacheVerifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.drafters.base import DraftTree
-from ngramkit.evaluate.forced import cache_of, forced
+from ngramkit.evaluate.forced import forced
 from ngramkit.evaluate.needle import docstrings, needles
 
 STEPS = 8

@@ -19,6 +19,9 @@ HELP = (
 )
 
 
+CacheName = Annotated[str, typer.Option(metavar="full|low-bit|specache", help=HELP)]
+
+
 @dataclass(frozen=True)
 class KvOptions:
     """What a SpeCache is made of. A field is an option."""
@@ -39,6 +42,12 @@ class KvOptions:
             metavar="model|drafter", help="Whose guess at the next token says what to fetch."
         ),
     ] = "model"
+
+    def named(self, cache: str) -> SpeCache | None:
+        """None for the full one. Raises UsageError for another name."""
+        from ngramkit.decode.specache.options import cache_of
+
+        return cache_of(cache, self.options())
 
     def options(self, *, measure: bool = False) -> SpeCache:
         """Raises UsageError for numbers that make no sense."""

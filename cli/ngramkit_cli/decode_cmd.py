@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ngramkit_cli import decode_options as opt
+from ngramkit_cli.cache_options import CacheName, KvOptions
 from ngramkit_cli.conversing import converse
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Json, the_model
@@ -38,6 +39,8 @@ def decode(
     max_new_tokens: opt.NewTokensOrMore = None,
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
+    cache: CacheName = "full",
+    kv: KvOptions,
     stop: opt.Stop = None,
     compare: opt.Compare = False,
     color: opt.Color = True,
@@ -60,7 +63,7 @@ def decode(
             "system": system,
             "stop": stop or (),
             "sampling": rule,
-            "passes": running.passes(),
+            "passes": running.passes(kv.named(cache)),
             "reporter": out.reporter,
         }
         name = the_model(model, out)
@@ -90,6 +93,8 @@ def decode(
         )
         screen.end()
         say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
+        if answer.cache is not None:
+            out.say(str(answer.cache))
         out.used(answer.drafter.revisions)
         out.result(" ".join(answer.drafter.names) or None, **answer.to_dict())
         if answer.run.ended_by == "interrupt":

@@ -12,6 +12,7 @@ from ngramkit.errors import UsageError
 if TYPE_CHECKING:
     from ngramkit.decode.pass_options import PassOptions
     from ngramkit.decode.sampling import Sampling
+    from ngramkit.decode.specache.options import SpeCache
 
 Model = Annotated[
     str | None,
@@ -112,7 +113,7 @@ class RunOptions:
     dtype: Dtype = "auto"
     device_map: DeviceMap = None
 
-    def passes(self) -> PassOptions:
+    def passes(self, cache: SpeCache | None = None) -> PassOptions:
         """Raises UsageError for a budget that is neither a number nor auto."""
         from ngramkit.decode.pass_options import PassOptions
 
@@ -122,5 +123,5 @@ class RunOptions:
                 raise UsageError(f"--budget {budget!r} is no number of nodes", "give one, or auto")
             budget = int(budget)
         return PassOptions(
-            budget, self.verify, self.engine, self.device, self.dtype, self.device_map
+            budget, self.verify, self.engine, self.device, self.dtype, self.device_map, cache
         )

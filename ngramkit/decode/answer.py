@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, overload
 
 from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
 from ngramkit.decode.base import Verifier
-from ngramkit.decode.complete import Comparison, Task, complete, warm_up
+from ngramkit.decode.complete import Comparison, Task, complete, request_for, warm_up
 from ngramkit.decode.complete import compare as both
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids, prompt_ids
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.specache.decoding import (
+    CacheFacts,
+    require_no_drafts,
+    specache_verifier,
+)
+from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.text import TextStream
 from ngramkit.decode.verifiers import engine_of
 from ngramkit.drafters.base import Drafter, TokenArray
@@ -39,6 +45,7 @@ class Answer:
     engine: str
     budget: int | str  # draft nodes per pass, or "auto"
     comparison: Comparison | None = None
+    cache: CacheFacts | None = None  # of a SpeCache
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `ngramkit decode --json` prints them."""
@@ -61,6 +68,8 @@ class Answer:
             "template": self.template,
             "engine": self.engine,
             "budget": self.budget,
+            "lossless": run.lossless,
+            **({} if self.cache is None else self.cache.to_dict()),
         }
         if compared is not None:
             found["baseline_seconds"] = round(compared.baseline.seconds, 6)
@@ -133,9 +142,15 @@ def decode(
         DrafterSpec.parse(drafter)  # before a model is loaded in vain
     if system and template is None:
         raise UsageError("system needs a conversation", "give chat too", option=("system", "chat"))
+    if passes.cache is not None:
+        require_no_drafts(passes.cache, drafter)
+        if compare:
+            raise UsageError("compare is for drafts, a SpeCache takes none", option="compare")
     loaded = passes.load(model, reporter)
     form = None if template is None else chat_template(template, loaded, reporter)
     ids = [_ids(loaded, each, form, system) for each in _several(prompts)]
+    if passes.cache is not None and drafter is None:
+        drafter = "none"
     choice = chosen_drafter(drafter, loaded, artifacts, reporter)
     nodes, profile = passes.nodes(loaded, reporter)
     facts: dict[str, Any] = {
@@ -159,17 +174,30 @@ def decode(
             engine=passes.engine,
         )
         if drafts is None:
-            warm_up(loaded, choice.load(forgetful=True), task)
+            if passes.cache is None:
+                warm_up(loaded, choice.load(forgetful=True), task)
             drafts = choice.load()
-        text, run = written(loaded, drafts, task, show)
+        text, run, held = _written_with(passes.cache, loaded, drafts, task, show)
         compared = None
         if compare and run.ended_by != "interrupt":
             compared = both(loaded, lambda: choice.load(forgetful=True), task)
             run = compared.drafted
-        answers.append(Answer(text, run, **facts, comparison=compared))
+        answers.append(Answer(text, run, **facts, comparison=compared, cache=held))
         if run.ended_by == "interrupt":
             break
     return answers[0] if isinstance(prompts, str) else answers
+
+
+def _written_with(
+    cache: SpeCache | None, model: LanguageModel, drafter: Drafter, task: Task, show: Show | None
+) -> tuple[str, Decoded, CacheFacts | None]:
+    """As `written`; with a SpeCache, what it held too."""
+    if cache is None:
+        return *written(model, drafter, task, show), None
+    room = len(task.prompt) + request_for(model, task).longest
+    with specache_verifier(model.model, cache, room=room, drafter=drafter) as verifier:
+        text, run = written(model, verifier.drafter, task, show, verifier)
+    return text, replace(run, lossless=False), CacheFacts.of(verifier.run)
 
 
 def _several(prompts: str | list[str] | tuple[str, ...]) -> list[str]:

@@ -23,6 +23,8 @@ from ngramkit.decode.logits_processors import GREEDY_OR_SAMPLED, Processed
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.profile import Profile, profile_of
 from ngramkit.decode.sampling import GREEDY
+from ngramkit.decode.specache.decoding import require_no_drafts, specache_verifier
+from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
@@ -35,9 +37,10 @@ def generate(
     model: Any,
     input_ids: Any,
     *,
-    drafter: Drafters,
+    drafter: Drafters | None = None,
     budget: int | Literal["auto"] | None = None,
     engine: str = "auto",
+    cache: SpeCache | None = None,
     **options: Any,
 ) -> Any:
     """What `model.generate(input_ids, **options)` returns, in fewer passes.
@@ -47,7 +50,8 @@ def generate(
     function that makes one, the name of one that needs no artifact, or a list with one per row.
     `budget` is the draft nodes per pass; auto: what pays for its time, see ngramkit calibrate;
     None: by the device. `engine` is eager, static or auto: static on CUDA. Rows are decoded one
-    after another.
+    after another. With `cache`, a SpeCache, there are no drafts, and what is written is not what
+    the model writes with its full cache.
 
     Raises UsageError, by name, for options that cannot be honoured, and for auto where the model
     was not calibrated on this device.
@@ -61,6 +65,7 @@ def generate(
         drafter=drafter,
         budget=budget,
         engine=engine,
+        cache=cache,
         **with_stop_strings(options),
     )
 
@@ -89,16 +94,22 @@ def custom_generate(
     drafter: Drafters | None = None,
     budget: int | Literal["auto"] | None = None,
     engine: str = "auto",
+    cache: SpeCache | None = None,
     **model_kwargs: Any,
 ) -> Any:
     """For `model.generate(..., custom_generate=custom_generate, drafter=...)`; see `generate`."""
     # transformers hands a function neither of these, though the caller may have given them.
     caller = sys._getframe(1).f_locals
     given = {name: caller.get(name) for name in ("streamer", "assistant_model", "synced_gpus")}
-    call = Call(model, input_ids, logits_processor, stopping_criteria, generation_config, engine)
+    call = Call(
+        model, input_ids, logits_processor, stopping_criteria, generation_config, engine, cache
+    )
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, {**given, **model_kwargs})
     streamer = given["streamer"]
     mask = model_kwargs.get("attention_mask")
+    if cache is not None:
+        require_no_drafts(cache, drafter)
+        drafter, budget = drafter or "none", 1
     nodes, profile = _nodes(model, budget, engine)
     rows = []
     for row, each in enumerate(one_per_row(drafter, len(input_ids))):
@@ -146,6 +157,7 @@ class Call:
     criteria: Any
     config: Any
     engine: str
+    cache: SpeCache | None = None
 
     def row(
         self,
@@ -162,11 +174,15 @@ class Call:
         if profile is not None:
             request = replace(request, auto=AutoBudget(profile, drafter))
         room = len(request.prompt) + request.longest + budget
-        verifier = open_verifier(self.model, engine=self.engine, room=room)
         sink: Sink | None = None
         if streamer is not None:
             sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
-        run = decode(verifier, drafter, request, sink)
+        if self.cache is None:
+            verifier = open_verifier(self.model, engine=self.engine, room=room)
+            run = decode(verifier, drafter, request, sink)
+        else:
+            with specache_verifier(self.model, self.cache, room=room, drafter=drafter) as low:
+                run = decode(low, low.drafter, request, sink)
         if run.ended_by == "interrupt":
             raise KeyboardInterrupt
         return torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)])

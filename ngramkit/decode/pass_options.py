@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.specache.options import SpeCache
 from ngramkit.errors import UsageError
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 class PassOptions:
     """`budget`: draft nodes per pass; auto: as many as pay for their time on this machine, see
     `ngramkit.calibrate`; None: auto where the model was calibrated, else by the device. `verify`:
-    tree or batch; None: tree where the model can. `engine`: auto, eager or static. `device`,
+    tree or batch; None: tree where the model can. `engine`: auto, eager or static. `cache`: a
+    SpeCache in place of the full one; then what is written is not the model's own. `device`,
     `dtype` and `device_map` as in load_model."""
 
     budget: int | Literal["auto"] | None = None
@@ -27,6 +29,16 @@ class PassOptions:
     device: str = "auto"
     dtype: str = "auto"
     device_map: str | None = None
+    cache: SpeCache | None = None
+
+    def __post_init__(self) -> None:
+        if self.cache is None:
+            return
+        for name in ("budget", "verify"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"{name} is for drafts, a SpeCache takes none", option=name)
+        if self.engine == "static":
+            raise UsageError("a SpeCache runs eagerly", "leave out engine=static", option="engine")
 
     def load(self, model: str | LanguageModel | None, reporter: Reporter = SILENT) -> LanguageModel:
         """The model, loaded where it is named; None: the chosen one, which is said."""
@@ -49,6 +61,8 @@ class PassOptions:
         from ngramkit.decode.profile import find_profile, profile_path
         from ngramkit.decode.verifiers import verify_mode
 
+        if self.cache is not None:
+            return 1, None
         budget, engine = self.budget, self.engine
         if isinstance(budget, int):
             if budget < 1:

@@ -19,9 +19,6 @@ from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.verify import SpeCacheVerifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.errors import UsageError
-
-CACHES = ("full", "low-bit", "specache")
 
 
 @dataclass(frozen=True)
@@ -37,18 +34,6 @@ class Forced:
     def loss(self) -> float:
         """Nats per token, without the first: the prompt's pass is the same for every cache."""
         return float(self.losses[1:].mean())
-
-
-def cache_of(name: str, options: SpeCache) -> SpeCache | None:
-    """full: None, the model's own cache; low-bit: `options` without fetching; specache: `options`.
-
-    Raises UsageError for another name.
-    """
-    if name not in CACHES:
-        raise UsageError(f"there is no cache called {name!r}", ", ".join(CACHES))
-    if name == "full":
-        return None
-    return options if name == "specache" else options.without_fetching()
 
 
 def forced(model: Any, prompt: TokenArray, text: TokenArray, cache: SpeCache | None) -> Forced:

@@ -17,10 +17,10 @@ import numpy as np
 
 from ngramkit.corpus.stdlib import stdlib_files
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
-from ngramkit.evaluate.forced import Forced, cache_of, forced
+from ngramkit.evaluate.forced import Forced, forced
 from ngramkit.progress import SILENT, Reporter
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper")

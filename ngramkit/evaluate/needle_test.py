@@ -11,9 +11,8 @@ import numpy as np
 
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.specache.options import SpeCache, require_fit
+from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of, require_fit
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate.forced import CACHES, cache_of
 from ngramkit.evaluate.needle import CHARACTERS, NeedleResult, docstrings, needles, search_needles
 from ngramkit.progress import SILENT, Reporter
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tiny_models import ARCHITECTURES, tiny_model
 
+import ngramkit
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
@@ -348,3 +349,41 @@ def test_what_does_not_fit_a_model_is_said_before_anything_is_written(name, opti
     with pytest.raises((UsageError, InputError), match=message):
         written(model, prompt_of(20), options)
     assert model.config._attn_implementation != "specache"
+
+
+def test_generate_takes_a_specache_row_by_row():
+    model = tiny_model("llama")
+    rows = torch.from_numpy(np.stack([prompt_of(24, 1), prompt_of(24, 2)])).long()
+    cache = SpeCache(bits=2, group=8, top_k=3, residual=8)
+    options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    found = ngramkit.generate(model, rows, cache=cache, **options)[:, 24:].tolist()
+    assert found == [passes(model, prompt_of(24, seed), cache, 8)[0] for seed in (1, 2)]
+
+
+def test_a_drafter_beside_a_specache_is_refused_where_nothing_is_asked_of_it():
+    model = tiny_model("llama")
+    with pytest.raises(UsageError, match="drafts are not verified with a SpeCache"):
+        ngramkit.generate(model, [1, 2, 3], drafter="context", cache=SpeCache(group=8))
+
+
+def test_decode_says_that_it_is_not_lossless_and_what_was_held(ngramkit_cli):
+    line = ["decode", "--model", "demo", "--prompt", "ab", "--max-new-tokens", "4", "--json"]
+    small = ["--kv-group", "8", "--kv-residual", "0", "--kv-top-k", "2", "--kv-bits", "1"]
+    guessed = ["--speculative-token", "drafter", "--drafter", "context"]
+    done, drafted, *wrong = ngramkit_cli(
+        [*line, "--cache", "specache", *small],
+        [*line, "--cache", "specache", *small, *guessed],
+        [*line, "--cache", "specache", "--drafter", "context"],
+        [*line, "--cache", "specache", "--kv-bits", "2,1"],
+        [*line, "--cache", "specache", "--kv-group", "48"],
+        [*line, "--cache", "specache", "--compare"],
+        [*line, "--cache", "all"],
+    )  # fmt: skip
+    assert done.code == drafted.code == 0, done.err + drafted.err
+    assert done.json["lossless"] is False
+    assert done.json["cache"] == "specache"
+    assert done.json["cache_bytes"]["residual"] > 0
+    assert "not lossless" in done.err
+    assert [result.code for result in wrong] == [2] * 5
+    assert "--speculative-token" in wrong[0].err
+    assert all(len(result.err.splitlines()) <= 4 for result in wrong)

@@ -8,9 +8,9 @@ import torch
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
-from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate.forced import cache_of, forced
+from ngramkit.evaluate.forced import forced
 from ngramkit.evaluate.needle import docstrings, needles, search_needles
 from ngramkit.evaluate.needle_plot import plot_needles
 

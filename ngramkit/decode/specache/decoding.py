@@ -1,18 +1,16 @@
-"""A request decoded with a SpeCache, by the same loop as any other."""
+"""A verifier with a SpeCache for the loop that decodes every request, and what to say of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from ngramkit.decode.base import Sink
-from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.result import Decoded
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import UsageError
 
 
@@ -35,6 +33,14 @@ class CacheFacts:
             None if hits is None else hits.top_k_found(),
         )
 
+    def __str__(self) -> str:
+        held = {name: f"{size / 1e6:.1f} MB" for name, size in self.bytes.items()}
+        what = f"specache, {self.options.bits} bits" if self.options.fetches else "low bits alone"
+        return (
+            f"cache: {what}, not lossless; {held['low_bit']} low-bit, {held['residual']} residual, "
+            f"{held['fetched']} fetched, {held['mixed']} work space, {held['store']} in CPU memory"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         options = self.options
         return {
@@ -52,32 +58,27 @@ class CacheFacts:
 
 def require_no_drafts(options: SpeCache, drafter: object) -> None:
     """Raises UsageError where a drafter is given that nothing would be asked of."""
-    if drafter is not None and options.speculative != "drafter":
+    if drafter not in (None, "none") and options.speculative != "drafter":
         raise UsageError(
             "drafts are not verified with a SpeCache; a drafter may only guess the next token",
             "leave out the drafter, or add speculative_token=drafter",
-            option=("drafter", "speculative_token"),
+            option="speculative_token",
         )
 
 
-def decode_with(
-    model: Any,
-    options: SpeCache,
-    request: Request,
-    drafter: Drafter | None = None,
-    sink: Sink | None = None,
-) -> tuple[Decoded, CacheFacts]:
-    """What a transformers model writes with a SpeCache: not what it writes with its full cache.
+@contextmanager
+def specache_verifier(
+    model: Any, options: SpeCache, *, room: int, drafter: Drafter | None = None
+) -> Iterator[SpeCacheVerifier]:
+    """For one request; the model attends as before afterwards. Decode with it and its `drafter`.
 
-    `drafter` guesses the speculative token where the options say so. Raises UsageError and
-    InputError where options and model do not fit each other.
+    What is written is not what the model writes with its full cache. `drafter` guesses the
+    speculative token where the options say so. Raises UsageError and InputError where options and
+    model do not fit each other.
     """
-    require_no_drafts(options, drafter)
-    guesses = None if drafter is None else Guesses(drafter)
-    room = len(request.prompt) + request.longest
+    guesses = None if drafter is None or options.speculative == "model" else Guesses(drafter)
     verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses)
     try:
-        run = decode(verifier, guesses or NoDraft(), replace(request, budget=1, auto=None), sink)
+        yield verifier
     finally:
         verifier.close()
-    return replace(run, lossless=False), CacheFacts.of(verifier.run)

@@ -9,6 +9,7 @@ from typing import Any
 from ngramkit.errors import UsageError
 
 BITS = (1, 2)
+CACHES = ("full", "low-bit", "specache")
 PER_BYTE = 8  # a group's codes fill whole bytes
 
 
@@ -73,6 +74,18 @@ class SpeCache:
     @property
     def fetches(self) -> bool:
         return max(_each(self.top_k)) > 0
+
+
+def cache_of(name: str, options: SpeCache) -> SpeCache | None:
+    """full: None, the model's own cache; low-bit: `options` without fetching; specache: `options`.
+
+    Raises UsageError for another name.
+    """
+    if name not in CACHES:
+        raise UsageError(f"there is no cache called {name!r}", ", ".join(CACHES), option="cache")
+    if name == "full":
+        return None
+    return options if name == "specache" else options.without_fetching()
 
 
 def require_fit(options: SpeCache, config: Any) -> None:

@@ -17,6 +17,7 @@ from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
 
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -67,8 +68,9 @@ class SpeCacheVerifier:
                 "SpeCache needs attention in every layer",
             )
         if options.speculative == "drafter" and guesses is None:
-            raise UsageError("speculative is drafter, but no drafter is given")
+            raise UsageError("speculative is drafter, but no drafter is given", option="drafter")
         self._model, self._options, self._guesses = model, options, guesses
+        self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
         self.run = SpeCacheRun(options, config.num_hidden_layers, model.device, room=room)
         self._speculative: torch.Tensor | None = None
         self._open = ExitStack()
