@@ -32,6 +32,7 @@ from attacks.victims import KINDS, build_all, use  # noqa: E402
 from ngramkit.errors import NgramkitError  # noqa: E402
 from ngramkit.formats import checks, proofs  # noqa: E402
 
+PART = 5_000  # mutations between two lines of a report
 SECONDS = 20  # for one mutation; the slowest takes a few hundredths
 PENDING, REFUSED, DRAFTED, FOREIGN, WRONG = range(5)
 ENDS = {REFUSED: "refused", DRAFTED: "drafted", FOREIGN: "foreign exception", WRONG: "wrong draft"}
@@ -136,6 +137,20 @@ def _opened(path: Path) -> object:
     return open_artifact(path)
 
 
+def _tried(kind: str, whole: Path, tries: int, checked: bool) -> list[str]:
+    """All tries, with a line for each part of them; returns the failures."""
+    report, started = Report(), time.perf_counter()
+    for begin in range(0, tries, PART):
+        seeds = range(begin, min(begin + PART, tries))
+        part = fuzz(kind, whole, seeds, checked=checked)
+        report.outcomes += part.outcomes
+        report.failures += part.failures
+        ends = ", ".join(f"{n:,} {end}" for end, n in report.outcomes.most_common())
+        seconds = time.perf_counter() - started
+        print(f"| {kind} | {seeds.stop:,} | {ends} | {seconds:.0f} s |", flush=True)
+    return report.failures
+
+
 def main(words: list[str]) -> int:
     numbers = [int(word) for word in words if word.isdigit()]
     tries, checked = (numbers or [100_000])[0], "--unchecked" not in words
@@ -145,12 +160,7 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
         whole = warmed(Path(scratch))
         for kind in kinds:
-            started = time.perf_counter()
-            report = fuzz(kind, whole[kind], range(tries), checked=checked)
-            seconds = time.perf_counter() - started
-            ends = ", ".join(f"{n:,} {end}" for end, n in report.outcomes.most_common())
-            print(f"| {kind} | {tries:,} | {ends} | {seconds:.0f} s |", flush=True)
-            failures += report.failures
+            failures += _tried(kind, whole[kind], tries, checked)
     for failure in failures[:50]:
         print(failure)
     return 1 if failures and checked else 0
