@@ -18,6 +18,7 @@ from typing import Any
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.outputs import RECIPE
 from ngramkit.formats.writer import write_text
@@ -104,10 +105,10 @@ def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
         return Verdict(True, "missing")
     try:
         manifest = read_manifest(path)
-        made_of = json.loads((path / RECIPE).read_text(encoding="utf-8"))
+        made_of = read_json(path / RECIPE)
     except (ArtifactError, OSError, ValueError):
         return Verdict(True, f"{path} was not built by this recipe")
-    if made_of.get("build") != manifest.build:
+    if not isinstance(made_of, dict) or made_of.get("build") != manifest.build:
         return Verdict(True, f"{path} was built again otherwise")
     changed = next(_differences(made_of.get("inputs"), inputs), None)
     return Verdict(True, changed) if changed else Verdict(False, str(path))
@@ -146,7 +147,10 @@ def _hub_recipe(destination: str) -> Any:
 
 def _downloaded(download: Any, destination: str) -> Any:
     path = download(destination, RECIPE, repo_type="dataset")
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    found = read_json(Path(path))
+    if not isinstance(found, dict) or not isinstance(found.get("inputs"), dict):
+        raise ArtifactError(f"{RECIPE} of {destination} is no recipe's record", "push it again")
+    return found
 
 
 def build(

@@ -80,6 +80,8 @@ def _parsed(where: str, raw: bytes) -> Any:
         raise InputError(f"{where} is not UTF-8: {error}", "convert it, or drop it") from error
     except ValueError as error:
         raise InputError(f"{where} is not JSON: {error}", "mend it, or drop it") from error
+    except RecursionError as error:
+        raise InputError(f"{where} nests too deeply to be read", "mend it, or drop it") from error
 
 
 def _maker(where: str, record: Any, column: str | None, join_turns: bool) -> RowMaker:

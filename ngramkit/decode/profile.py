@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ngramkit.caches import cache_folder
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.device import device_facts
 from ngramkit.decode.load import LanguageModel
@@ -28,6 +28,7 @@ from ngramkit.decode.static_pass import SIZES as STATIC_SIZES
 from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import InputError
+from ngramkit.formats.json_text import read_json
 from ngramkit.formats.locks import locked
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
@@ -87,7 +88,7 @@ class Profile:
     def load(path: Path) -> Profile:
         """Raises InputError where that is no profile."""
         try:
-            body = json.loads(path.read_text(encoding="utf-8"))
+            body = read_json(path, error=InputError, hint="run ngramkit calibrate")
             passes = [Pass(**each) for each in body.pop("passes")]
             profile = Profile(passes=passes, **body)
             profile.table()
@@ -98,7 +99,6 @@ class Profile:
 
 def profile_path(model: LanguageModel, engine: str = "auto") -> Path:
     """Where the model's profile for this engine is, or would be."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     config = model.model.config.to_dict()
     decides = {
         "config": {
@@ -110,7 +110,7 @@ def profile_path(model: LanguageModel, engine: str = "auto") -> Path:
     }
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9.]+", "-", model.name).strip("-")
-    return Path(home) / "ngramkit" / "profiles" / f"{name}-{digest[:8]}.json"
+    return cache_folder("profiles") / f"{name}-{digest[:8]}.json"
 
 
 def find_profile(model: LanguageModel, engine: str = "auto") -> Profile | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError
+from ngramkit.formats.json_text import parse_json
 
 Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
 
@@ -19,10 +19,7 @@ def read_lines(path: Path) -> Iterator[Line]:
     Raises InputError, with file and line, where a line is not a JSON object.
     """
     for where, text in text_lines(path):
-        try:
-            body = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{where}: not JSON: {error}", "one object per line") from error
+        body = parse_json(text, where, hint="one object per line")
         if not isinstance(body, dict):
             raise InputError(f"{where}: not a JSON object", "one object per line")
         yield where, body

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.outputs import require_fit_for_output
@@ -21,6 +21,7 @@ from ngramkit.formats.writer import write_text
 
 NAME = "runs.jsonl"
 PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # beside it, at the end
+T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
 
 
@@ -122,7 +123,7 @@ class Runs:
         raw = self.path.read_bytes()
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8").splitlines()
-        if not lines or _parsed(self.path, 1, lines[0]) != self._plan:
+        if not lines or _parsed(self.path, 1, lines[0], dict) != self._plan:
             raise UsageError(
                 f"{folder} holds another benchmark, or one with other options",
                 "choose another out, or replace it with force=True",
@@ -131,15 +132,18 @@ class Runs:
         if len(whole) < len(raw):
             os.truncate(self.path, len(whole))
         for number, line in enumerate(lines[1:], 2):
-            body = _parsed(self.path, number, line)
-            run = Run(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
+            run = _parsed(self.path, number, line, _run)
             self.found[run.key] = run
 
 
-def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
+def _run(body: dict[str, Any]) -> Run:
+    return Run(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
+
+
+def _parsed(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:
     try:
-        return dict(json.loads(line))
-    except (ValueError, TypeError) as error:
+        return make(json.loads(line))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
             f"{path}, line {number}: {error}",
             "start over with force=True or another out",

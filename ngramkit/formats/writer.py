@@ -20,6 +20,7 @@ from typing import Any, Self
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_arrays
+from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, remove
 from ngramkit.formats.proofs import vouch
@@ -38,9 +39,9 @@ def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
     """Whether a build of exactly this plan was begun at `path` and left unfinished."""
     try:
-        progress = json.loads((partial_of(path) / PROGRESS).read_text())
+        progress = read_json(partial_of(path) / PROGRESS)
         return bool(progress.get("build") == build_id(plan))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ArtifactError, AttributeError):
         return False
 
 
@@ -146,9 +147,9 @@ class ArtifactWriter:
 
     def _recall(self) -> None:
         try:
-            body = json.loads((self.partial / PROGRESS).read_text())
+            body = read_json(self.partial / PROGRESS)
             files = body["files"] if body["build"] == self.build else {}
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ArtifactError, TypeError, KeyError):
             return
         for name, entry in files.items():
             record = FileRecord(entry["bytes"], entry["sha256"])
