@@ -71,3 +71,15 @@ def test_links_of_the_pages_lead_to_files():
 def test_a_wrong_example_is_noticed():
     with pytest.raises(Exception, match="No such option"):
         parse("ngramkit decode --no-such-option")
+
+
+def test_the_commands_of_the_image_can_be_parsed():
+    text = (doc_pages.ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    steps = [line for line in text.splitlines() if line.startswith("RUN ")]
+    lines = [part.strip() for step in steps for part in re.split(r"&&|RUN ", step)]
+    ours = [line for line in lines if line.startswith("ngramkit ")]
+    assert ours
+    for line in ours:
+        parse(line)
+    for copied in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE):
+        assert all((doc_pages.ROOT / name).exists() for name in copied.split())
