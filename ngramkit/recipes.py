@@ -8,7 +8,6 @@ number of workers.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from ngramkit.formats.container import sha256_of
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.outputs import RECIPE
-from ngramkit.formats.writer import write_text
+from ngramkit.formats.writer import recipe_text, write_text
 from ngramkit.hub import quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model, split_revision
@@ -166,14 +165,22 @@ def build(
     `workers` bounds the threads, not the bytes. A killed build goes on where it was.
     """
     path, recipe = root / recipe.name, _pinned(recipe, inputs)
+    options = {"recipe": inputs, "reporter": reporter, "force": True}
     if recipe.kind == "model-bigram":
-        artifact = _build_bigram(recipe, path, reporter)
+        artifact = _build_bigram(recipe, path, options)
     else:
-        artifact = _build_from_corpus(recipe, root, path, workers, reporter)
-    made_of = {"build": artifact.manifest.build, "inputs": inputs}
-    text = json.dumps(made_of, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    write_text(path / RECIPE, text)
+        artifact = _build_from_corpus(recipe, root, path, workers, options)
+    text = recipe_text(artifact.manifest.build, inputs)
+    if not _says(path / RECIPE, text):  # the artifact itself was up to date
+        write_text(path / RECIPE, text)
     return artifact
+
+
+def _says(path: Path, text: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8") == text
+    except (OSError, ValueError):
+        return False
 
 
 def _pinned(recipe: Recipe, inputs: Inputs) -> Recipe:
@@ -189,7 +196,7 @@ def _pinned(recipe: Recipe, inputs: Inputs) -> Recipe:
 
 
 def _build_from_corpus(
-    recipe: Recipe, root: Path, path: Path, workers: int | None, reporter: Reporter
+    recipe: Recipe, root: Path, path: Path, workers: int | None, options: dict[str, Any]
 ) -> Artifact:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
@@ -198,6 +205,7 @@ def _build_from_corpus(
 
     parameters = dict(recipe.parameters)
     eos = parameters.pop("eos")
+    reporter = options["reporter"]
     corpus = _corpus(recipe, reporter)
     plan = tokens_plan(corpus, load_tokenizer(recipe.model, recipe.revision), eos=eos)
     store = build_tokens(
@@ -209,18 +217,15 @@ def _build_from_corpus(
         workers=workers,
         reporter=reporter,
     )
-    options: dict[str, Any] = {"workers": workers, "reporter": reporter, "force": True}
     if recipe.kind == "datastore":
-        return build_datastore(store, path, **parameters, **options)
-    return build_frozen(store, path, **parameters, **options)
+        return build_datastore(store, path, workers=workers, **parameters, **options)
+    return build_frozen(store, path, workers=workers, **parameters, **options)
 
 
-def _build_bigram(recipe: Recipe, path: Path, reporter: Reporter) -> Artifact:
+def _build_bigram(recipe: Recipe, path: Path, options: dict[str, Any]) -> Artifact:
     from ngramkit.builders.model_bigram import build_model_bigram
     from ngramkit.decode.load import load_model
 
     parameters = dict(recipe.parameters)
     loaded = load_model(recipe.model, revision=recipe.revision, dtype=parameters.pop("dtype"))
-    return build_model_bigram(
-        loaded.model, loaded.tokenizer, path, **parameters, reporter=reporter, force=True
-    ).table
+    return build_model_bigram(loaded.model, loaded.tokenizer, path, **parameters, **options).table

@@ -7,7 +7,7 @@ byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ def build_datastore(
     workers: int | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
+    recipe: Mapping[str, Any] | None = None,
 ) -> Datastore:
     """Writes the datastore of `store` to `out`; what is there already, of the same plan, is kept.
 
@@ -61,8 +62,8 @@ def build_datastore(
         reporter.note(f"{out} is up to date")
         return Datastore.open(out)
     pieces = list(layout.cut(fill))
-    read = [store.path]
-    with ArtifactWriter(out, Datastore.kind, plan, inputs=read, force=force) as writer:
+    options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
+    with ArtifactWriter(out, Datastore.kind, plan, **options) as writer:
         _sort_all(layout, pieces, writer, workers, reporter)
         path = writer.commit(
             store.tokenizer,

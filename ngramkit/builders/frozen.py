@@ -6,6 +6,7 @@ token ids. `formats.frozen_table` says what one occurrence is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def build_frozen(
     workers: int | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
+    recipe: Mapping[str, Any] | None = None,
 ) -> FrozenTable:
     """The frozen table of `store` at `out`, which is opened where it is built already.
 
@@ -67,8 +69,8 @@ def build_frozen(
         reporter.note(f"{out} is up to date")
         return FrozenTable.open(out)
     memory = max(memory or free_memory() // 2, LEAST_MEMORY)
-    read = [store.path]
-    with ArtifactWriter(out, FrozenTable.kind, plan, inputs=read, force=force) as writer:
+    options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
+    with ArtifactWriter(out, FrozenTable.kind, plan, **options) as writer:
         windows = Windows(store, leader_len + follower_len, memory, workers or cores())
         reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
         table = count_table(windows, leader_len, leaders, followers, reporter)

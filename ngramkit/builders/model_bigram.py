@@ -8,6 +8,7 @@ bytes; another device may round the last bit of a probability otherwise.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ def build_model_bigram(
     extend: str = "bigram",
     reporter: Reporter = SILENT,
     force: bool = False,
+    recipe: Mapping[str, Any] | None = None,
 ) -> BuiltBigram:
     """The table of `model` at `out`, which is opened where it is built already.
 
@@ -83,7 +85,7 @@ def build_model_bigram(
         reporter.note(f"{out} is up to date")
         return BuiltBigram(ModelBigram.open(out), None)
     passes = Passes(model, tokenizer.record.vocabulary, absent, before)
-    with ArtifactWriter(out, ModelBigram.kind, plan, force=force) as writer:
+    with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:
         work = _write(writer, passes, k, width, extend, reporter)
         rows = tokenizer.record.vocabulary
         writer.commit(

@@ -32,7 +32,8 @@ from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
-from ngramkit.formats.outputs import remove, require_fit_for_output, require_replaceable
+from ngramkit.formats.outputs import require_fit_for_output
+from ngramkit.formats.replacing import discard
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.suffix.sort import sort_shard
@@ -103,13 +104,13 @@ def import_rest_idx(
         "tokenizer": tokenizer.record.fingerprint,
     }
     require_fit_for_output(out, [path])
-    documents = out.with_name(out.name + ".documents")
+    documents = out.with_name(out.name + ".documents.partial")
     if not already_built(documents, plan):
         with ArtifactWriter(documents, TokenStore.kind, plan, force=True) as writer:
             _write_documents(path, tokenizer, writer, plan, reporter)
     store = TokenStore.open(documents)
     datastore = build_datastore(store, out, reporter=reporter, force=force)
-    remove(require_replaceable(documents))
+    discard(documents)
     return datastore
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.container import Array, WrongFileError, open_container
+from ngramkit.formats.container import Array, Opened, WrongFileError, open_container
 from ngramkit.formats.files import Identity, identity
 from ngramkit.formats.json_text import AGAIN, whole_number
 from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
@@ -40,15 +40,25 @@ class Artifact(ABC):
         self.path = path
         self.manifest = manifest
         self._identities: dict[str, Identity] = {}  # of the files that were found whole
+        self._opened: dict[str, Opened] = {}  # those, mapped: a replacement changes nothing
 
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
         """Raises ArtifactError where `path` holds no whole artifact of this kind."""
         from ngramkit.formats.checks import admit
 
-        artifact = cls.unchecked(Path(path), read_manifest(Path(path)))
-        artifact._identities = admit(artifact, reporter)
-        return artifact
+        path = Path(path)
+        manifest = read_manifest(path)
+        while True:
+            try:
+                artifact = cls.unchecked(path, manifest)
+                artifact._identities = admit(artifact, reporter)
+                artifact._opened = {name: artifact._container(name) for name in manifest.files}
+                return artifact
+            except ArtifactError:
+                before, manifest = manifest, read_manifest(path)
+                if manifest == before:  # else it was replaced meanwhile: look at the new one
+                    raise
 
     @classmethod
     def unchecked(cls, path: Path, manifest: Manifest) -> Self:
@@ -87,12 +97,16 @@ class Artifact(ABC):
         """The arrays of one listed file, exactly those of its layout."""
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
+        opened = self._opened.get(name) or self._container(name)
+        require_layout(self.path / name, opened.arrays, layout)
+        return opened.arrays
+
+    def _container(self, name: str) -> Opened:
         path = self.path / name
         opened = open_container(path)
         if opened.identity != self._identities.get(name, opened.identity):
             raise ArtifactError(f"{path} was replaced after it was opened", "open it again")
-        require_layout(path, opened.arrays, layout)
-        return opened.arrays
+        return opened
 
     def parameter(self, name: str) -> int:
         """A whole number from 1 on. Raises ArtifactError where the manifest has none."""

@@ -138,6 +138,15 @@ def tidy(path: Path) -> None:
             _clear(partial_of(path))
 
 
+def discard(path: Path) -> None:
+    """Deletes the artifact at `path`: at no moment is a part of it there."""
+    require_replaceable(path)
+    with claimed(path):
+        _clear(partial_of(path))
+        path.rename(partial_of(path))
+        _clear(partial_of(path))
+
+
 def _left(path: Path) -> bool:
     places = (partial_of(path), _lock(path), swap.stepped_aside(path))
     return any(os.path.lexists(place) for place in places)

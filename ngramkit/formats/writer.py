@@ -22,7 +22,7 @@ from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_arrays
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
-from ngramkit.formats.outputs import CARD, PROGRESS, remove
+from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 
@@ -49,9 +49,9 @@ class ArtifactWriter:
     """Use as a context manager; leaving without `commit` keeps the partial folder for a resume.
 
     `plan` is everything that decides the bytes: kind, parameters, tokenizer, corpus. `inputs` are
-    the files and folders that are read. Raises what Replacement raises: UsageError where `path`
-    holds something else already and `force` is off, or something that is not ours; InputError where
-    another process is building the same path.
+    the files and folders that are read; `recipe` is what recipe.json says it was made of. Raises
+    what Replacement raises: UsageError where `path` holds something else already and `force` is
+    off, or something that is not ours; InputError where another process is building the same path.
     """
 
     def __init__(
@@ -61,11 +61,13 @@ class ArtifactWriter:
         plan: Mapping[str, Any],
         *,
         inputs: Iterable[Path] = (),
+        recipe: Mapping[str, Any] | None = None,
         force: bool = False,
     ) -> None:
         self.path = Path(path)
         self.kind = kind
         self.build = build_id(plan)
+        self._recipe = recipe
         self._place = Replacement(self.path, force=force, inputs=inputs)
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
@@ -132,6 +134,9 @@ class ArtifactWriter:
         write_text(self.partial / CARD, card(manifest))
         write_text(self.partial / NAME, manifest.to_json())
         keep = {CARD, NAME, *self._finished}
+        if self._recipe is not None:
+            write_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
+            keep.add(RECIPE)
         remove(entry for entry in self.partial.iterdir() if entry.name not in keep)
         self._place.put_in_place()
         if not self._recalled and not foreign:
@@ -157,6 +162,12 @@ class ArtifactWriter:
             if path.is_file() and sha256_of(path) == record.sha256:
                 self._finished[name] = (record, entry["facts"])
                 self._recalled = True
+
+
+def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
+    """recipe.json of the artifact `build`, made of `inputs`."""
+    body = {"build": build, "inputs": inputs}
+    return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,0 +1,51 @@
+"""kill -9 at every file-system event of every command that writes: old or new, and a rerun mends.
+
+A rerun of the same command ends with the bytes of an undisturbed run, and nothing else is left.
+The suite takes every third event, `python -m tests.attacks` all of them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import hub_writing  # noqa: F401 (its endpoints)
+import pytest
+
+from . import FOLDER, tally
+
+# The server holds what takes seconds to import; its forks are what is killed.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["killed_build", "attacks.commands"])
+NAMES = [
+    "tokenize", "tokenize --force", "build-datastore --force", "build-frozen",
+    "build-frozen --force", "model-bigram --force", "model-unigram --force", "build RECIPE",
+    "merge --force", "decode --history", "history trim", "history merge", "bench",
+    "bench --force", "export --to jsonl --force", "export --to rest-idx --force",
+    "export --to llama.cpp --force", "export --to parquet --force",
+    "export --to transformers --force", "import --from llama.cpp --force",
+    "import --from rest-idx --force", "pull", "pull --force", "push",
+]  # fmt: skip
+
+
+def drive(name: str, endpoint: str, scratch: Path, results) -> None:
+    from .commands import commands
+    from .killing import kill_everywhere
+
+    every = 1 if FOLDER in os.environ else 3
+    results.put(kill_everywhere(commands(endpoint)[name], scratch, every))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_at_every_event(tmp_path, hub, name):
+    results = FORKS.SimpleQueue()
+    driver = FORKS.Process(target=drive, args=(name, hub.endpoint, tmp_path, results))
+    driver.start()
+    driver.join()
+    assert driver.exitcode == 0
+    outcome = results.get()
+    for left, kills in outcome.kills.items():
+        tally(f"kill -9 at every event: {name}", left, kills)
+    assert not outcome.failures, "\n".join(outcome.failures[:5])
+    assert sum(outcome.kills.values()) >= 4
