@@ -9,7 +9,7 @@ out is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,6 +129,17 @@ def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
     name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
     made = (lambda: drafter) if is_one else drafter
     return DrafterChoice(name, DrafterSpec(name), tokenizer, made=made)
+
+
+def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
+    """Each label once: what is named twice is one; of one's own, the second is `NAME-2`."""
+    found: dict[str, DrafterChoice] = {}
+    for choice in choices:
+        label, number = choice.label, 2
+        while choice.made is not None and label in found:
+            label, number = f"{choice.label}-{number}", number + 1
+        found.setdefault(label, replace(choice, label=label))
+    return list(found.values())
 
 
 def _record(given: Any) -> TokenizerRecord:

@@ -10,7 +10,7 @@ import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.choose import DrafterChoice, choose_drafter, distinct, given_drafter
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import ArtifactError, UsageError
@@ -193,6 +193,23 @@ def test_past_requests_are_used_where_they_are_named(here, tmp_path):
     choice.load().start(np.array([1], np.int32))
 
 
+def test_a_drafter_that_is_named_twice_is_one(here):
+    here("datastore", "big", BIG)
+    named = [chosen(each)[0] for each in ("rest", "rest:max_match=4", "rest")]
+    assert [each.label for each in distinct(named)] == ["rest", "rest:max_match=4"]
+
+
+def test_a_tokenizer_may_be_given_in_several_ways(here, monkeypatch):
+    from ngramkit.corpus.tokenizer import load_tokenizer
+
+    monkeypatch.setenv("NGRAMKIT_MODEL", "demo")
+    demo = load_tokenizer("demo")
+    for given in (demo, demo.record, "demo", None):
+        assert choose_drafter("context", given).tokenizer == demo.record
+    with pytest.raises(UsageError, match="tokenizer is a int"):
+        choose_drafter("context", 3)
+
+
 def test_options_are_read_by_what_the_constructor_declares():
     spec = DrafterSpec.parse("cacheback:keep=true,leader-len=2")
     assert spec == DrafterSpec("cacheback", {"keep": True, "leader_len": 2})
@@ -239,4 +256,6 @@ def test_a_drafter_of_ones_own_takes_the_same_place():
     assert made.load() is not made.load()
     assert (given_drafter(one, MINE).label, made.label) == ("Context", "Context")
     assert isinstance(made, DrafterChoice)
+    several = distinct([made, given_drafter(Context, MINE), made])
+    assert [each.label for each in several] == ["Context", "Context-2", "Context-3"]
     assert "Context" in repr(made)

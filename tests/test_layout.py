@@ -69,6 +69,22 @@ def test_the_choice_knows_no_decoding():
         assert not [m for m in found if ".".join(m.split(".")[:2]) in right], name
 
 
+def test_no_function_has_more_parameters_than_one_can_hold():
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name} has {count}"
+        for package, most in (("ngramkit", 12), ("cli", 16))
+        for path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and (count := parameters(node)) > most
+    ]
+    assert not found
+
+
+def parameters(node):
+    every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len(every) - (bool(every) and every[0].arg in ("self", "cls"))
+
+
 def test_every_package_has_its_rule():
     folders = {p.parent.name for p in (ROOT / "ngramkit").glob("*/__init__.py")}
     assert folders == set(MAY_IMPORT)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ngramkit.errors import UsageError
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.cache_options import CacheName, KvOptions
 from ngramkit_cli.conversing import converse
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import INTERRUPTED, Output
-from ngramkit_cli.prompt import Chat, Prompt, PromptFile, System, TemplateName, read_prompt
+from ngramkit_cli.prompt import PromptOptions
 from ngramkit_cli.source_options import DrafterName, SourceOptions
 from ngramkit_cli.streaming import Screen
 
@@ -31,11 +32,7 @@ def decode(
     drafter: DrafterName = None,
     model: opt.Model = None,
     sources: SourceOptions,
-    prompt: Prompt = None,
-    prompt_file: PromptFile = None,
-    chat: Chat = False,
-    template: TemplateName = None,
-    system: System = None,
+    asked: PromptOptions,
     max_new_tokens: opt.NewTokensOrMore = None,
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
@@ -52,26 +49,31 @@ def decode(
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
     with Output("decode", json=json, debug=debug) as out:
+        from ngramkit.drafters.spec import DrafterSpec
+
+        DrafterSpec.parse(drafter or "blend")  # before a prompt is asked for or shown
         from ngramkit.decode.answer import decode as decoded
         from ngramkit.decode.conversation import NEW_TOKENS, Conversation
 
+        if compare and cache != "full":
+            raise UsageError("--compare is for drafts, a SpeCache takes none", "leave it out")
         rule = sampling.sampling()
         screen = Screen(sys.stderr if json else sys.stdout, color=color)
         options: Any = {
             "drafter": drafter,
             "artifacts": sources.sources(),
-            "system": system,
+            "system": asked.system,
             "stop": stop or (),
             "sampling": rule,
             "passes": running.passes(kv.named(cache)),
             "reporter": out.reporter,
         }
         name = the_model(model, out)
-        if chat and prompt is None and prompt_file is None:
+        if asked.is_conversation:
             new_tokens = max_new_tokens or NEW_TOKENS
             say_turns(
                 Conversation(
-                    name, template=template or "auto", max_new_tokens=new_tokens, **options
+                    name, template=asked.form or "auto", max_new_tokens=new_tokens, **options
                 ),
                 screen,
                 out,
@@ -83,15 +85,16 @@ def decode(
             screen.show(piece, drafted)
 
         answer = decoded(
-            read_prompt(prompt, prompt_file, name, out),
+            asked.read(name, out),
             name,
-            template=template or ("auto" if chat else None),
+            template=asked.form,
             max_new_tokens=max_new_tokens or opt.NEW_TOKENS,
-            compare=compare,
             show=show,
             **options,
         )
         screen.end()
+        if compare and answer.run.ended_by != "interrupt":
+            answer = answer.compared()
         say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
         if answer.cache is not None:
             out.say(str(answer.cache))

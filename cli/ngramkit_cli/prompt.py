@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,29 +12,8 @@ import typer
 from ngramkit.errors import InputError, UsageError
 from ngramkit_cli.output import Output
 
-Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt.")]
-PromptFile = Annotated[
-    Path | None,
-    typer.Option("--prompt-file", metavar="FILE", help="Read the prompt from FILE; - is stdin."),
-]
-Chat = Annotated[
-    bool,
-    typer.Option(
-        "--chat",
-        help="The prompt is a user's turn: wrap it in the model's template. Without a prompt: a "
-        "conversation; through a pipe, a prompt a line.",
-    ),
-]
-System = Annotated[
-    str | None,
-    typer.Option("--system", metavar="TEXT", help="With --chat: what the model is told first."),
-]
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
 RULE = "the model's own, else the one known for its name"
-TemplateName = Annotated[
-    str | None,
-    typer.Option("--template", metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {RULE}."),
-]
 TemplateOfQuestions = Annotated[
     str,
     typer.Option(
@@ -42,6 +22,45 @@ TemplateOfQuestions = Annotated[
         help=f"How conversations become prompts: {TEMPLATES}, or auto: {RULE}.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """What the model goes on with. A field is an option."""
+
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt.")] = None
+    prompt_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read the prompt from FILE; - is stdin.")
+    ] = None
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat",
+            help="The prompt is a user's turn: wrap it in the model's template. Without a prompt: "
+            "a conversation; through a pipe, a prompt a line.",
+        ),
+    ] = False
+    template: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"With --chat: {TEMPLATES}. Default: {RULE}."),
+    ] = None
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With --chat: what the model is told first.")
+    ] = None
+
+    @property
+    def is_conversation(self) -> bool:
+        return self.chat and self.prompt is None and self.prompt_file is None
+
+    @property
+    def form(self) -> str | None:
+        """The template's name; None: the prompt as it stands."""
+        return self.template or ("auto" if self.chat else None)
+
+    def read(self, model: str, out: Output) -> str:
+        """The prompt's text. Raises UsageError where there is none or two, InputError where a file
+        cannot be read."""
+        return read_prompt(self.prompt, self.prompt_file, model, out)
 
 
 def read_prompt(prompt: str | None, file: Path | None, model: str, out: Output) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, overload
 
-from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.choose import DrafterChoice
+from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.base import Verifier
-from ngramkit.decode.complete import Comparison, Task, complete, request_for, warm_up
-from ngramkit.decode.complete import compare as both
+from ngramkit.decode.complete import (
+    Comparison,
+    Task,
+    compare,
+    complete,
+    request_for,
+    warm_up,
+)
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids, prompt_ids
@@ -44,8 +52,19 @@ class Answer:
     template: str | None  # None: the prompt as it stands
     engine: str
     budget: int | str  # draft nodes per pass, or "auto"
+    again: Callable[[], Comparison]  # decodes the prompt with and without drafts, in turns
     comparison: Comparison | None = None
     cache: CacheFacts | None = None  # of a SpeCache
+
+    def compared(self) -> Answer:
+        """The same with what drafts brought: decoded with and without them, in turns.
+
+        Raises UsageError where a SpeCache was used, which takes no drafts.
+        """
+        if self.cache is not None:
+            raise UsageError("compare is for drafts, a SpeCache takes none", option="compare")
+        comparison = self.again()
+        return replace(self, run=comparison.drafted, comparison=comparison)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `ngramkit decode --json` prints them."""
@@ -96,7 +115,6 @@ class Options(TypedDict, total=False):
     stop: Sequence[str]
     sampling: Sampling
     passes: PassOptions
-    compare: bool
     show: Show | None
     reporter: Reporter
 
@@ -122,7 +140,6 @@ def decode(
     stop: Sequence[str] = (),
     sampling: Sampling = GREEDY,
     passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
-    compare: bool = False,
     show: Show | None = None,
     reporter: Reporter = SILENT,
 ) -> Answer | list[Answer]:
@@ -131,27 +148,25 @@ def decode(
     `model`: a name, a folder, a loaded one; None: as `ngramkit.models.chosen_model`. `drafter`: as
     in `choose_drafter`, or an object or function of yours. `artifacts`: what to draft from, else
     what is found. `template`: None takes prompts as they stand, "auto" makes each a user's turn in
-    the model's own template, or name one; `system` is said before it. `compare` decodes without
-    drafts too, in turns. `show` is called with every piece of text. After Ctrl-C the Answer is what
-    was written until then.
+    the model's own template, or name one; `system` is said before it. `show` is called with
+    every piece of text. After Ctrl-C the Answer is what was written until then.
 
     Raises UsageError for what makes no sense, InputError for a prompt that is too long, else what
     loading the model and opening the artifacts raise.
     """
     if isinstance(drafter, str):
-        DrafterSpec.parse(drafter)  # before a model is loaded in vain
+        DrafterSpec.parse(drafter)
     if system and template is None:
         raise UsageError("system needs a conversation", "give chat too", option=("system", "chat"))
     if passes.cache is not None:
         require_no_drafts(passes.cache, drafter)
-        if compare:
-            raise UsageError("compare is for drafts, a SpeCache takes none", option="compare")
-    loaded = passes.load(model, reporter)
-    form = None if template is None else chat_template(template, loaded, reporter)
+        drafter = drafter or "none"
+    prepared = passes.prepare(model, reporter)
+    form = None if template is None else chat_template(template, prepared.tokenizer, reporter)
+    choice = prepared.choose(drafter, artifacts, reporter)
+    loaded = prepared.load_for(choice)
+    choice = choice.with_default("least_score", loaded.least_score)
     ids = [_ids(loaded, each, form, system) for each in _several(prompts)]
-    if passes.cache is not None and drafter is None:
-        drafter = "none"
-    choice = chosen_drafter(drafter, loaded, artifacts, reporter)
     nodes, profile = passes.nodes(loaded, reporter)
     facts: dict[str, Any] = {
         "model": loaded.name,
@@ -178,11 +193,8 @@ def decode(
                 warm_up(loaded, choice.load(forgetful=True), task)
             drafts = choice.load()
         text, run, held = _written_with(passes.cache, loaded, drafts, task, show)
-        compared = None
-        if compare and run.ended_by != "interrupt":
-            compared = both(loaded, lambda: choice.load(forgetful=True), task)
-            run = compared.drafted
-        answers.append(Answer(text, run, **facts, comparison=compared, cache=held))
+        again = functools.partial(compare, loaded, lambda: choice.load(forgetful=True), task)
+        answers.append(Answer(text, run, **facts, again=again, cache=held))
         if run.ended_by == "interrupt":
             break
     return answers[0] if isinstance(prompts, str) else answers
@@ -204,12 +216,12 @@ def _several(prompts: str | list[str] | tuple[str, ...]) -> list[str]:
     return [prompts] if isinstance(prompts, str) else list(prompts)
 
 
-def chat_template(name: str, model: LanguageModel, reporter: Reporter) -> Template:
+def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Template:
     """Says which. Raises UsageError where a model that is known for none was to be asked."""
-    template = find_template(name, model.tokenizer)
+    template = find_template(name, tokenizer)
     if name == AUTO and template.name == "none":
         raise UsageError(
-            f"{model.name} goes on with a text; it was not made for conversations",
+            f"{tokenizer.record.id} goes on with a text; it was not made for conversations",
             "leave out chat, or use another model",
             option="chat",
         )
@@ -224,19 +236,6 @@ def _ids(
         return prompt_ids(model.tokenizer, text)
     before = [Message("system", system)] if system else []
     return chat_ids(model.tokenizer, template, [*before, Message("user", text)])
-
-
-def chosen_drafter(
-    drafter: Any,
-    model: LanguageModel,
-    artifacts: Sources | Sequence[Given] | Given,
-    reporter: Reporter,
-) -> DrafterChoice:
-    record = model.tokenizer.record
-    if drafter is not None and not isinstance(drafter, str):
-        return given_drafter(drafter, record)
-    choice = choose_drafter(drafter, record, artifacts, reporter=reporter, load_model=lambda: model)
-    return choice.with_default("least_score", model.least_score)
 
 
 def written(

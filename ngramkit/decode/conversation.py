@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.decode.answer import Model, Show, chat_template, chosen_drafter, written
+from ngramkit.decode.answer import Model, Show, chat_template, written
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.complete import Task, open_for, warm_up
 from ngramkit.decode.pass_options import PassOptions
@@ -21,6 +21,7 @@ from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import InputError
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.sources import Given, Sources
@@ -82,11 +83,15 @@ class Conversation:
         passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
         reporter: Reporter = SILENT,
     ) -> None:
-        self.model = passes.load(model, reporter)
-        self.template = chat_template(template, self.model, reporter)
+        if isinstance(drafter, str):
+            DrafterSpec.parse(drafter)
+        prepared = passes.prepare(model, reporter)
+        self.template = chat_template(template, prepared.tokenizer, reporter)
+        chosen = prepared.choose(drafter, artifacts, reporter)
+        self.model = prepared.load_for(chosen)
+        self.drafter = chosen.with_default("least_score", self.model.least_score)
         self.system = system
         self.messages: list[Message] = self._beginning()
-        self.drafter = chosen_drafter(drafter, self.model, artifacts, reporter)
         nodes, profile = passes.nodes(self.model, reporter)
         self._task = Task(
             np.zeros(1, np.int32),  # every turn puts its own prompt here

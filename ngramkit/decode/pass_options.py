@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.errors import UsageError
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.sources import Given, Sources
 
 if TYPE_CHECKING:
     from ngramkit.decode.profile import Profile
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """A model's tokenizer, and what loads the model, once."""
+
+    tokenizer: TextTokenizer
+    load: Callable[[], LanguageModel]
+
+    def choose(
+        self,
+        drafter: Any,
+        artifacts: Sources | Sequence[Given] | Given = (),
+        reporter: Reporter = SILENT,
+    ) -> DrafterChoice:
+        """As `choose_drafter`; `drafter` may be an object or a function of the caller's too."""
+        record = self.tokenizer.record
+        if drafter is not None and not isinstance(drafter, str):
+            return given_drafter(drafter, record)
+        return choose_drafter(drafter, record, artifacts, reporter=reporter, load_model=self.load)
+
+    def load_for(self, *choices: DrafterChoice) -> LanguageModel:
+        """The model. Raises ArtifactError where transformers gives it other ids than its files."""
+        model = self.load()
+        for choice in choices:
+            for artifact in choice.opened:
+                artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))
+        return model
 
 
 @dataclass(frozen=True)
@@ -42,14 +75,24 @@ class PassOptions:
 
     def load(self, model: str | LanguageModel | None, reporter: Reporter = SILENT) -> LanguageModel:
         """The model, loaded where it is named; None: the chosen one, which is said."""
+        return self.prepare(model, reporter).load()
+
+    def prepare(
+        self, model: str | LanguageModel | None, reporter: Reporter = SILENT
+    ) -> PreparedModel:
+        """The same, loaded when it is needed: what makes no sense is told before."""
         if isinstance(model, LanguageModel):
-            return model
+            return PreparedModel(model.tokenizer, lambda: model)
         chosen = chosen_model(model)
         if chosen.why:
             reporter.note(f"model: {chosen.name} ({chosen.why})")
-        return load_model(
-            chosen.name, device=self.device, dtype=self.dtype, device_map=self.device_map
-        )
+        where: dict[str, Any] = {
+            "device": self.device,
+            "dtype": self.dtype,
+            "device_map": self.device_map,
+        }
+        load = functools.cache(lambda: load_model(chosen.name, **where))
+        return PreparedModel(load_tokenizer(chosen.name), load)
 
     def nodes(
         self, model: LanguageModel, reporter: Reporter = SILENT

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.choose import DrafterChoice, distinct
 from ngramkit.decode.complete import Task
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.pass_options import PassOptions, PreparedModel
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
@@ -125,11 +125,13 @@ def bench(
     """
     named = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
     _check(named)
-    loaded = passes.load(model, reporter)
-    asked = _questions(questions, loaded.name)
-    form = find_template(template, loaded.tokenizer)
+    prepared = passes.prepare(model, reporter)
+    asked = _questions(questions, prepared.tokenizer.record.id)
+    form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
-    choices = _choices(named, loaded, Sources.of(artifacts).recorded(), reporter)
+    choices = _choices(named, prepared, Sources.of(artifacts).recorded(), reporter)
+    loaded = prepared.load_for(*choices)
+    choices = [choice.with_default("least_score", loaded.least_score) for choice in choices]
     nodes, profile = passes.nodes(loaded, reporter)
     task = Task(
         np.zeros(1, np.int32),  # every question puts its own prompt here
@@ -170,25 +172,18 @@ def _questions(given: Any, model: str) -> Questions:
 
 
 def _choices(
-    named: Sequence[Any], model: LanguageModel, artifacts: Sources, reporter: Reporter
+    named: Sequence[Any], model: PreparedModel, artifacts: Sources, reporter: Reporter
 ) -> list[DrafterChoice]:
     """Those that are named, each once; else all that have what they need."""
-    record = model.tokenizer.record
-    found: dict[str, DrafterChoice] = {}
+    found: list[DrafterChoice] = []
     for each in named or DRAFTERS:
         try:
-            choice = (
-                choose_drafter(each, record, artifacts, reporter=reporter, load_model=lambda: model)
-                if isinstance(each, str)
-                else given_drafter(each, record)
-            )
+            found.append(model.choose(each, artifacts, reporter))
         except ArtifactError as error:
             if named:
                 raise
             reporter.note(f"without {each}: {error}")
-            continue
-        found.setdefault(choice.label, choice.with_default("least_score", model.least_score))
-    return list(found.values())
+    return distinct(found)
 
 
 def _contestant(choice: DrafterChoice) -> Contestant:

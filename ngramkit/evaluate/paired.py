@@ -32,7 +32,8 @@ class Ratio:
     high: float
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values; None, which JSON knows, in place of nan."""
+        return {key: None if value != value else value for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
         return f"{self.of} / {self.to}: {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"

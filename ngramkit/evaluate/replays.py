@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, overload
 
-from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter, given_drafter
+from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter, distinct, given_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
@@ -141,7 +141,7 @@ def replay(
     if form is not None:
         reporter.note(str(form))
     given = Sources.of(artifacts).recorded()
-    choices = [_chosen(each, tokenizer, given, reporter) for each in asked]
+    choices = distinct(_chosen(each, tokenizer, given, reporter) for each in asked)
     records, leakage = _without_leaks(records[:limit], choices, drop_leaked, reporter)
     if keep_state is not None:
         records = shuffled(records * keep_state.repeat, keep_state.seed)

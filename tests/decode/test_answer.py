@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 
 import pytest
 
 import ngramkit
 from ngramkit.drafters.context import Context
-from ngramkit.errors import UsageError
+from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.models import resolve_model
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +55,7 @@ def test_it_compares_and_takes_every_option(model):
         stop=[":"],
         sampling=ngramkit.Sampling(temperature=0.5, seed=3),
         passes=ngramkit.PassOptions(budget=2, verify="batch"),
-        compare=True,
-    )
+    ).compared()
     assert answer.budget == 2
     assert answer.comparison.speedup > 0
     assert {"speedup", "identical", "baseline_seconds"} <= answer.to_dict().keys()
@@ -65,6 +66,18 @@ def test_what_makes_no_sense_is_told_before_the_model_is_loaded():
         ngramkit.decode("x", "no/such-model", drafter="resst")
     with pytest.raises(UsageError, match="has no option"):
         ngramkit.decode("x", "no/such-model", drafter="rest:deep=1")
+
+
+def test_what_is_missing_is_told_before_the_model_is_loaded(monkeypatch, tmp_path):
+    from ngramkit.decode import pass_options
+
+    shutil.copytree(resolve_model("demo"), tmp_path / "mine")
+    monkeypatch.setattr(pass_options, "load_model", lambda *a, **k: pytest.fail("it was loaded"))
+    with pytest.raises(ArtifactError, match="no datastore for mine"):
+        ngramkit.decode("x", "mine", drafter="rest")
+    with pytest.raises(UsageError, match="brings no format of conversations"):
+        ngramkit.decode("x", "mine", template="auto")
+    assert not (tmp_path / "artifacts").exists()
 
 
 def test_a_conversation_is_refused_by_a_model_of_code(model):

@@ -57,4 +57,5 @@ def test_pairs_are_surer_than_their_parts():
 def test_nothing_counted_is_no_number_and_no_crash():
     nothing = ratio(("a", [0, 0], [0, 0]), ("b", [1, 2], [1, 1]))
     assert math.isnan(nothing.value)
-    assert json.loads(json.dumps(nothing.to_dict()))["of"] == "a"
+    plain = json.loads(json.dumps(nothing.to_dict(), allow_nan=False))
+    assert plain == {"of": "a", "to": "b", "value": None, "low": None, "high": None}
