@@ -19,11 +19,11 @@ from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.opening import open_corpus
-from ngramkit.decode.complete import Task, complete
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Profile
 from ngramkit.decode.prompt import prompt_ids
 from ngramkit.decode.result import Decoded
+from ngramkit.decode.task import Task, complete
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks import Row, in_turns
 from benchmarks._decoding import Drafters, Make, held_out, run
-from ngramkit.decode.complete import Task, warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.profile import Profile, measure
 from ngramkit.decode.result import Decoded
+from ngramkit.decode.task import Task, warm_up
 
 PROMPTS = 6
 ROUNDS = 3

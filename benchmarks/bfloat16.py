@@ -17,8 +17,8 @@ import torch
 
 from benchmarks import Row
 from benchmarks._decoding import Drafters, Tokens, generated, held_out, run
-from ngramkit.decode.complete import Task
 from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.task import Task
 
 PROMPTS = 30
 NAMES = ("none", "blend", "cacheback", "rest", "context")

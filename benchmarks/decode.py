@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks import Row, in_turns, timed
 from benchmarks._decoding import Drafters, Tokens, generated, held_out, run
-from ngramkit.decode.complete import Task, warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.profile import Profile, measure
 from ngramkit.decode.result import Decoded
+from ngramkit.decode.task import Task, warm_up
 from ngramkit.drafters import DRAFTERS
 
 PROMPTS = 6

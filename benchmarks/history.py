@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from benchmarks import Row, interleaved
 from benchmarks.rest import _data
-from ngramkit.decode.complete import Task, complete, warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.task import Task, complete, warm_up
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.none import NoDraft

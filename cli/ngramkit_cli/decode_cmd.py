@@ -19,9 +19,9 @@ from ngramkit_cli.source_options import DrafterName, SourceOptions
 from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
-    from ngramkit.decode.complete import Comparison
     from ngramkit.decode.conversation import Conversation
     from ngramkit.decode.result import Decoded
+    from ngramkit.decode.task import Comparison
 
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 

@@ -10,14 +10,6 @@ from typing import Any, TypedDict, Unpack, overload
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.base import Verifier
-from ngramkit.decode.complete import (
-    Comparison,
-    Task,
-    compare,
-    complete,
-    request_for,
-    warm_up,
-)
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids, prompt_ids
@@ -29,6 +21,14 @@ from ngramkit.decode.specache.decoding import (
     specache_verifier,
 )
 from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.task import (
+    Comparison,
+    Task,
+    compare,
+    complete,
+    request_for,
+    warm_up,
+)
 from ngramkit.decode.text import TextStream
 from ngramkit.decode.verifiers import engine_of
 from ngramkit.drafters.base import Drafter, TokenArray
@@ -79,7 +79,7 @@ class Answer:
             "tokens_per_second": round(run.tokens_per_second, 3),
             "draft_seconds": round(run.draft_seconds, 6),
             "verify_seconds": round(run.verify_seconds, 6),
-            "accept_lengths": run.accept_lengths,
+            "accepted_per_pass": run.accepted_per_pass,
             "ended_by": run.ended_by,
             "model": self.model,
             "drafter": self.drafter.label,

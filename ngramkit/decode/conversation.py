@@ -15,11 +15,11 @@ import numpy as np
 
 from ngramkit.decode.answer import Model, Show, chat_template, written
 from ngramkit.decode.base import ResumableVerifier
-from ngramkit.decode.complete import Task, open_for, warm_up
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.task import Task, open_for, warm_up
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import InputError

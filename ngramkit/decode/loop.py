@@ -15,8 +15,8 @@ import torch
 from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
 from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.sampling import GREEDY, accepted
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.decode.sampling import GREEDY
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Run:
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
         self._written: list[int] = []
-        self._accept_lengths: list[int] = []
+        self._accepted_per_pass: list[int] = []
         self._clock = Clock()
 
     def begin(self) -> None:
@@ -120,7 +120,7 @@ class _Run:
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:
         written = self._write(tokens)
-        self._accept_lengths.append(min(written, len(nodes)))
+        self._accepted_per_pass.append(min(written, len(nodes)))
 
     def _write(self, tokens: list[int]) -> int:
         """Appends up to the first end; returns how many were written."""
@@ -152,7 +152,7 @@ class _Run:
         return Decoded(
             prompt_tokens=len(self._request.prompt),
             token_ids=np.array(self._written, np.int32),
-            accept_lengths=self._accept_lengths,
+            accepted_per_pass=self._accepted_per_pass,
             ended_by=self.ended_by,
             seconds=self._clock.seconds,
             prefill_seconds=laps.get("prefill", 0.0),

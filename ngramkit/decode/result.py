@@ -14,13 +14,13 @@ from ngramkit.drafters.base import TokenArray
 class Decoded:
     """One request's output. Times are wall-clock seconds.
 
-    Every pass wrote `accept_lengths[i]` draft tokens and one of the model's own; the last pass may
-    have been cut short by an end, and then counts what was written of it.
+    Every pass wrote `accepted_per_pass[i]` draft tokens and one of the model's own; the last pass
+    may have been cut short by an end, and then counts what was written of it.
     """
 
     prompt_tokens: int
     token_ids: TokenArray  # int32[n], the new tokens; an EOS that ended them is the last
-    accept_lengths: list[int]  # draft tokens written, per verification pass
+    accepted_per_pass: list[int]  # draft tokens written, per verification pass
     ended_by: str  # "eos", "stop", "length", "context" or "interrupt"
     seconds: float
     prefill_seconds: float
@@ -31,7 +31,7 @@ class Decoded:
     @property
     def passes(self) -> int:
         """Verification passes; the prefill is not one."""
-        return len(self.accept_lengths)
+        return len(self.accepted_per_pass)
 
     @property
     def tokens_per_step(self) -> float:

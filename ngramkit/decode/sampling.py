@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from ngramkit.decode.base import Choice, Choose, Tops
-from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import UsageError, require_between
 
 TOPS = 8  # tokens per row of Evidence
@@ -111,23 +110,3 @@ def best_and_tops(logits: torch.Tensor) -> tuple[list[int], Tops]:
     packed = torch.cat([whole, log_probs.view(torch.int32)], -1).cpu().numpy()
     tops = Tops(packed[:, 1 : count + 1], packed[:, count + 1 :].view(np.float32))
     return packed[:, 0].tolist(), tops
-
-
-def accepted(tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
-    """The path of nodes that the model agrees with, and its tokens with one more at the end.
-
-    Goes from the root to the child that is the chosen token, as long as there is one.
-    """
-    pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
-    children = {pair: node for node, pair in enumerate(pairs)}
-    nodes: list[int] = []
-    tokens: list[int] = []
-    node = -1
-    while True:
-        token = choose(node + 1)
-        tokens.append(token)
-        child = children.get((node, token))
-        if child is None:
-            return nodes, tokens
-        nodes.append(child)
-        node = child

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 from ngramkit.choose import choose_drafter
-from ngramkit.decode.complete import Comparison, Task, compare
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.task import Comparison, Task, compare
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.errors import NgramkitError

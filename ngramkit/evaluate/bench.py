@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.decode.complete import Task, complete, warm_up
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.result import Decoded
+from ngramkit.decode.task import Task, complete, warm_up
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError
@@ -159,7 +159,7 @@ class Bench:
         return TurnRun(
             text=text if self.template.name == "none" else text.strip(),
             token_ids=written,
-            accept_lengths=tokens_per_pass(decoded),
+            tokens_per_pass=tokens_per_pass(decoded),
             seconds=decoded.seconds,
             prefill_seconds=decoded.prefill_seconds,
             draft_seconds=decoded.draft_seconds,
@@ -179,7 +179,7 @@ def tokens_per_pass(decoded: Decoded) -> list[int]:
 
     An end inside an accepted path leaves the last pass without the model's own token.
     """
-    lengths = [accepted + 1 for accepted in decoded.accept_lengths]
+    lengths = [accepted + 1 for accepted in decoded.accepted_per_pass]
     if lengths:
         lengths[-1] = len(decoded.token_ids) - 1 - sum(lengths[:-1])
     return lengths

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ngramkit.choose import DrafterChoice, distinct
-from ngramkit.decode.complete import Task
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions, PreparedModel
 from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.task import Task
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import ArtifactError, UsageError

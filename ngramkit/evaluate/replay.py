@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
+from ngramkit.drafters.base import Drafter, TokenArray, accepted
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.progress import SILENT, Reporter
 
 DECILES = 10
+END = -1  # no token: the record is over
 
 
 @dataclass
@@ -180,7 +181,7 @@ def replay(
 def replay_turn(
     drafter: Drafter, turn: Turn, budget: int, reliability: Reliability | None = None
 ) -> Tally:
-    """The decode loop with the record in the model's place: draft -> walk -> accept."""
+    """The decode loop with the record in the model's place: draft -> look up -> accept."""
     tally = Tally()
     answer = turn.answer
     drafter.start(turn.prompt)
@@ -191,39 +192,24 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = drafter.draft(budget)
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        accepted = walk(tree, answer[position:])
-        written = answer[position : position + len(accepted) + 1]  # one bonus token
+        nodes, _ = accepted(tree, _written(answer[position:]))
+        written = answer[position : position + len(nodes) + 1]  # one bonus token
         drafter.accept(written)
         position += len(written)
         tally.passes += 1
         tally.tokens += len(written)
         tally.empty += len(tree) == 0
-        tally.accepted[len(accepted)] += 1
+        tally.accepted[len(nodes)] += 1
         if reliability is not None:
-            reliability.add(tree.scores, accepted)
+            reliability.add(tree.scores, nodes)
     drafter.finish()
     return tally
 
 
-def walk(tree: DraftTree, written: TokenArray) -> list[int]:
-    """The nodes that what was really written passes through, from the root down.
-
-    [7, 8, 9] with parents [-1, 0, -1] and written [7, 8, 5] -> [0, 1].
-    """
-    children: dict[tuple[int, int], int] = {
-        (parent, token): node
-        for node, (parent, token) in enumerate(
-            zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
-        )
-    }
-    path, at = [], -1
-    for token in written.tolist():
-        node = children.get((at, token))
-        if node is None:
-            break
-        path.append(node)
-        at = node
-    return path
+def _written(tokens: TokenArray) -> Callable[[int], int]:
+    """Chooses what is on record, token after token."""
+    rest = iter(tokens.tolist())
+    return lambda row: next(rest, END)
 
 
 def rehearse(drafter: Drafter, turn: Turn, budget: int) -> None:

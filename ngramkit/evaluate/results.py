@@ -64,7 +64,7 @@ def summarize(runs: Runs, drafters: Sequence[str]) -> list[Result]:
 def _result(name: str, runs: list[Run], base: list[Run]) -> Result:
     low, high = spread(runs, base)
     turns = [turn for run in runs for turn in run.turns]
-    lengths = Counter(length for run in runs for length in run.accept_lengths)
+    lengths = Counter(length for run in runs for length in run.tokens_per_pass)
     return Result(
         drafter=name,
         **_figures(runs, base),
@@ -149,10 +149,10 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
             choice = {
                 "index": 0,
                 "turns": [turn.text for turn in run.turns],
-                "decoding_steps": [len(turn.accept_lengths) for turn in run.turns],
+                "decoding_steps": [len(turn.tokens_per_pass) for turn in run.turns],
                 "new_tokens": [len(turn.token_ids) for turn in run.turns],
                 "wall_time": [turn.seconds for turn in run.turns],
-                "accept_lengths": run.accept_lengths,
+                "accept_lengths": run.tokens_per_pass,
             }
             line = {
                 "question_id": run.question,

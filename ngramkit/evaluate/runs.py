@@ -31,7 +31,7 @@ class TurnRun:
 
     text: str
     token_ids: list[int]  # what was written
-    accept_lengths: list[int]  # tokens written per pass, the model's own included
+    tokens_per_pass: list[int]  # tokens written per pass, the model's own included
     seconds: float
     prefill_seconds: float
     draft_seconds: float
@@ -61,12 +61,12 @@ class Run:
         return sum(len(turn.token_ids) for turn in self.turns)
 
     @property
-    def accept_lengths(self) -> list[int]:
-        return [length for turn in self.turns for length in turn.accept_lengths]
+    def tokens_per_pass(self) -> list[int]:
+        return [length for turn in self.turns for length in turn.tokens_per_pass]
 
     @property
     def passes(self) -> int:
-        return sum(len(turn.accept_lengths) for turn in self.turns)
+        return sum(len(turn.tokens_per_pass) for turn in self.turns)
 
     @property
     def seconds(self) -> float:

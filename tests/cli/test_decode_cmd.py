@@ -28,7 +28,7 @@ KEYS = {
     "tokens_per_second",
     "draft_seconds",
     "verify_seconds",
-    "accept_lengths",
+    "accepted_per_pass",
     "ended_by",
     "model",
     "drafter",
@@ -78,8 +78,8 @@ def test_json_has_exactly_the_promised_keys(decode):
     }
     assert facts["template"] is None
     assert facts["new_tokens"] == len(facts["token_ids"]) == 12
-    assert facts["passes"] == len(facts["accept_lengths"])
-    assert sum(facts["accept_lengths"]) + facts["passes"] == 11
+    assert facts["passes"] == len(facts["accepted_per_pass"])
+    assert sum(facts["accepted_per_pass"]) + facts["passes"] == 11
 
 
 @pytest.mark.parametrize("drafter", ["rest", "cacheback", "none"])
@@ -153,7 +153,7 @@ def test_rest_keeps_to_its_bounds(decode, folder, token_store):
         named = ["--drafter", f"rest{options}", "--datastore", known, "--budget", 12]
         facts = last_line(decode(*SHORT, *named, "--json"))
         assert facts["drafter"] == f"rest{options}"
-        return facts["accept_lengths"]
+        return facts["accepted_per_pass"]
 
     assert max(accepted("")) > 2
     assert max(accepted(":continuation=2")) == 2

@@ -65,7 +65,7 @@ def test_the_first_difference_is_a_near_tie(model, cases, name, way):
         verifier = way(model.model, room=len(prompt) + NEW_TOKENS + BUDGET)
         request = Request(prompt, NEW_TOKENS, BUDGET, eos=model.eos)
         run = decode(verifier, load_drafter(name), request)
-        drafted += sum(run.accept_lengths)
+        drafted += sum(run.accepted_per_pass)
         both = zip(run.token_ids.tolist(), expected.tolist(), strict=False)
         place = next((i for i, (ours, theirs) in enumerate(both) if ours != theirs), None)
         if place is None:

@@ -12,11 +12,11 @@ from tiny_models import tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.budget import SPARE, AutoBudget
-from ngramkit.decode.complete import Task, complete
 from ngramkit.decode.generate import generate
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Pass, Profile, find_profile, measure, profile_path
 from ngramkit.decode.profile_plot import plot
+from ngramkit.decode.task import Task, complete
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError

@@ -8,12 +8,12 @@ import torch
 from tiny_models import tiny_model
 
 import ngramkit
-from ngramkit.decode.complete import Task, complete
 from ngramkit.decode.conversation import Conversation, shared
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.sampling import Sampling
+from ngramkit.decode.task import Task, complete
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -73,7 +73,7 @@ def test_every_turn_is_what_the_model_writes_alone(demo, way):
         np.testing.assert_array_equal(reply.run.token_ids, expected.token_ids)
         assert conversation.messages == [*messages, Message("assistant", reply.text)]
         assert (reply.held > 0) == (turn > 0)
-        drafted += sum(reply.run.accept_lengths)
+        drafted += sum(reply.run.accepted_per_pass)
     assert drafted > 0
 
 

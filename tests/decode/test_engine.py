@@ -14,10 +14,10 @@ from tiny_models import tiny_model
 
 import ngramkit
 from ngramkit.decode import static, verifiers
-from ngramkit.decode.complete import Task, complete, warm_up
 from ngramkit.decode.load import load_model
 from ngramkit.decode.profile import find_profile, measure, profile_path
 from ngramkit.decode.static import StaticVerifier
+from ngramkit.decode.task import Task, complete, warm_up
 from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier

@@ -77,7 +77,7 @@ def test_a_pass_writes_its_accepted_tokens_and_one_more():
     done = run(drafter, max_new_tokens=12)
     assert done.token_ids.tolist() == list(range(10, 22))
     # The prefill writes 10, each pass 4 + 1; the last one has room for one.
-    assert done.accept_lengths == [4, 4, 0]
+    assert done.accepted_per_pass == [4, 4, 0]
     assert done.tokens_per_step == 11 / 3
     assert done.ended_by == "length"
     assert drafter.prompt == [7, 8, 9]
@@ -88,7 +88,7 @@ def test_a_pass_writes_its_accepted_tokens_and_one_more():
 def test_without_drafts_every_pass_writes_one_token():
     done = run(NoDraft(), max_new_tokens=5)
     assert done.passes == 4
-    assert done.accept_lengths == [0] * 4
+    assert done.accepted_per_pass == [0] * 4
     assert done.tokens_per_step == 1.0
 
 
@@ -130,7 +130,7 @@ def test_a_stop_inside_an_accepted_path_ends_the_output_there():
 
     done = run(Chain(), stop=stop)
     assert done.token_ids.tolist() == [10, 11, 12]
-    assert done.accept_lengths == [2]
+    assert done.accepted_per_pass == [2]
     assert done.ended_by == "stop"
     assert seen == [10, 11, 12]
 
@@ -167,7 +167,7 @@ def test_rejected_drafts_cost_passes_only():
         drafter = NoisyOracle(answer, 100, seed)
         done = run(drafter, max_new_tokens=30, budget=9)
         assert done.token_ids.tolist() == answer
-        assert sum(done.accept_lengths) + done.passes == 29
+        assert sum(done.accepted_per_pass) + done.passes == 29
 
 
 def test_empty_trees_are_drafts_too():

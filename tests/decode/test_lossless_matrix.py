@@ -98,7 +98,7 @@ def test_sixty_siblings_change_nothing(architecture, name, way):
         verifier = opened(name, way)(model, room=len(reference.prompt) + 2)
         run = decode(verifier, WideOracle(answer), request)
         np.testing.assert_array_equal(run.token_ids, answer)
-        assert run.accept_lengths[0] == min(7, len(answer) - 1)
+        assert run.accepted_per_pass[0] == min(7, len(answer) - 1)
 
 
 @pytest.mark.parametrize("name", ROWS_ONLY)

@@ -67,7 +67,7 @@ def test_first_three_tokens_follow_the_exact_distribution(model, exact, drafts):
         drafter = NoisyOracle(guess, VOCABULARY, seed) if drafts else NoDraft()
         run = sampled(model, drafter, seed + 10_000 * drafts)
         counts[tuple(run.token_ids[:3])] += 1
-        accepted += sum(run.accept_lengths)
+        accepted += sum(run.accepted_per_pass)
     assert accepted > RUNS / 2 if drafts else accepted == 0
     assert np.all(counts[exact == 0] == 0)
     assert p_value(counts, exact) > 0.001

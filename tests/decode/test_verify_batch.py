@@ -47,7 +47,7 @@ def test_rows_and_trees_accept_the_same(tokenizer):
     for seed, reference in enumerate(references(model, tokenizer)[:ROWS]):
         rows, tree = (run(model, reference, seed, mode) for mode in ("batch", "tree"))
         assert rows.token_ids.tolist() == tree.token_ids.tolist()
-        assert rows.accept_lengths == tree.accept_lengths
+        assert rows.accepted_per_pass == tree.accepted_per_pass
 
 
 def test_a_seed_gives_the_same_sampled_text(tokenizer):

@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from ngramkit.decode.complete import Task
 from ngramkit.decode.load import load_model
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import Sampling
+from ngramkit.decode.task import Task
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
@@ -61,8 +61,8 @@ def folder(tmp_path):
     return tmp_path / "bench"
 
 
-def decoded(written, accept_lengths):
-    return Decoded(3, np.array(written, np.int32), accept_lengths, "eos", 2.0, 0.5, 0.1, 1.0)
+def decoded(written, accepted_per_pass):
+    return Decoded(3, np.array(written, np.int32), accepted_per_pass, "eos", 2.0, 0.5, 0.1, 1.0)
 
 
 def test_tokens_per_pass_counts_what_was_written():
@@ -179,7 +179,7 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
     assert list(runs.found) == list(whole.found)
     for key, run in runs.found.items():
         assert run.same_text(whole.found[key])
-        assert run.accept_lengths == whole.found[key].accept_lengths
+        assert run.tokens_per_pass == whole.found[key].tokens_per_pass
     assert Runs(folder, {"x": [1]}).found == runs.found
     monkeypatch.setattr(module, "complete", None)
     contest.run(Runs(folder, {"x": [1]}))  # nothing is left to do

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.decode.loop import Request, decode
-from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.base import DraftTree, accepted
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
 from ngramkit.evaluate.leakage import leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.replay import Reliability, replay, replay_turn, shuffled, walk
+from ngramkit.evaluate.replay import Reliability, replay, replay_turn, shuffled
 
 EOS = 0
 
@@ -79,7 +79,7 @@ def test_a_decode_replayed_takes_the_same_passes(token_store, tmp_path, seed, bu
         tally = replay_turn(make(), Turn(prompt, done.token_ids), budget)
         assert tally.passes == done.passes
         assert tally.tokens == len(done.token_ids) - 1
-        assert sorted(tally.accepted.elements()) == sorted(done.accept_lengths)
+        assert sorted(tally.accepted.elements()) == sorted(done.accepted_per_pass)
         assert tally.tokens_per_step == pytest.approx(done.tokens_per_step)
 
 
@@ -123,9 +123,9 @@ def test_walk_follows_the_record_through_branches():
     tree = DraftTree(
         ids(7, 8, 9, 5), ids(-1, 0, -1, 2), np.ones(4, np.float32), np.zeros(4, np.uint8)
     )
-    assert walk(tree, ids(7, 8, 5)) == [0, 1]
-    assert walk(tree, ids(9, 5)) == [2, 3]
-    assert walk(tree, ids(4)) == []
+    for written, nodes in (([7, 8, 5], [0, 1]), ([9, 5, 1], [2, 3]), ([4], [])):
+        rest = iter(written)
+        assert accepted(tree, lambda _, rest=rest: next(rest)) == (nodes, written)
 
 
 def test_state_is_per_question_unless_kept():
