@@ -36,6 +36,7 @@ KEYS = {
     "template",
     "engine",
     "budget",
+    "lossless",
 }
 SHORT = ["decode", "--prompt", "def main(", "--max-new-tokens", "12"]
 
