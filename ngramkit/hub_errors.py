@@ -11,7 +11,10 @@ from contextlib import contextmanager
 
 from ngramkit.errors import InputError, NetworkError, NgramkitError
 
-AGAIN = "check the network, then run the same command again: finished shards are kept"
+AGAIN = {
+    "dataset": "check the network, then run the same command again: finished shards are kept",
+    "model": "check the network, or give a model that is on this machine",
+}
 RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
 
 
@@ -58,9 +61,9 @@ def as_known(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
         return InputError(f"{name} is not an id of the Hub", "an id is owner/name")
     refused = caused(hub.HfHubHTTPError, httpx.HTTPStatusError)
     if refused is not None:
-        return _refused(refused, name)
+        return _refused(refused, name, what)
     if caused(httpx.TransportError, ConnectionError, TimeoutError):
-        return NetworkError(f"the Hub could not be reached for {name}", AGAIN)
+        return NetworkError(f"the Hub could not be reached for {name}", AGAIN[what])
     return None
 
 
@@ -73,12 +76,22 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _refused(error: BaseException, name: str) -> NgramkitError:
+def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
     response = getattr(error, "response", None)
     status = response.status_code if response is not None else 0
     if status == 404:
         return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
     if status in (401, 403):
-        return NetworkError(f"the Hub refuses access to {name}", "run: hf auth login")
+        return NetworkError(f"the Hub refuses access to {name}", _who(name))
     said = RETRIED_LATER.get(status, "an error")
-    return NetworkError(f"the Hub answers {status} for {name}: {said}", AGAIN)
+    return NetworkError(f"the Hub answers {status} for {name}: {said}", AGAIN[what])
+
+
+def _who(name: str) -> str:
+    """What helps depends on whether somebody is logged in at all."""
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        return "run: hf auth login"
+    owner = name.partition("/")[0]
+    return f"log in as somebody who may use {owner}'s repositories, or choose your own namespace"

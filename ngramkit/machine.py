@@ -6,10 +6,12 @@ import os
 import re
 from pathlib import Path
 
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 
 MEMINFO = Path("/proc/meminfo")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+MOST_WORKERS = 1024  # threads; more would only wait for each other
+LARGEST = 1 << 60  # bytes
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
@@ -32,13 +34,21 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def threads(workers: int | None) -> int:
+    """`workers`, or as many as there are cores. Raises UsageError above MOST_WORKERS."""
+    if workers is None:
+        return cores()
+    require_between("workers", workers, 1, MOST_WORKERS)
+    return workers
+
+
 def parse_size(text: str) -> int:
     """Bytes: "4G" and "4GiB" are 4 * 2**30, "1.5m" is 1.5 * 2**20, "4096" is itself.
 
     Raises UsageError where `text` is no size, or zero.
     """
     match = SIZE.fullmatch(text.strip())
-    size = int(float(match[1]) * UNITS[match[2].lower()]) if match else 0
-    if size < 1:
+    size = min(float(match[1]) * UNITS[match[2].lower()], LARGEST + 1) if match else 0
+    if not 1 <= size <= LARGEST:
         raise UsageError(f"{text!r} is not a size", "write it like 4G, 512M or 1000000")
-    return size
+    return int(size)

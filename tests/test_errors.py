@@ -85,3 +85,20 @@ def test_a_command_says_its_own_flags(tmp_path, monkeypatch):
     assert sampled.json["error"].startswith("--sample must be")
     unsplit = run_here(["tokenize", "--corpus", "a.txt", "--split", "train"])
     assert "--split means nothing for a.txt" in unsplit.err
+
+
+def test_hints_fit_the_one_who_reads_them(monkeypatch):
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import httpx
+
+    from ngramkit.hub_errors import as_known
+
+    request = httpx.Request("POST", "http://127.0.0.1/x")
+    refused = HfHubHTTPError("no", response=httpx.Response(403, request=request))
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_x")
+    assert "your own namespace" in as_known(refused, "them/x").hint
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+    assert as_known(refused, "them/x").hint == "run: hf auth login"
+    assert "shards" not in as_known(ConnectionError(), "a/b", "model").hint
+    assert "shards" in as_known(ConnectionError(), "a/b", "dataset").hint

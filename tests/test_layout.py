@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EVERYWHERE = {"caches", "errors", "hub_errors", "progress", "models", "machine", "visible"}
+EVERYWHERE = {
+    "caches",
+    "errors",
+    "hub_errors",
+    "progress",
+    "models",
+    "machine",
+    "visible",
+    "hub_bars",
+}
 # What stands between drafters and decode; `test_the_choice_knows_no_decoding`.
 CHOICE = {"choose", "fitting", "sources", "automatic", "templates"}
 # A package may import from the packages named here, and from itself.

@@ -57,7 +57,7 @@ def table_lines(profile: Profile) -> list[str]:
     head = "nodes".rjust(6) + "".join(f"{context:>16,}" for context in profile.contexts)
     where = f"{profile.device}, {profile.dtype}, {profile.engine}"
     lines = [f"milliseconds per pass (slow-down) on {where}", head]
-    table = profile.table()
+    table = profile.measured()
     for column, size in enumerate(profile.sizes):
         cells = [f"{1e3 * row[column]:9.2f} ({row[column] / row[0]:4.2f})" for row in table]
         lines.append(f"{size:6}" + "".join(cell.rjust(16) for cell in cells))

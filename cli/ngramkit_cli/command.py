@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from ngramkit_cli import streams
 from ngramkit_cli.flags import Flag
 
 _running: ContextVar[TyperCommand | None] = ContextVar("running", default=None)
+_verbosity: ContextVar[int] = ContextVar("verbosity", default=0)
+
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        show_default=False,
+        help="Log what is done; -vv: libraries too.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results, warnings and errors.")]
+
+
+def verbosity() -> int:
+    """-1 under --quiet, 1 under -v, 2 under -vv, else 0."""
+    return _verbosity.get()
 
 
 class Command(TyperCommand):
-    """A command that is known while it runs, so that errors can speak of its flags."""
+    """A command that is known while it runs, so that errors can speak of its flags.
+
+    An option that takes one value is refused where it is given twice.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _parsing(self.name, args):
+            *_, order = self.make_parser(ctx).parse_args(args=list(args))
+            for entry, times in Counter(order).items():
+                once = not (getattr(entry, "multiple", False) or getattr(entry, "count", False))
+                if times > 1 and once and entry.param_type_name == "option":
+                    ctx.fail(f"{entry.opts[0]} is given {times} times: it takes one value")
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         token = _running.set(self)
@@ -25,11 +60,68 @@ class Command(TyperCommand):
             _running.reset(token)
 
 
+class Group(TyperGroup):
+    """Commands under one name; an unknown one is said in JSON too, where that was asked for."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        with _parsing(self.name, args):
+            return super().resolve_command(ctx, args)
+
+
+class _parsing:  # noqa: N801 (reads as a statement)
+    """Errors of the option parser also print their JSON line under --json."""
+
+    def __init__(self, command: str | None, args: Sequence[str]) -> None:
+        self._command, self._json = command, "--json" in args
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._json and hasattr(error, "format_message"):
+            said = {"command": self._command, "error": error.format_message(), "hint": ""}
+            streams.write(json.dumps(said))
+
+
+def _with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
+    """The same with -v and -q, which it need not know."""
+    signature = inspect.signature(command, eval_str=True)
+
+    @functools.wraps(command)
+    def wrapped(*, verbose: int, quiet: bool, **values: Any) -> None:
+        token = _verbosity.set(-1 if quiet else verbose)
+        try:
+            command(**values)
+        finally:
+            _verbosity.reset(token)
+
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        for name, hint, default in (("verbose", Verbose, 0), ("quiet", Quiet, False))
+    ]
+    given = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values()
+    ]
+    parameters = [*given, *own]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return wrapped
+
+
 class App(typer.Typer):
     """A Typer whose commands are of the class above."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": Group, **settings})
+
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
-        return super().command(name, **{"cls": Command, **settings})
+        register = super().command(name, **{"cls": Command, **settings})
+
+        def registered(command: Callable[..., None]) -> Callable[..., None]:
+            register(_with_verbosity(command))
+            return command
+
+        return registered
 
 
 def running_flags() -> dict[str, Flag]:

@@ -36,9 +36,10 @@ def corpora(json: Json = False, debug: Debug = False) -> None:
             where = corpus.hub or "embedded"
             gated = ", gated: hf auth login" if corpus.gated else ""
             summary = with_flags(corpus.summary, CORPUS_FLAGS, CORPUS_FLAGS)
-            print(f"{corpus.name}  ({where}{gated})\n    {summary}")
-        print("hf:ID[:CONFIG]\n    any other dataset on the Hub")
-        print("PATH, 'GLOB'\n    files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst")
+            out.show(f"{corpus.name}  ({where}{gated})", f"    {summary}")
+        out.show("hf:ID[:CONFIG]", "    any other dataset on the Hub")
+        out.show("PATH, 'GLOB'")
+        out.show("    files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst")
         out.result(corpora=[asdict(corpus) for corpus in NAMED.values()])
 
 

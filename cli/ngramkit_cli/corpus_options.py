@@ -70,16 +70,23 @@ class CorpusOptions:
         ),
     ] = None
 
+    max_document: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."),
+    ] = "64M"
+
     def open(self, out: Output) -> Corpus:
         """Raises UsageError without --corpus, else as ngramkit.corpus.opening.open_corpus."""
         from ngramkit.corpus.opening import open_corpus
+        from ngramkit.machine import parse_size
 
         if self.corpus is None:
             raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
         chosen = asdict(self)
         name = chosen.pop("corpus")
+        most = parse_size(chosen.pop("max_document"))
         chosen["licenses"] = self.licenses.split(",") if self.licenses else ()
-        return open_corpus(name, **chosen, reporter=out.reporter)
+        return open_corpus(name, **chosen, reporter=out.reporter).bounded(most)
 
 
 def takes_corpus(command: Callable[..., None]) -> Callable[..., None]:

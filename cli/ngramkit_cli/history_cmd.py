@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]
 Last = Annotated[
-    int, typer.Option("--last", min=0, help="Show the text of so many of the newest requests.")
+    int,
+    typer.Option(
+        "--last", min=0, max=1_000_000, help="Show the text of so many of the newest requests."
+    ),
 ]
 NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The new history's folder.")]
 Tokens = Annotated[

@@ -30,7 +30,7 @@ ModelOfText = Annotated[
         help="Whose tokenizer shows the text. Default: the artifact's.",
     ),
 ]
-Top = Annotated[int, typer.Option(min=1, help="How many lines of everything.")]
+Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many lines of everything.")]
 
 DOCUMENT = 40  # tokens shown of a document
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from ngramkit_cli import (
     bench_cmd,
     calibrate_cmd,
@@ -17,6 +21,7 @@ from ngramkit_cli import (
     model_cmd,
     recipe_cmd,
     replay_cmd,
+    streams,
     use_cmd,
 )
 from ngramkit_cli.command import App
@@ -26,10 +31,18 @@ app = App(
     help="corpus -> tokens -> artifact -> drafter -> decode\n\n"
     "Builds, ships and runs the lookup artifacts of training-free speculative decoding.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        streams.write(f"ngramkit {version('ngramkit')}")
+        raise typer.Exit
+
 
 # In the order of the flow, then what judges, ships and exchanges artifacts.
 
@@ -58,5 +71,16 @@ app.command("import")(exchange_cmd.import_)
 app.command()(exchange_cmd.merge)
 
 
+@app.callback()
+def ngramkit(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=say_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
 def run() -> None:
+    streams.prepare()
     app()

@@ -59,11 +59,11 @@ def models(json: Json = False, debug: Debug = False) -> None:
         width = max(map(len, HUB_IDS))
         for name, where in {DEFAULT: "embedded", **HUB_IDS}.items():
             mark = f"   <- {chosen.why}" if name == chosen.name else ""
-            print(f"{name.ljust(width)}  {where}{mark}")
-        print("\nAny other model: its Hub id (owner/name), or a folder")
+            out.show(f"{name.ljust(width)}  {where}{mark}")
+        out.show("", "Any other model: its Hub id (owner/name), or a folder")
         if chosen.name not in (DEFAULT, *HUB_IDS):
-            print(f"{chosen.name}   <- {chosen.why}")
-        print("Choose one for every command: ngramkit use MODEL")
+            out.show(f"{chosen.name}   <- {chosen.why}")
+        out.show("Choose one for every command: ngramkit use MODEL")
         out.result(models={DEFAULT: None, **HUB_IDS}, chosen=chosen.name, why=chosen.why)
 
 

@@ -50,6 +50,10 @@ def replay(
         from ngramkit.evaluate import replays
 
         budgets = parse_budgets(budget)
+        if plot is not None:
+            from ngramkit.evaluate.plot import require_picture
+
+            require_picture(plot)
         results = replays.replay(
             answers,
             questions,

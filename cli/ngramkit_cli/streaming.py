@@ -22,11 +22,15 @@ class Screen:
         self._color = color and self._terminal and not os.environ.get("NO_COLOR")
         self._coloured = False
         self._last = ""
+        self._explained = not self._color
 
     def show(self, piece: str, drafted: bool) -> None:
         self._last = piece
         if self._terminal:
             piece = harmless(piece)
+        if not self._explained:
+            self._stream.write(f"[{DRAFTED}drafted{PLAIN}, the model's own]\n")
+            self._explained = True
         if self._color and drafted != self._coloured:
             piece = (DRAFTED if drafted else PLAIN) + piece
             self._coloured = drafted

@@ -34,7 +34,7 @@ def use(
         if unset and model is not None:
             raise UsageError("a model and --unset exclude each other", "give one of them")
         now = use_model(model) if unset or model is not None else chosen_model()
-        print(f"{now.name}{now.why and f' ({now.why})'}")
+        out.show(f"{now.name}{now.why and f' ({now.why})'}")
         if now.why == VARIABLE and (model is not None or unset):
             out.say(f"note: {VARIABLE} is set, and goes first")
         out.result(model=now.name, why=now.why, settings=str(settings_path()))

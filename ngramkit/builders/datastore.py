@@ -22,7 +22,7 @@ from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.kernels.suffix.sort import sort_shard
-from ngramkit.machine import cores, free_memory
+from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 
 BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
@@ -51,7 +51,7 @@ def build_datastore(
     tokens, UsageError where `out` holds something else.
     """
     out, layout = Path(out), _Layout.of(store)
-    workers = workers or cores()
+    workers = threads(workers)
     if shard_tokens is None:
         limit = default_limit(memory or free_memory() // 2, workers)
         fill = _default_fill(layout, out, limit)

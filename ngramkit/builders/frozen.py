@@ -21,9 +21,10 @@ from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.counting import best_runs, unpack
-from ngramkit.machine import cores, free_memory
+from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 
+MOST = (1 << 31) - 1  # leaders, and followers of one
 LEADER_LENGTHS = range(1, 5)
 FOLLOWER_LENGTHS = range(1, 9)
 LEAST_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would cost a pass of its own
@@ -68,10 +69,11 @@ def build_frozen(
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return FrozenTable.open(out)
+    workers = threads(workers)
     memory = max(memory or free_memory() // 2, LEAST_MEMORY)
     options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
     with ArtifactWriter(out, FrozenTable.kind, plan, **options) as writer:
-        windows = Windows(store, leader_len + follower_len, memory, workers or cores())
+        windows = Windows(store, leader_len + follower_len, memory, workers)
         reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
         table = count_table(windows, leader_len, leaders, followers, reporter)
         arrays = _arrays(table, store.tokenizer.vocabulary)
@@ -93,8 +95,8 @@ def validate(
     """Raises UsageError for what `build_frozen` cannot build."""
     require_between("leader_len", leader_len, LEADER_LENGTHS[0], LEADER_LENGTHS[-1])
     require_between("follower_len", follower_len, FOLLOWER_LENGTHS[0], FOLLOWER_LENGTHS[-1])
-    require_between("leaders", leaders, 1)
-    require_between("followers", followers, 1)
+    require_between("leaders", leaders, 1, MOST)
+    require_between("followers", followers, 1, MOST)
     if memory is not None:
         require_between("memory", memory, 1)
 

@@ -10,13 +10,14 @@ from ngramkit.models import HUB_IDS
 
 PREFIXES = ("none", "bos")
 EXTENSIONS = ("bigram", "model")
+MOST_WIDTH = 1024  # tokens of a draft
 RULES = ("distance", "inner-product")
 
 
 def require_bigram_options(k: int, width: int, prefix: str, extend: str) -> None:
     """Raises UsageError for parameters that make no sense with any model."""
     require_between("k", k, 1)
-    require_between("width", width, 1)
+    require_between("width", width, 1, MOST_WIDTH)
     _require_known("prefix", prefix, PREFIXES)
     _require_known("extend", extend, EXTENSIONS)
 

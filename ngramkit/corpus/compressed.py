@@ -11,7 +11,8 @@ import zstandard
 
 SUFFIXES = (".gz", ".zst")
 ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)  # damage, while reading
-CHUNK = 1 << 16  # compressed bytes
+CHUNK = 1 << 10  # compressed bytes; a zstd block of 4 may unfold to 2**17, so that is 32 MiB
+WINDOW = 1 << 27  # bytes that a frame may ask to look back
 
 
 def decompressed(suffix: str, raw: IO[bytes]) -> IO[bytes]:
@@ -23,12 +24,16 @@ def decompressed(suffix: str, raw: IO[bytes]) -> IO[bytes]:
     return raw
 
 
+def _decompressor() -> Any:
+    return zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
+
+
 class _ZstdFrames(io.RawIOBase):
     """One frame after another. zstandard's own reader takes a truncated file for a whole one."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._frame = _decompressor()
         self._whole = False  # whether the frame has ended
         self._plain = memoryview(b"")
 
@@ -46,7 +51,7 @@ class _ZstdFrames(io.RawIOBase):
             if not chunk:
                 raise EOFError("the file was cut short")
             if self._whole:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
+                self._frame = _decompressor()
             self._plain = memoryview(self._frame.decompress(chunk))
             self._whole = self._frame.eof
         taken, self._plain = self._plain[: len(room)], self._plain[len(room) :]

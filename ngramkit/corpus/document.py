@@ -8,12 +8,14 @@ this module; it knows neither files nor the Hub.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from ngramkit.corpus.bounded import MAX_DOCUMENT, too_large
 from ngramkit.corpus.selection import Selection
+from ngramkit.errors import require_between
 
 
 class Row(NamedTuple):
@@ -74,6 +76,7 @@ class Document(NamedTuple):
 class Corpus:
     source: Source
     selection: Selection = field(default_factory=Selection)
+    max_document: int = MAX_DOCUMENT  # characters; nothing longer is taken
 
     @property
     def id(self) -> str:
@@ -84,12 +87,23 @@ class Corpus:
         """The files and folders of this machine that it is read from; a source may have none."""
         return getattr(self.source, "places", ())
 
+    def bounded(self, max_document: int) -> Corpus:
+        """The same with another bound on the bytes of a document; a larger one ends the reading."""
+        require_between("max_document", max_document, 1, 1 << 40)
+        source: Any = self.source
+        if hasattr(source, "max_document"):
+            source = replace(source, max_document=max_document)
+        return replace(self, source=source, max_document=max_document)
+
     def record(self) -> dict[str, Any]:
         """JSON for the manifest: everything that decides which documents there are."""
         return {"id": self.id, **self.source.record(), **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """The selected documents from `start` on, in the corpus's order."""
+        """The selected documents from `start` on, in the corpus's order.
+
+        Raises InputError where one is longer than `max_document`.
+        """
         at = start or Position()
         select, kept, number = self.selection, at.kept, at.first
         for part in range(at.part, self.source.parts):
@@ -100,6 +114,8 @@ class Corpus:
                 for text in texts:
                     if kept == select.limit:
                         return
+                    if len(text) > self.max_document:
+                        raise too_large(f"{self.id}, document {number}", self.max_document)
                     chosen = number >= at.number and select.samples(number)
                     if chosen and select.admits(text, licenses, repository):
                         yield Document(text, licenses, repository, part, row, first, number, kept)

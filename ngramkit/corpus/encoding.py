@@ -21,6 +21,7 @@ from ngramkit.corpus.document import Document
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
+from ngramkit.machine import threads
 
 BATCH_CHARACTERS = 1 << 20
 BATCH_DOCUMENTS = 4096
@@ -43,7 +44,7 @@ def use_cores(workers: int | None) -> None:
     """Bounds the encoding threads (None: every core); only before a process first encodes."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     if workers is not None:
-        os.environ["RAYON_NUM_THREADS"] = str(workers)
+        os.environ["RAYON_NUM_THREADS"] = str(threads(workers))
 
 
 def encoded(documents: Iterator[Document], tokenizer: TextTokenizer, eos: bool) -> Iterator[Packed]:

@@ -13,6 +13,7 @@ from typing import Any
 from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
 from ngramkit.errors import InputError
+from ngramkit.hub_bars import show_downloads
 from ngramkit.hub_errors import hub_errors
 from ngramkit.progress import SILENT, Reporter
 
@@ -127,6 +128,7 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
     import datasets
 
     datasets.disable_progress_bars()
+    show_downloads()
     datasets.logging.set_verbosity_error()
     try:
         return datasets.load_dataset_builder(

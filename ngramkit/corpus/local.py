@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ngramkit.corpus import compressed
+from ngramkit.corpus.bounded import MAX_DOCUMENT
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.readers import READERS
 from ngramkit.errors import ArtifactError, InputError
@@ -41,6 +42,7 @@ class LocalSource:
     join_turns: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)  # more for the record
     folder: Path | None = None  # of which `paths` are all that can be read
+    max_document: int = MAX_DOCUMENT  # bytes
 
     @property
     def places(self) -> Sequence[Path]:
@@ -69,7 +71,8 @@ class LocalSource:
     def rows(self, part: int) -> Iterator[Row]:
         path = self.paths[part]
         with opened(path) as file:
-            yield from READERS[kind_of(path)](path, file, self.column, self.join_turns)
+            read = READERS[kind_of(path)]
+            yield from read(path, file, self.column, self.join_turns, self.max_document)
 
 
 def kind_of(path: Path) -> str:
@@ -85,7 +88,11 @@ def kind_of(path: Path) -> str:
 
 
 def local_source(
-    pattern: str, *, column: str | None = None, join_turns: bool = False
+    pattern: str,
+    *,
+    column: str | None = None,
+    join_turns: bool = False,
+    max_document: int = MAX_DOCUMENT,
 ) -> LocalSource:
     """A file, a folder (all readable files below it) or a glob; in sorted order.
 
@@ -93,10 +100,13 @@ def local_source(
     """
     paths = _matches(pattern)
     common = os.path.commonpath([path.absolute().parent for path in paths])
-    names = [Path(os.path.relpath(path.absolute(), common)).as_posix() for path in paths]
+    names = [_named(Path(os.path.relpath(path.absolute(), common)).as_posix()) for path in paths]
     folder = Path(pattern).expanduser()
     whole = folder if folder.is_dir() else None
-    return LocalSource(_label(pattern), names, paths, column, join_turns, folder=whole)
+    label = _label(pattern)
+    return LocalSource(
+        label, names, paths, column, join_turns, folder=whole, max_document=max_document
+    )
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -150,7 +160,12 @@ def _label(pattern: str) -> str:
     """
     parts = Path(pattern).expanduser().absolute().parts
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
-    return "/".join(parts[-1:] if wild is None else parts[max(wild - 1, 1) :])
+    return _named("/".join(parts[-1:] if wild is None else parts[max(wild - 1, 1) :]))
+
+
+def _named(path: str) -> str:
+    """As text, whatever the locale: file names are bytes, in UTF-8 as a rule."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @contextmanager

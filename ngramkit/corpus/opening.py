@@ -83,7 +83,12 @@ def open_corpus(
         return Corpus(source, selection)
     _require_path(name)
     _refuse(name, **hub_only, split=split)
-    return Corpus(local_source(name, column=column, join_turns=join_turns), selection)
+    files = local_source(
+        name,
+        column=column,
+        join_turns=join_turns,
+    )
+    return Corpus(files, selection)
 
 
 def _stdlib(split: str) -> LocalSource:

@@ -13,26 +13,36 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ngramkit.corpus.bounded import lines, too_large, whole
 from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
 from ngramkit.errors import InputError
 
-Reader = Callable[[Path, IO[bytes], str | None, bool], Iterator[Row]]
-BATCH = 1024  # rows of a parquet file decoded at a time
+# path, open bytes, text column, one document a conversation?, most bytes of a document
+Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
+BATCH = 1024  # rows of a parquet file decoded at a time, at most
+UNFOLDED = 16  # times its size, or a document's: what a whole .json may unpack to
+# Text codecs that no source is written in: one is no code, the others take quadratic time.
+NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
 # PEP 263: only the first two lines may declare an encoding.
 CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
-def read_text(path: Path, file: IO[bytes], column: str | None, join_turns: bool) -> Iterator[Row]:
+def read_text(
+    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
+) -> Iterator[Row]:
     """The whole file is one document, in UTF-8."""
-    yield Row((_decoded(path, file.read(), "utf-8-sig"),))
+    yield Row((_decoded(path, whole(file, most, str(path)), "utf-8-sig"),))
 
 
-def read_python(path: Path, file: IO[bytes], column: str | None, join_turns: bool) -> Iterator[Row]:
+def read_python(
+    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
+) -> Iterator[Row]:
     """As read_text, in the encoding that the source declares."""
-    raw = file.read()
+    raw = whole(file, most, str(path))
     declared = next(filter(None, map(CODING.match, raw.splitlines()[:2])), None)
     encoding = declared.group(1).decode() if declared else "utf-8-sig"
     yield Row((_decoded(path, raw, encoding),))
@@ -40,32 +50,41 @@ def read_python(path: Path, file: IO[bytes], column: str | None, join_turns: boo
 
 def _decoded(path: Path, raw: bytes, encoding: str) -> str:
     try:
+        if encoding.lower() in NOT_FOR_SOURCES:
+            raise LookupError(encoding)
         text = raw.decode(encoding)
-    except UnicodeDecodeError as error:
+    except LookupError as error:
         raise InputError(
-            f"{path} is not {error.encoding}: byte {error.start:,} cannot be decoded",
+            f"{path} declares an encoding that nobody knows: {encoding}",
+            "correct it, or leave the file out",
+        ) from error
+    except UnicodeError as error:
+        place = f"byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else "it"
+        raise InputError(
+            f"{path} is not {encoding.removesuffix('-sig')}: {place} cannot be decoded",
             "convert the file to UTF-8, or leave it out",
         ) from error
-    except LookupError as error:
-        raise InputError(f"{path} declares an encoding that nobody knows: {encoding}") from error
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 
 
-def read_jsonl(path: Path, file: IO[bytes], column: str | None, join_turns: bool) -> Iterator[Row]:
+def read_jsonl(
+    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
+) -> Iterator[Row]:
     """One record a line; blank lines count for nothing."""
     maker: RowMaker | None = None
-    for number, line in enumerate(file, 1):
-        if line.isspace():
-            continue
+    for number, line in lines(file, most, str(path)):
         where = f"{path}, line {number}"
         record = _parsed(where, line)
         maker = maker or _maker(str(path), record, column, join_turns)
         yield _row(where, maker, record)
 
 
-def read_json(path: Path, file: IO[bytes], column: str | None, join_turns: bool) -> Iterator[Row]:
-    """A list of records, or one record; the file is read whole."""
-    body = _parsed(str(path), file.read())
+def read_json(
+    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
+) -> Iterator[Row]:
+    """A list of records, or one record; the file is read whole, unless it is one that swells."""
+    room = UNFOLDED * max(path.stat().st_size, most)
+    body = _parsed(str(path), whole(file, room, str(path)))
     records = body if isinstance(body, list) else [body]
     maker: RowMaker | None = None
     for number, record in enumerate(records):
@@ -109,25 +128,30 @@ def _row(where: str, maker: RowMaker, record: Any) -> Row:
 
 
 def read_parquet(
-    path: Path, file: IO[bytes], column: str | None, join_turns: bool
+    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
     """Only the needed columns are decoded."""
     try:
-        parquet = pq.ParquetFile(file)
-        maker = _table_maker(path, parquet.schema_arrow, column, join_turns)
-        for batch in parquet.iter_batches(BATCH, columns=maker.columns):
-            yield from _batch_rows(path, maker, batch)
-    except (pa.ArrowException, OSError) as error:
+        schema = pq.read_schema(file)
+        maker = _table_maker(path, schema, column, join_turns)
+        # As dictionaries: a value that is there a million times is held once.
+        texts = [name for name in maker.columns if _is_string(schema.field(name).type)]
+        parquet = pq.ParquetFile(file, read_dictionary=texts)
+        for batch in parquet.iter_batches(_rows_at_once(parquet, most), columns=maker.columns):
+            yield from _batch_rows(path, maker, batch, most)
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
 
 
-def read_arrow(path: Path, file: IO[bytes], column: str | None, join_turns: bool) -> Iterator[Row]:
+def read_arrow(
+    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
+) -> Iterator[Row]:
     """Arrow IPC, as a file or as a stream (which is what `datasets` saves)."""
     try:
         for batch in _arrow_batches(file):
             maker = _table_maker(path, batch.schema, column, join_turns)
-            yield from _batch_rows(path, maker, batch)
-    except (pa.ArrowException, OSError) as error:
+            yield from _batch_rows(path, maker, batch, most)
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
 
 
@@ -150,9 +174,32 @@ def _is_string(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _batch_rows(path: Path, maker: RowMaker, batch: Any) -> Iterator[Row]:
-    for record in batch.select(maker.columns).to_pylist():
-        yield _row(str(path), maker, record)
+def _rows_at_once(parquet: Any, most: int) -> int:
+    """So that they hold about as much as one document may."""
+    found = parquet.metadata
+    groups = [found.row_group(i) for i in range(found.num_row_groups)]
+    size = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return max(1, min(BATCH, most // max(size, 1)))
+
+
+def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[Row]:
+    """The rows, unfolded only as many at a time as hold as much as one document may."""
+    chosen = batch.select(maker.columns)
+    longest = max((_longest(chosen.column(name)) for name in maker.columns), default=0)
+    if longest > most:
+        raise too_large(str(path), most)
+    step = max(1, min(BATCH, most // max(longest, 1)))
+    for begin in range(0, chosen.num_rows, step):
+        for record in chosen.slice(begin, step).to_pylist():
+            yield _row(str(path), maker, record)
+
+
+def _longest(column: Any) -> int:
+    """Bytes of the longest string of a column; 0 for one that holds none."""
+    values = column.dictionary if pa.types.is_dictionary(column.type) else column
+    if not _is_string(values.type):
+        return 0
+    return int(pc.max(pc.binary_length(values)).as_py() or 0)
 
 
 def _damaged(path: Path, error: Exception) -> InputError:

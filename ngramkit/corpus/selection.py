@@ -38,6 +38,7 @@ class Selection:
                 "0.01 keeps a hundredth",
                 option="sample",
             )
+        require_between("seed", self.seed, 0, (1 << 64) - 1)
         if self.limit is not None:
             require_between("limit", self.limit, 1)
 
@@ -69,6 +70,7 @@ class Selection:
         said: dict[str, Any] = {}
         if self.sample != 1.0:
             said |= {"sample": self.sample, "seed": self.seed}
+        require_between("seed", self.seed, 0, (1 << 64) - 1)
         if self.limit is not None:
             said["limit"] = self.limit
         if self.licenses:

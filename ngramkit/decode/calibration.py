@@ -8,7 +8,7 @@ from typing import Any
 
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.profile import Profile, measure, profile_path
+from ngramkit.decode.profile import NOISY, Profile, measure, profile_path
 from ngramkit.progress import SILENT, Reporter
 
 
@@ -29,6 +29,7 @@ class Calibration:
             "profile": str(self.path),
             "device": self.profile.device,
             "engine": self.profile.engine,
+            "noise": self.profile.noise,
             "passes": [asdict(each) for each in self.profile.passes],
         }
 
@@ -64,4 +65,9 @@ def calibrate(
     )
     found.profile.save(found.path)
     plot(found.profile, found.picture)
+    if found.profile.noise > NOISY:
+        reporter.note(
+            f"the machine was too noisy to trust: a usual pass took {found.profile.noise:.0%} "
+            "longer than the best; close other programs and calibrate again"
+        )
     return found

@@ -10,6 +10,7 @@ import torch
 
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, NgramkitError, UsageError
+from ngramkit.hub_bars import show_downloads
 from ngramkit.hub_errors import as_known
 from ngramkit.models import resolve_model, split_revision
 
@@ -85,6 +86,7 @@ def load_model(
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    show_downloads()
     where = _device(device)
     tokenizer = load_tokenizer(name, revision, confirm=True)
     source, revision = resolve_model(name), split_revision(name, revision)[1]

@@ -40,6 +40,7 @@ SIZES = {
 }
 CONTEXTS = (32, 128, 512, 2048, 8192)
 LEAST_ROUNDS = 4
+NOISY = 0.25  # the spread from which on figures are not to be trusted
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Pass:
     tree_size: int
     context_length: int
     seconds: float
+    spread: float = 0.0  # how much longer the median of the rounds took than the best, as a share
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,25 @@ class Profile:
     def contexts(self) -> list[int]:
         return sorted({each.context_length for each in self.passes})
 
+    @property
+    def noise(self) -> float:
+        """The median pass's spread. Above NOISY the machine had other things to do."""
+        return float(np.median([each.spread for each in self.passes]))
+
+    def measured(self) -> npt.NDArray[np.float64]:
+        """Seconds as they were measured, float64[contexts, sizes]."""
+        found = {(each.context_length, each.tree_size): each.seconds for each in self.passes}
+        return np.array(
+            [[found[context, size] for size in self.sizes] for context in self.contexts]
+        )
+
     def table(self) -> npt.NDArray[np.float64]:
-        """Seconds, float64[contexts, sizes].
+        """Seconds to decide by, float64[contexts, sizes].
 
         Larger trees and longer contexts never cost less: where they were measured so, the other
         pass was disturbed.
         """
-        found = {(each.context_length, each.tree_size): each.seconds for each in self.passes}
-        rows = [[found[context, size] for size in self.sizes] for context in self.contexts]
-        turned = np.array(rows)[::-1, ::-1]
+        turned = self.measured()[::-1, ::-1]
         least = np.minimum.accumulate(np.minimum.accumulate(turned, axis=1), axis=0)
         return least[::-1, ::-1]
 
@@ -136,28 +148,65 @@ def measure(
 ) -> Profile:
     """The best of some rounds for every size and context, in turns, for about `seconds`.
 
-    A pass is timed until the chosen tokens are on the host.
+    A pass is timed until the chosen tokens are on the host. Contexts of which LEAST_ROUNDS rounds
+    would not fit into `seconds` are left out, but never the shortest; `reporter` is told. 0: the
+    least rounds of everything.
     """
     engine = engine_of(model.model, engine)
     sizes = SIZES[engine] if sizes is None else sizes
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
-    best = {(context, size): float("inf") for context in fitting for size in sizes}
     reporter.stage("passes", seconds, "seconds")
+    started = time.perf_counter()
     with torch.inference_mode():
-        verifiers = {context: _filled(model, engine, context, max(sizes)) for context in fitting}
-        started, rounds, before = time.perf_counter(), 0, 0.0
-        while rounds <= LEAST_ROUNDS or before < seconds:
-            for context, size in best:
-                took = _timed(verifiers[context], size)
-                if rounds:  # the first round is not counted: memory and kernels are new to it
-                    best[context, size] = min(best[context, size], took)
+        verifiers = _begun(model, engine, fitting, sizes, seconds, reporter)
+        times: dict[tuple[int, int], list[float]] = {
+            (context, size): [] for context in verifiers for size in sizes
+        }
+        before = min(time.perf_counter() - started, seconds)
+        reporter.advance(before)
+        rounds = 0
+        while rounds < LEAST_ROUNDS or before < seconds:
+            for (context, size), found in times.items():
+                found.append(_timed(verifiers[context], size))
             now = time.perf_counter() - started
             reporter.advance(min(now, seconds) - min(before, seconds))
             rounds, before = rounds + 1, now
     facts = device_facts(model)
-    passes = [Pass(size, context, took) for (context, size), took in best.items()]
+    passes = [
+        Pass(size, context, min(found), float(np.median(found)) / min(found) - 1)
+        for (context, size), found in times.items()
+    ]
     return Profile(model.name, facts["device"], facts["dtype"], engine, passes)
+
+
+def _begun(
+    model: LanguageModel,
+    engine: str,
+    contexts: Sequence[int],
+    sizes: Sequence[int],
+    seconds: float,
+    reporter: Reporter,
+) -> dict[int, Verifier]:
+    """A verifier per context that there is time for, after a round that does not count.
+
+    Memory and kernels are new to the first round; it also says what the others will take.
+    """
+    begun: dict[int, Verifier] = {}
+    started, rounds = time.perf_counter(), 0.0
+    for context in contexts:
+        before = time.perf_counter()
+        expected = LEAST_ROUNDS * rounds
+        if begun and seconds and before - started + 2 * expected > seconds:
+            reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
+            break
+        verifier = _filled(model, engine, context, max(sizes))
+        before = time.perf_counter()
+        for size in sizes:
+            _timed(verifier, size)
+        rounds += time.perf_counter() - before
+        begun[context] = verifier
+    return begun
 
 
 def _filled(model: LanguageModel, engine: str, context: int, most: int) -> Verifier:

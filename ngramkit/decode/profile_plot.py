@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ngramkit.decode.profile import Profile
+from ngramkit.decode.profile import NOISY, Profile
 
 
 def plot(profile: Profile, path: Path) -> None:
@@ -14,11 +14,12 @@ def plot(profile: Profile, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    seconds = profile.table()
+    seconds = profile.measured()
+    spread = {(each.context_length, each.tree_size): each.spread for each in profile.passes}
     slowdown = seconds / seconds[:, :1]
     sizes, contexts = profile.sizes, profile.contexts
     figure, axes = pyplot.subplots(
-        figsize=(2 + 0.55 * len(sizes), 1.8 + 0.5 * len(contexts)), layout="constrained"
+        figsize=(2 + 0.55 * len(sizes), 1.8 + 0.6 * len(contexts)), layout="constrained"
     )
     image = axes.imshow(slowdown, aspect="auto", cmap="viridis_r", vmin=1)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
@@ -27,11 +28,17 @@ def plot(profile: Profile, path: Path) -> None:
     for row, column in ((r, c) for r in range(len(contexts)) for c in range(len(sizes))):
         value = slowdown[row, column]
         color = "white" if value > middle else "black"
-        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=8)
+        noise = spread[contexts[row], sizes[column]]
+        shown = f"{value:.2f}\n±{noise:.0%}"
+        axes.text(column, row, shown, ha="center", va="center", color=color, fontsize=7)
     axes.set(
         xlabel="draft nodes",
         ylabel="tokens of context",
-        title=f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
+        title="" if profile.noise <= NOISY else "TOO NOISY TO TRUST\n",
+    )
+    axes.set_title(
+        axes.get_title()
+        + f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
     )
     figure.colorbar(image)
     figure.savefig(path, dpi=120)

@@ -54,6 +54,9 @@ class Sampled:
         return int(torch.searchsorted(cumulative, point, right=True).clamp_max(len(cumulative) - 1))
 
 
+MOST_SEED = (1 << 64) - 1
+
+
 @dataclass(frozen=True)
 class Sampling:
     """temperature 0 is greedy; top_k 0 and top_p 1 are off. Raises UsageError on nonsense."""
@@ -70,6 +73,7 @@ class Sampling:
                 f"top_p must be above 0 and at most 1, is {self.top_p}", option="top_p"
             )
         require_between("top_k", self.top_k, 0)
+        require_between("seed", self.seed, 0, MOST_SEED)
         if self.temperature == 0 and (self.top_k or self.top_p < 1):
             raise UsageError(
                 "top_k and top_p need sampling",

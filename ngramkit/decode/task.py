@@ -19,6 +19,7 @@ from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError, require_between
 
+MOST_NODES = 4096  # of a draft; attention to itself grows with their square
 WARM_UP = 4  # tokens
 
 
@@ -44,6 +45,8 @@ class Task:
         if len(self.prompt) == 0:
             raise UsageError("the prompt is empty", "give at least one token of text")
         require_between("max_new_tokens", self.max_new_tokens, 1)
+        if self.budget is not None:
+            require_between("budget", self.budget, 0, MOST_NODES)
 
 
 def complete(

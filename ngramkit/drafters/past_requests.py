@@ -80,7 +80,7 @@ class PastRequests:
             tokenizer = history.tokenizer
         if tokenizer is None:
             raise UsageError("past requests need a history or a tokenizer", "give one of them")
-        require_between("capacity", capacity, 1)
+        require_between("history_tokens", capacity, 1, (1 << 31) - 1)
         self.shards = Shards()
         self.tokenizer = tokenizer
         self.separator = tokenizer.vocabulary

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.errors import UsageError
 from ngramkit.evaluate.replay import Replay, categories
 from ngramkit.evaluate.style import MUTED, styled
 
@@ -23,11 +24,23 @@ RADAR = 5  # categories: a radar of fewer has no shape
 WIDE = 6  # times the lowest: from there on heights are drawn as powers
 
 
+PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
+
+
+def require_picture(path: Path) -> None:
+    """Raises UsageError where the suffix of `path` is of no picture; before the work, that is."""
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(
+            f"{path} is no picture's name", f"end it with {', '.join(PICTURES)}", option="plot"
+        )
+
+
 def plot(results: Sequence[Replay], path: Path, *, learning: bool = False) -> None:
     """Writes a PNG (or whatever `path`'s suffix says) of all results.
 
     `learning` where drafters kept their state: adds tokens/step against requests seen.
     """
+    require_picture(path)
     names = list(dict.fromkeys(result.drafter for result in results))
     spokes = categories(results)
     panels = 1 + learning + (len(spokes) > 1)

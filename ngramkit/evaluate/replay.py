@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.drafters.base import Drafter, TokenArray, accepted
+from ngramkit.errors import require_between
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.progress import SILENT, Reporter
 
@@ -219,6 +220,7 @@ def rehearse(drafter: Drafter, turn: Turn, budget: int) -> None:
 
 def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
     """The order in which a drafter that learns meets the records."""
+    require_between("seed", seed, 0, (1 << 64) - 1)
     order = np.random.default_rng(seed).permutation(len(records))
     return [records[i] for i in order]
 

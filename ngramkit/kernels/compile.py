@@ -19,6 +19,11 @@ from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
+from ngramkit.kernels import cache, notice
+
+cache.prepare()  # numba looks for its place when a kernel is declared
+notice.listen()
+
 
 class _Whole(JITCodeLibrary):
     """An entry's module: its parts are linked in, then everything is optimised at once."""

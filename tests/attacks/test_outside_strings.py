@@ -152,14 +152,24 @@ class Terminal(io.StringIO):
 def test_a_models_escapes_do_not_drive_the_terminal():
     from ngramkit_cli.streaming import Screen
 
-    class Backend:
-        def decode(self, ids, **_):
-            return "".join("\x1b[2Jok"[i] for i in ids)
-
     for stream, wanted in ((Terminal(), "\\x1b[2Jok\n"), (io.StringIO(), "\x1b[2Jok\n")):
-        screen = Screen(Backend(), [], stream, color=False)
-        for token in range(6):
-            screen.show(token, False)
+        screen = Screen(stream, color=False)
+        for piece in "\x1b[2Jok":
+            screen.show(piece, False)
         screen.end()
         assert stream.getvalue() == wanted
-        assert screen.text == "\x1b[2Jok"
+
+
+def test_colours_of_drafted_tokens_have_a_legend(monkeypatch):
+    from ngramkit_cli.streaming import Screen
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.show("a", True)
+    screen.show("b", False)
+    assert stream.getvalue().splitlines()[0] == "[\x1b[36mdrafted\x1b[0m, the model's own]"
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal()
+    Screen(plain).show("a", True)
+    assert plain.getvalue() == "a"

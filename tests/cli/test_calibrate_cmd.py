@@ -34,10 +34,11 @@ def test_a_calibrated_model_is_decoded_with_auto(run):
         "profile",
         "device",
         "engine",
+        "noise",
         "passes",
     }
     assert facts["engine"] == "eager"
-    assert set(facts["passes"][0]) == {"tree_size", "context_length", "seconds"}
+    assert set(facts["passes"][0]) == {"tree_size", "context_length", "seconds", "spread"}
     assert Path(facts["profile"]).exists()
     assert Path(facts["profile"]).with_suffix(".png").exists()
     assert "nodes" in done.stderr

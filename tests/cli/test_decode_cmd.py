@@ -224,7 +224,7 @@ def test_ctrl_c_ends_cleanly(decode, monkeypatch):
         return verify(self, root, tree)
 
     monkeypatch.setattr(TreeVerifier, "verify", interrupted)
-    result = decode(*SHORT, "--max-new-tokens", 60, "--drafter", "none", "--json")
+    result = decode(*SHORT[:-1], 60, "--drafter", "none", "--json")
     assert result.exit_code == 130
     facts = json.loads(result.stdout.splitlines()[-1])
     assert facts["text"]

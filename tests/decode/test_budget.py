@@ -20,6 +20,7 @@ from ngramkit.decode.task import Task, complete
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
+from ngramkit.progress import Reporter
 
 
 def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):
@@ -186,3 +187,44 @@ def test_generate_takes_what_pays_for_its_time(model):
 
 def noted(draft, asked):
     return lambda budget: asked.append(budget) or draft(budget)
+
+
+def test_noise_is_measured_and_shown_not_smoothed_away(model):
+    passes = [Pass(0, 8, 2.0, 0.9), Pass(1, 8, 1.0, 0.1), Pass(2, 8, 3.0, 0.5)]
+    noisy = Profile("m", "d", "t", "eager", passes)
+    assert noisy.measured().tolist() == [[2.0, 1.0, 3.0]]
+    assert noisy.table().tolist() == [[1.0, 1.0, 3.0]]
+    assert noisy.noise == 0.5
+    found = measure(model, sizes=(0, 1, 2), contexts=(8, 64), seconds=0)
+    assert all(each.spread >= 0 for each in found.passes)
+
+
+def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
+    import time
+
+    from ngramkit.decode import profile as module
+
+    took = {8: 0.002, 64: 0.2}
+
+    class Slow:
+        def __init__(self, context):
+            self.context = context
+
+    def timed(verifier, size):
+        time.sleep(took[verifier.context])
+        return took[verifier.context]
+
+    notes: list[str] = []
+
+    class Notes(Reporter):
+        def note(self, text):
+            notes.append(text)
+
+    monkeypatch.setattr(module, "_filled", lambda model, engine, context, most: Slow(context))
+    monkeypatch.setattr(module, "_timed", timed)
+    took[32] = 0.05
+    started = time.monotonic()
+    found = measure(model, sizes=(0, 1), contexts=(8, 32, 64), seconds=0.6, reporter=Notes())
+    assert time.monotonic() - started < 1.5  # five rounds of 64 would take two
+    assert found.contexts == [8, 32]
+    assert "64 tokens" in notes[0]

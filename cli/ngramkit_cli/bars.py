@@ -1,0 +1,159 @@
+"""How long work shows on the screen: bars on a terminal, elsewhere a line every ten seconds."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ngramkit.progress import Reporter
+from ngramkit.visible import visible
+
+logger = logging.getLogger("ngramkit")
+EVERY = 10.0  # seconds between two lines, where there is no terminal
+NAME = 32  # characters of a stage's name
+NARROW = 70  # columns below which the bar itself has no room
+
+
+class LineReporter(Reporter):
+    """For logs: `tokenize 12.4 M tokens, 31 %, 2.0 M/s`, while work goes on."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._name = self._unit = ""
+        self._total: float | None = None
+        self._done = 0.0
+        self._started = 0.0
+        self._closed = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        self._over()
+        self._name, self._unit, self._total = visible(name, NAME), unit, total
+        self._done, self._started = 0.0, time.monotonic()
+        if self._ticker is None:
+            self._closed.clear()
+            self._ticker = threading.Thread(target=self._tick, daemon=True)
+            self._ticker.start()
+
+    def advance(self, amount: float, **counts: float) -> None:
+        self._done += amount
+
+    def note(self, text: str) -> None:
+        self._say(text)
+
+    def close(self, *, whole: bool = True) -> None:
+        """No more lines; one may still be begun by a new stage."""
+        self._closed.set()
+        if self._ticker is not None:
+            self._ticker.join()
+            self._ticker = None
+        self._over()
+
+    def _over(self) -> None:
+        if self._name:
+            log_stage(self._name, time.monotonic() - self._started)
+            self._name = ""
+
+    def _tick(self) -> None:
+        while not self._closed.wait(EVERY):
+            self._say(self.line(time.monotonic() - self._started))
+
+    def line(self, seconds: float) -> str:
+        """What is done after so many seconds of the stage."""
+        said = [f"{self._name} {short(self._done)} {self._unit}"]
+        if self._total:
+            said.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
+        said.append(f"{short(self._done / max(seconds, 1e-9))}/s")
+        return ", ".join(said)
+
+
+class BarReporter(Reporter):
+    """A rich progress bar per stage. A stage that is over stands at 100 %."""
+
+    def __init__(self) -> None:
+        self._progress: Any = None
+        self._task: Any = None
+        self._name = ""
+        self._started = 0.0
+
+    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        if self._progress is None:
+            self._progress = _new_bars()
+            self._progress.start()
+        self._complete()
+        self._started = time.monotonic()
+        self._name = visible(name, NAME)
+        self._task = self._progress.add_task(self._name, total=total, counts="")
+
+    def advance(self, amount: float, **counts: float) -> None:
+        if self._progress is None:
+            return
+        text = ", ".join(f"{short(count)} {name}" for name, count in counts.items())
+        if "tokens" in counts:
+            seconds = max(time.monotonic() - self._started, 1e-9)
+            text += f", {short(counts['tokens'] / seconds)}/s"
+        self._progress.update(self._task, advance=amount, counts=text)
+
+    def note(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress.console.print(visible(text), highlight=False, markup=False)
+        else:
+            print(visible(text), file=sys.stderr, flush=True)
+
+    def close(self, *, whole: bool = True) -> None:
+        """The bars stay where they are; `whole`: the last stage's work was done."""
+        if self._progress is None:
+            return
+        if whole:
+            self._complete()
+        self._progress.stop()
+        self._progress = self._task = None
+
+    def _complete(self) -> None:
+        """A sample or a limit leaves work undone that is over all the same."""
+        if self._task is None:
+            return
+        log_stage(self._name, time.monotonic() - self._started)
+        task = next(task for task in self._progress.tasks if task.id == self._task)
+        total = task.total or task.completed or 1
+        self._progress.update(self._task, total=total, completed=total)
+
+
+class QuietReporter(Reporter):
+    """For --quiet."""
+
+    def close(self, *, whole: bool = True) -> None:
+        pass
+
+
+def log_stage(name: str, seconds: float) -> None:
+    logger.info("%s: %.1f s", name, seconds)
+
+
+def _new_bars() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    percent = TextColumn("{task.percentage:>3.0f}%")
+    name = TextColumn("{task.description}", markup=False)
+    counts = TextColumn("{task.fields[counts]}", markup=False)
+    narrow = console.width < NARROW
+    columns = [percent, name] if narrow else [name, BarColumn(), percent, counts]
+    return Progress(*columns, *([] if narrow else [TimeRemainingColumn()]), console=console)
+
+
+def short(amount: float) -> str:
+    """Three digits of it, as people say them.
+
+    >>> short(12_412_003), short(999), short(2_000_000_000)
+    ('12.4 M', '999', '2.0 G')
+    """
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if amount >= size:
+            return f"{amount / size:.1f}{unit}"
+    return f"{amount:.0f}"

@@ -1,0 +1,68 @@
+"""Where compiled kernels are kept. numba's own place, unless nobody may write there.
+
+A read-only image, or another user's home: then a folder of this user's alone under the system's
+temporary one, which lasts as long as that does. Compiled code is run as it is, so a folder that
+somebody else could have made there is not used.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from numba import config as _config
+
+config: Any = _config  # numba's settings, which it makes at run time
+logger = logging.getLogger("ngramkit")
+
+
+def prepare() -> None:
+    """Called before the first kernel is declared: numba looks for its place then."""
+    if any(map(writable, _places())):
+        return
+    config.CACHE_DIR = str(_own_temporary())
+    logger.warning(
+        "compiled kernels cannot be kept where they belong; they are in %s for now "
+        "(NUMBA_CACHE_DIR chooses a folder)",
+        config.CACHE_DIR,
+    )
+
+
+def _places() -> list[Path]:
+    """In the order that numba tries them."""
+    given = [Path(config.CACHE_DIR)] if config.CACHE_DIR else []
+    return [
+        *given,
+        Path(__file__).with_name("__pycache__"),
+        Path(platformdirs.user_cache_dir("numba")),
+    ]
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in it, or it itself where it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _own_temporary() -> Path:
+    """One folder per user; a new one where that name is somebody else's."""
+    if hasattr(os, "getuid"):
+        folder = Path(tempfile.gettempdir(), f"ngramkit-kernels-{os.getuid()}")
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+            private = stat.S_IMODE(found.st_mode) & 0o077 == 0
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and private:
+                return folder
+        except OSError:
+            pass
+    return Path(tempfile.mkdtemp(prefix="ngramkit-kernels-"))

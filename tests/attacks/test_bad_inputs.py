@@ -1,0 +1,266 @@
+"""Command lines that make no sense, and machines that refuse: an error of its own for each."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from command_lines import run_here
+
+from ngramkit_cli.system_errors import as_known
+
+from . import tally
+
+pytestmark = pytest.mark.attack
+
+HUGE = "99999999999999999999"
+DECODE = "decode --drafter none --model demo --prompt def --max-new-tokens 2"
+BUILD = "build-frozen --tokens none"
+TOKENIZE = "tokenize --corpus a.txt --out t"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("some text, and some more")
+    return tmp_path
+
+
+def refused(words, code, said, attack="bad command lines"):
+    """The command ends with `code`, an error of one or two lines and the same in JSON."""
+    result = run_here([*words, "--json"])
+    shown = f"{words}: {result.code} {result.err}"
+    assert result.code == code, shown
+    assert said in result.err, shown
+    assert "this is a bug" not in result.err, shown
+    assert "Traceback" not in result.err, shown
+    assert result.json["error"], shown
+    tally(attack, f"an error, exit {code}")
+
+
+LINES = [
+    (f"{DECODE} --budget 1000000000", 2, "--budget"),
+    (f"{DECODE} --budget -1", 2, "--budget"),
+    (f"{DECODE} --seed -1 --temperature 1", 2, "--seed must be 0 to"),
+    (f"{DECODE} --seed {HUGE} --temperature 1", 2, "--seed must be 0 to"),
+    (f"{DECODE} --temperature nan", 2, "--temperature"),
+    (f"{DECODE} --temperature 1e400", 2, "--temperature"),
+    (f"{DECODE} --top-p 0 --temperature 1", 2, "--top-p must be above 0"),
+    (f"{DECODE} --top-k -1 --temperature 1", 2, "--top-k"),
+    (f"{DECODE} --max-new-tokens 1", 2, "--max-new-tokens is given 2 times"),
+    (f"{DECODE} --no-such-option", 2, "--no-such-option"),
+    (f"{TOKENIZE} --sample 0", 2, "--sample must be above 0"),
+    (f"{TOKENIZE} --sample nan", 2, "--sample must be above 0"),
+    (f"{TOKENIZE} --seed -1", 2, "--seed must be 0 to"),
+    (f"{TOKENIZE} --limit 0", 2, "--limit must be at least 1, is 0"),
+    (f"{TOKENIZE} --limit x", 2, "--limit"),
+    (f"{TOKENIZE} --workers 100000", 2, "--workers must be 1 to 1024, is 100000"),
+    (f"{TOKENIZE} --workers -1", 2, "--workers"),
+    (f"{TOKENIZE} --max-document 0", 2, "size"),
+    (f"{TOKENIZE} --max-document {HUGE}T", 2, "size"),
+    (f"{TOKENIZE} --max-document 5", 3, "a document of more than 5 bytes"),
+    (f"{TOKENIZE} --split train --split all", 2, "--split is given 2 times"),
+    (f"{TOKENIZE} --json", 2, "--json is given 2 times"),
+    (f"tokenize --corpus a.txt --out {'x' * 300}", 2, "is too long"),
+    ("tokenize --corpus a.txt --out a.txt/below", 2, "a.txt is not a folder"),
+    ("tokenize --corpus nowhere/*.txt --out t", 3, "no file matches"),
+    ("build-frozen --corpus a.txt --out f --followers " + HUGE, 2, "--followers must be 1 to"),
+    ("build-frozen --corpus a.txt --out f --leaders " + HUGE, 2, "--leaders must be 1 to"),
+    ("build-frozen --corpus a.txt --out f --leader-len 9", 2, "--leader-len must be 1 to 4, is 9"),
+    ("build-frozen --corpus a.txt --out f --memory 0", 2, "size"),
+    ("build-frozen --corpus a.txt --out f --memory 1e99", 2, "size"),
+    (f"build-datastore --corpus a.txt --out d --workers {HUGE}", 2, "--workers must be 1 to 1024"),
+    (f"model-bigram demo --out b --width {HUGE}", 2, "--width must be 1 to 1024"),
+    ("model-bigram demo --out b --k 0", 2, "--k must be at least 1, is 0"),
+    (f"inspect t --top {HUGE}", 2, "--top"),
+    ("calibrate demo --time nan", 2, "--time"),
+    ("replay --answers a.txt --plot x.zzz", 2, "x.zzz is no picture's name"),
+    ("toknize", 2, "tokenize"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "said"), LINES, ids=[line[:60] for line, *_ in LINES])
+def test_command_lines(folder, line, code, said):
+    refused(line.split(), code, said)
+    assert not Path("t/manifest.json").exists()
+
+
+def parquet(values, kind=None):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": pa.array(values, kind)}), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def broken_parquet():
+    return parquet(["aaaaaaaa", "bbbbbbbb"]).replace(b"aaaaaaaa", b"aaa\xff\xfeaaa")
+
+
+def uncompressed_broken():
+    sink = pa.BufferOutputStream()
+    table = pa.table({"text": ["aaaaaaaa", "bbbbbbbb"]})
+    pq.write_table(table, sink, compression="none")
+    return sink.getvalue().to_pybytes().replace(b"aaaaaaaa", b"aaa\xff\xfeaaa")
+
+
+FILES = [
+    ("p.parquet", uncompressed_broken, "is damaged"),
+    ("p.parquet", lambda: b"PAR1", "is damaged"),
+    ("a.arrow", lambda: b"ARROW1\0\0", "is damaged"),
+    ("u.py", lambda: b"# coding: undefined\nx = 1\n", "an encoding that nobody knows"),
+    ("u.py", lambda: b"# coding: punycode\nx = 1\n", "an encoding that nobody knows"),
+    ("u.py", lambda: b"# coding: zlib\nx = 1\n", "an encoding that nobody knows"),
+    ("u.py", lambda: b"# coding: no-such\nx = 1\n", "an encoding that nobody knows"),
+    ("u.py", lambda: b"# coding: ascii\n\xff\n", "cannot be decoded"),
+    ("u.txt", lambda: b"\xff\xfe\xfd", "cannot be decoded"),
+    ("d.jsonl", lambda: b"[" * 100_000, "nests too deeply"),
+    ("d.json", lambda: b"[" * 100_000, "nests too deeply"),
+    ("d.jsonl", lambda: b'{"text": 7}\n', ""),
+    ("d.jsonl", lambda: b"{\n", "is not JSON"),
+    ("d.jsonl.gz", lambda: b"no gzip", "is damaged"),
+    ("d.txt.zst", lambda: b"no zstd", "is damaged"),
+    ("d.txt.gz", lambda: gzip.compress(b"x" * 10_000)[:-9], "is damaged"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "said"), FILES, ids=range(len(FILES)))
+def test_files(folder, name, content, said):
+    Path(name).write_bytes(content())
+    refused(["tokenize", "--corpus", name, "--out", "t"], 3, said, "bad files")
+
+
+ZEROS = 200 << 20  # bytes that each bomb unfolds to
+BOMBS = {
+    "z.txt.gz": lambda: gzip.compress(bytes(ZEROS)),
+    "z.jsonl.gz": lambda: gzip.compress(bytes(ZEROS)),
+    "z.txt.zst": lambda: zstandard.compress(bytes(ZEROS)),
+    "z.jsonl.zst": lambda: zstandard.compress(b"{" + bytes(ZEROS)),
+    "z.json.zst": lambda: zstandard.compress(bytes(ZEROS)),
+    "z.parquet": lambda: parquet(["x" * (2 << 20)] * 300),
+}
+CHILD = """
+import resource, sys
+import ngramkit.builders.tokens, ngramkit.corpus.readers, ngramkit.corpus.tokenizer
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.errors import NgramkitError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for name in sys.argv[1:]:
+    try:
+        found = sum(len(d.text) for d in open_corpus(name).bounded(1 << 20).documents())
+    except NgramkitError as error:
+        found = f"{type(error).__name__}: {error}"
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"{name}\\t{grown >> 10}\\t{found}", flush=True)
+"""
+
+
+def test_bombs_are_refused_in_bounded_memory(folder):
+    for name, content in BOMBS.items():
+        Path(name).write_bytes(content())
+    assert sum(Path(name).stat().st_size for name in BOMBS) < 2 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *BOMBS], capture_output=True, text=True, check=True
+    )
+    for line in done.stdout.splitlines():
+        name, grown, found = line.split("\t")
+        assert "a document of more than" in found, line
+        assert int(grown) < 120, line  # MiB
+        tally("zip bombs", "refused in bounded memory")
+    assert len(done.stdout.splitlines()) == len(BOMBS)
+
+
+def test_endless_blank_lines_do_not_hang(folder):
+    Path("b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' + b"\n" * (256 << 20)))
+    code = CHILD.replace("open_corpus(name", "open_corpus(name")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "b.jsonl.gz"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.split("\t")[2].strip() == "1"
+    tally("zip bombs", "read in bounded time")
+
+
+REFUSALS = [
+    (OSError(errno.EROFS, "x", "/ro/out"), 3, "/ro/out is on a read-only file system"),
+    (OSError(errno.EFBIG, "x", "big"), 3, "big may not grow so large"),
+    (OSError(errno.EFBIG, "x"), 3, "a file may not grow so large"),
+    (OSError(errno.ENOSPC, "x", "d"), 3, "no space left on the disk at d"),
+    (OSError(errno.ENAMETOOLONG, "x", "n"), 3, "too long"),
+    (OSError(errno.EMFILE, "x", "n"), 3, "too many open files"),
+    (OSError(errno.EIO, "Input/output error", "n"), 3, "Input/output error"),
+    (PermissionError(errno.EACCES, "x", "n"), 3, "no permission for n"),
+    (ConnectionResetError(errno.ECONNRESET, "x"), 4, "no connection"),
+    (MemoryError(), 3, "out of memory"),
+    (AttributeError("'NoneType' \x1b[2J"), 1, "this is a bug"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "said"), REFUSALS, ids=range(len(REFUSALS)))
+def test_what_the_system_refuses(error, code, said):
+    known = as_known(error)
+    assert (known.exit_code, said in f"{known} {known.hint}") == (code, True)
+    assert "\x1b" not in str(known)
+    tally("refusals of the system", f"an error, exit {code}")
+
+
+def child(*words, **settings):
+    run = "import sys; from ngramkit_cli.main import run; run()"
+    return subprocess.run(
+        [sys.executable, "-c", run, *words],
+        stderr=subprocess.PIPE, text=True, check=False, **settings,
+    )  # fmt: skip
+
+
+def small_files():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
+def test_a_limit_on_files_is_said(folder):
+    Path("a.txt").write_text("some text " * 2000)
+    done = child("tokenize", "--corpus", "a.txt", "--out", "t", preexec_fn=small_files)
+    assert (done.returncode, "may not grow so large" in done.stderr) == (3, True), done.stderr
+    tally("refusals of the system", "an error, exit 3")
+
+
+def close_stdout():
+    os.close(1)
+
+
+def test_a_stdout_that_takes_nothing_is_an_error_of_its_own(folder):
+    with Path("/dev/full").open("w") as full:
+        done = child("corpora", "--json", stdout=full)
+    assert (done.returncode, "stdout cannot be written" in done.stderr) == (1, True), done.stderr
+    shut = child("corpora", "--json", preexec_fn=close_stdout)
+    assert (shut.returncode, "stdout is closed" in shut.stderr) == (1, True), shut.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    piped = child("corpora", "--json", stdout=writer)
+    os.close(writer)
+    assert (piped.returncode, "error" in piped.stderr) == (1, False), piped.stderr
+    tally("a closed or full stdout", "exit 1", 3)
+
+
+def test_a_home_that_is_no_folder_and_a_locale_without_letters(folder):
+    Path("é.txt").write_text("größer", encoding="utf-8")
+    bare = {
+        "HOME": "/dev/null", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
+        "PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }  # fmt: skip
+    words = ("tokenize", "--corpus", "é.txt", "--out", "t", "--json")
+    done = child(*words, stdout=subprocess.PIPE, env=bare)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["artifact"] == "t"
+    words = ("decode", "--prompt-file", "-", "--json")
+    with Path(sys.executable).open("rb") as program:
+        binary = child(*words, env=bare, stdout=subprocess.PIPE, stdin=program)
+    assert (binary.returncode, "stdin is not UTF-8" in binary.stderr) == (3, True), binary.stderr
+    tally("a bare environment", "works or an error, exit 3", 2)

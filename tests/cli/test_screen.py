@@ -1,0 +1,104 @@
+"""What a command shows while it works: bars, lines of a log, -v, -q, --version."""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+
+import pytest
+from command_lines import run_here
+
+from ngramkit.progress import Reporter
+from ngramkit_cli import bars
+from ngramkit_cli.bars import BarReporter, LineReporter, short
+from ngramkit_cli.output import Output
+
+
+def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(bars, "EVERY", 0.02)
+    lines: list[str] = []
+    reporter = LineReporter(lines.append)
+    reporter.stage("tokenize", 40_000_000)
+    reporter.advance(12_400_000)
+    time.sleep(0.2)
+    reporter.close()
+    assert lines[-1].startswith("tokenize 12.4 M tokens, 31 %, ")
+    assert lines[-1].endswith("/s")
+    said = len(lines)
+    time.sleep(0.1)
+    assert len(lines) == said
+    assert LineReporter(lines.append).line(1.0).count("%") == 0
+
+
+def test_short_numbers():
+    assert [short(n) for n in (7, 1500, 12_400_000, 3e9)] == ["7", "1.5 k", "12.4 M", "3.0 G"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", ["80", "40"])
+def test_a_finished_bar_stands_at_100_and_results_stand_below(monkeypatch, columns):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "xterm")
+    with Output("x", json=False, debug=False) as out:
+        assert isinstance(out.reporter, BarReporter)
+        out.reporter.stage("tokenize", 1000)
+        out.reporter.advance(10, tokens=10)  # a sample of a hundredth
+        out.reporter.stage("[red]sort[/nothing]", None)
+        out.say("the result")
+        out.result()
+    shown = screen.getvalue()
+    assert shown.rindex("100%") < shown.rindex("the result")
+    assert "[red]sort[/nothing]" in shown
+    assert shown.count("100%") >= 2
+
+
+def test_work_that_failed_does_not_stand_at_100(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    out = Output("x", json=False, debug=True)
+    with out:
+        out.reporter.stage("tokenize", 1000)
+        out.reporter.advance(10)
+        out.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert "100%" not in screen.getvalue()
+
+
+def test_quiet_and_verbose(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("some text")
+    words = ["tokenize", "--corpus", "a.txt", "--out"]
+    quiet = run_here([*words, "q", "-q", "--json"])
+    assert (quiet.code, quiet.err, quiet.json["artifact"]) == (0, "", "q")
+    assert "error: " in run_here([*words, "q", "-q", "--limit", "1"]).err
+    loud = run_here([*words, "v", "-v"])
+    assert "INFO" in loud.err
+    assert "tokenize" in loud.err
+    assert logging.getLogger("ngramkit").level == logging.NOTSET
+    assert "INFO" not in run_here([*words, "p"]).err
+
+
+def test_warnings_of_the_library_are_said_once_and_cleaned(capsys):
+    with Output("x", json=False, debug=False):
+        logging.getLogger("ngramkit").warning("careful: %s", "\x1b[2J\nx")
+    assert capsys.readouterr().err == "warning: careful: \\x1b[2J\\nx\n"
+
+
+def test_the_version_is_said():
+    shown = run_here(["--version"])
+    assert shown.code == 0
+    assert shown.out.startswith("ngramkit ")
+
+
+def test_completion_is_typers_own():
+    assert "--install-completion" in run_here(["--help"]).out
+
+
+def test_a_reporter_that_nobody_hears_needs_no_arguments():
+    Reporter().stage("x")
