@@ -1,8 +1,8 @@
 # An image for CI pipelines and servers: ngramkit with its kernels compiled.
 #   docker build -t ngramkit .
 #   docker run --rm -v "$PWD:/work" ngramkit build-datastore --corpus 'texts/*.txt' --model demo
-# Kernels are compiled for the processor that builds the image. On another kind of processor numba
-# compiles them anew, once per container.
+# Kernels are compiled for the processor that builds the image. On another kind of processor they
+# are compiled anew, in each container.
 FROM python:3.11-slim
 
 # torch's index of CPU builds makes the image some 5 GB smaller: --build-arg TORCH_INDEX=...
@@ -14,7 +14,7 @@ COPY ngramkit ngramkit
 RUN pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--index-url $TORCH_INDEX} "torch>=2.6,<2.14" \
  && pip install --no-cache-dir -c constraints.txt .
 
-# Anybody may read the kernels; a container that cannot write there uses a temporary folder.
+# Anybody may read the kernels here, nobody but root may write.
 ENV NUMBA_CACHE_DIR=/opt/ngramkit/kernels
 RUN cd /tmp && ngramkit decode --model demo --prompt "def read(path):" --max-new-tokens 16 \
  && rm -rf /tmp/artifacts && chmod -R a+rX /opt/ngramkit

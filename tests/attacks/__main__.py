@@ -1,6 +1,7 @@
-"""`python -m tests.attacks [PYTEST OPTIONS]`: every attack is tried; then the table, as Markdown.
+"""`python -m tests.attacks [--write] [PYTEST OPTIONS]`: every attack is tried; then the table.
 
-Ends with pytest's exit code: 0 where nothing fell.
+`--write` also puts it into docs/reliability.md, if nothing fell. Ends with pytest's exit code: 0
+where nothing fell.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import pytest
 from . import FOLDER, gather
 
 TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "reliability.md"
+BEGIN, END = "<!-- attacks: begin -->\n", "<!-- attacks: end -->"
 
 
 def table(found: dict[str, Counter[str]]) -> str:
@@ -27,7 +30,15 @@ def table(found: dict[str, Counter[str]]) -> str:
     return "\n".join(rows)
 
 
+def written(page: str, rows: str) -> str:
+    """The page with `rows` in place of its table."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}{rows}\n{END}{rest.split(END)[1]}"
+
+
 def main(options: list[str]) -> int:
+    write = "--write" in options
+    options = [option for option in options if option != "--write"]
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder
         code = pytest.main(["-q", "-m", "attack", str(TESTS), *options])
@@ -35,6 +46,9 @@ def main(options: list[str]) -> int:
     print(table(found))
     if code:
         print("\nSome attack hurt: see the failures above.")
+    elif write:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(written(page, table(found)), encoding="utf-8")
     return int(code)
 
 
