@@ -297,3 +297,23 @@ def ngram_cache(words):
         records.append((used, pairs))
         at += 5 + 2 * len(pairs)
     return records
+
+
+def bad_leaders(vocabulary, leaders, leader_counts, offsets, followers, follower_counts):
+    """The rows of a frozen table of which something does not hold; arguments as lists."""
+    bad = []
+    for row, leader in enumerate(leaders):
+        span = range(offsets[row], offsets[row + 1])
+        own = [tuple(followers[i]) for i in span]
+        keys = [(-follower_counts[i], tuple(followers[i])) for i in span]
+        whole = (
+            all(token < vocabulary for token in (*leader, *(t for f in own for t in f)))
+            and (row == 0 or tuple(leaders[row - 1]) < tuple(leader))
+            and all(follower_counts[i] > 0 for i in span)
+            and sum(follower_counts[i] for i in span) <= leader_counts[row]
+            and keys == sorted(keys)
+            and len(set(own)) == len(own)
+        )
+        if not whole:
+            bad.append(row)
+    return bad

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ngramkit.formats.artifact import require
+from ngramkit.formats.card import card
 from ngramkit.formats.checks import check_whole
+from ngramkit.formats.files import read_plain
+from ngramkit.formats.json_text import AGAIN
 from ngramkit.formats.kinds import kind_of
-from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.manifest import Manifest, read_manifest
+from ngramkit.formats.outputs import CARD
+
+MOST_CARD = 1 << 22  # bytes
+CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
 def verify_artifact(path: str | Path) -> Iterator[str]:
@@ -20,3 +28,21 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
     artifact = kind_of(path, manifest.kind).unchecked(path, manifest)
     yield "manifest"
     yield from check_whole(artifact)
+    if _card_holds(path, manifest):
+        yield "card"
+
+
+def _card_holds(path: Path, manifest: Manifest) -> bool:
+    """Whether there is a card; ArtifactError where it is not what the manifest makes.
+
+    Its table of frequent entries needs a tokenizer, and is left out.
+    """
+    try:
+        raw = read_plain(path / CARD, MOST_CARD, hint=AGAIN)
+    except FileNotFoundError:
+        return False
+    found = raw.decode("utf-8", "replace").split(CHAPTER)
+    kept = [chapter for chapter in found if not chapter.startswith(ENTRIES)]
+    same = CHAPTER.join(kept).rstrip("\n") == card(manifest).rstrip("\n")
+    require(same, path / CARD, "it is not the card of this manifest; it was changed, or is older")
+    return True

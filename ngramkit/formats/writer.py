@@ -126,9 +126,9 @@ class ArtifactWriter:
             kind=self.kind,
             build=self.build,
             tokenizer=tokenizer,
-            parameters=dict(parameters),
-            corpus=dict(corpus),
-            counts=dict(counts),
+            parameters=dict(sorted(parameters.items())),  # as the manifest will be read
+            corpus=dict(sorted(corpus.items())),
+            counts=dict(sorted(counts.items())),
             files={name: record for name, (record, _) in sorted(self._finished.items())},
         )
         write_text(self.partial / CARD, card(manifest))

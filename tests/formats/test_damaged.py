@@ -16,8 +16,9 @@ from attacks.crafted import sign
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import ArtifactError
+from ngramkit.formats.card import card
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.manifest import TokenizerRecord, read_manifest
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import ArtifactWriter
@@ -88,6 +89,27 @@ def test_every_flipped_bit_is_found(artifact):
     for at in range(0, len(whole), 7):
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
         assert "checksum" in breach(artifact)
+
+
+def test_every_flipped_bit_of_a_manifest_or_a_card_is_found(artifact):
+    (artifact / "README.md").write_text(card(read_manifest(artifact)))
+    for name in ("manifest.json", "README.md"):
+        whole = (artifact / name).read_bytes()
+        for at in range(0, len(whole), 5):
+            flipped = bytes([whole[at] ^ 1 << at % 8])
+            (artifact / name).write_bytes(whole[:at] + flipped + whole[at + 1 :])
+            if name == "README.md" or not same_json(artifact / name, whole):
+                breach(artifact)
+        (artifact / name).write_bytes(whole)
+    assert list(verify_artifact(artifact))[-1] == "card"
+
+
+def same_json(path: Path, whole: bytes) -> bool:
+    """A blank more or less between values is no damage."""
+    try:
+        return bool(json.loads(path.read_bytes()) == json.loads(whole))
+    except ValueError:
+        return False
 
 
 def test_a_missing_file(artifact):

@@ -1,0 +1,60 @@
+"""The kernels that check artifacts agree with naive twins, on what is whole and what is not."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.kernels.frozen_checks import WHOLE, first_bad_leader
+from ngramkit.kernels.suffix.passes import first_misplaced, token_counts
+
+SEPARATOR = 4
+texts = st.lists(st.integers(0, SEPARATOR), max_size=24).map(lambda text: [*text, SEPARATOR])
+
+
+def misplaced(tokens, suffixes):
+    bounds = np.zeros(SEPARATOR + 2, np.int64)
+    np.cumsum(token_counts(tokens, SEPARATOR + 1), out=bounds[1:])
+    return first_misplaced(tokens, suffixes, bounds)
+
+
+@given(texts, st.data())
+@settings(max_examples=200, deadline=None)
+def test_only_the_suffix_array_passes(text, data):
+    tokens = np.array(text, np.uint16)
+    right = np.array(reference.suffix_array(text), np.int32)
+    assert misplaced(tokens, right) == -1
+    values = st.integers(-2, len(text) + 1) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
+    changed = right.copy()
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(text) - 1))] = data.draw(values)
+    assert (misplaced(tokens, changed) == -1) == np.array_equal(changed, right)
+    shuffled = np.array(data.draw(st.permutations(right.tolist())), np.int32)
+    assert (misplaced(tokens, shuffled) == -1) == np.array_equal(shuffled, right)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_first_bad_leader(seed):
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, 5, 6)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    leaders = np.sort(random.choice(30, 6, replace=False))[:, None].astype(np.uint16)
+    followers = random.integers(0, 6, (offsets[-1], 2)).astype(np.uint16)
+    counts = random.integers(1, 4, offsets[-1]).astype(np.uint32)
+    for begin, end in pairwise(offsets):
+        order = np.lexsort((*followers[begin:end].T[::-1], -counts[begin:end].astype(int)))
+        followers[begin:end], counts[begin:end] = (
+            followers[begin:end][order],
+            counts[begin:end][order],
+        )
+    seen = (np.add.reduceat(counts, offsets[:-1]) - random.integers(0, 2, 6)).astype(np.uint32)
+    vocabulary = int(random.integers(5, 31))
+    table = (leaders, seen, offsets, followers, counts)
+    row, why = first_bad_leader(0, 6, vocabulary, *table, int(random.integers(1 << 60)) | 1)
+    bad = reference.bad_leaders(vocabulary, *(array.tolist() for array in table))
+    assert (row, why == WHOLE) == ((bad[0], False) if bad else (-1, True))
