@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import shutil
 import tempfile
@@ -12,14 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def kernels_digest() -> str:
-    kernels = sorted((ROOT / "ngramkit" / "kernels").rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in kernels)).hexdigest()[:16]
-
-
-# numba does not notice a change in a kernel that another module's kernel calls: it would run the
-# old one. So compiled code is kept by what it was compiled from.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / kernels_digest()))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache"))  # see kernels.machine_code
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share the cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept. numba's own place, unless nobody may write there.
+"""Where compiled kernels are kept: NUMBA_CACHE_DIR or the user's cache, if they can be written.
 
 A read-only image, or another user's home: then a folder of this user's alone under the system's
 temporary one, which lasts as long as that does. Compiled code is run as it is, so a folder that
@@ -14,15 +14,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from numba import config as _config
+
+from ngramkit.caches import private_folder
 
 config: Any = _config  # numba's settings, which it makes at run time
 logger = logging.getLogger("ngramkit")
 
 
 def prepare() -> None:
-    """Called before the first kernel is declared: numba looks for its place then."""
+    """Called before the first kernel is asked for; machine_code looks where this points."""
     if any(map(writable, _places())):
         return
     config.CACHE_DIR = str(_own_temporary())
@@ -34,13 +35,11 @@ def prepare() -> None:
 
 
 def _places() -> list[Path]:
-    """In the order that numba tries them."""
-    given = [Path(config.CACHE_DIR)] if config.CACHE_DIR else []
-    return [
-        *given,
-        Path(__file__).with_name("__pycache__"),
-        Path(platformdirs.user_cache_dir("numba")),
-    ]
+    """The folder that machine_code keeps kernels in, where there can be one."""
+    if config.CACHE_DIR:
+        return [Path(config.CACHE_DIR)]
+    own = private_folder("kernels")
+    return [] if own is None else [own]
 
 
 def writable(folder: Path) -> bool:

@@ -6,6 +6,8 @@ its leader's entry. The frozen table is the arrays of its format.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ngramkit.kernels import lru
@@ -98,7 +100,9 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
                 rank += 1
             chance *= left
         if known >= 0:
-            for i in range(np.int64(frozen[2][known]), np.int64(frozen[2][known + 1])):
+            begin: Any = max(np.int64(frozen[2][known]), 0)
+            stop: Any = min(np.int64(frozen[2][known + 1]), len(frozen[3]))
+            for i in range(begin, stop):
                 if size >= limit:
                     break
                 size, last = _add_path(

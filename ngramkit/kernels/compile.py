@@ -2,8 +2,8 @@
 
 numba optimises and assembles every function by itself, and again inside each of its callers, all
 the way up. Here a function that only kernels call is a `part`: typed and lowered alone, optimised
-and assembled once, inside each `entry`, a kernel that Python calls, that reaches it. Parts are not
-written to numba's cache; an entry is, with all of its parts.
+and assembled once, inside each `entry`, a kernel that Python calls, that reaches it. What is
+kept on disk is entries, each with all of its parts (`machine_code`).
 
 `part` and `entry` do without numba's reference counts: counting the arrays of its arguments up and
 down costs a small kernel more than its work. `allocating_part` and `allocating_entry` make arrays.
@@ -20,8 +20,9 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 from ngramkit.kernels import cache, notice
+from ngramkit.kernels.machine_code import KeptCode
 
-cache.prepare()  # numba looks for its place when a kernel is declared
+cache.prepare()  # before the first kernel is asked for
 notice.listen()
 
 
@@ -104,7 +105,7 @@ class _PartCompiler(_Compiler):
 
 _njit: Any = numba.njit  # takes more than its stub says
 _entry: dict[str, Any] = {
-    "cache": True, "nogil": True, "no_cfunc_wrapper": True, "pipeline_class": _Compiler
+    "nogil": True, "no_cfunc_wrapper": True, "pipeline_class": _Compiler
 }  # fmt: skip
 _part: dict[str, Any] = {
     "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler
@@ -137,8 +138,15 @@ def allocating_part(function: Any) -> Any:
 
 
 def entry(function: Any) -> Any:
-    return _njit(**_entry, _nrt=False)(function)
+    return _kept(_njit(**_entry, _nrt=False)(function))
 
 
 def allocating_entry(function: Any) -> Any:
-    return _njit(**_entry)(function)
+    return _kept(_njit(**_entry)(function))
+
+
+def _kept(dispatcher: Any) -> Any:
+    """Its code is kept by us instead of by numba, see machine_code."""
+    options = sorted((name, str(value)) for name, value in dispatcher.targetoptions.items())
+    dispatcher._cache = KeptCode(dispatcher.py_func, repr(options))
+    return dispatcher

@@ -7,15 +7,15 @@ here knows about files.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_entry, part
 
 # What is wrong with a leader; WHOLE where nothing is.
 WHOLE, FOREIGN, UNSORTED, NO_COUNT, OUTNUMBERED, UNORDERED, TWICE = range(7)
 
 
-@njit(cache=True, nogil=True)
+@allocating_entry
 def first_bad_leader(
     begin: int,
     end: int,
@@ -53,7 +53,7 @@ def first_bad_leader(
     return -1, WHOLE
 
 
-@njit(cache=True, nogil=True)
+@part
 def _leader(row: int, vocabulary: int, leaders: Array) -> int:
     """Its ids, and that it is above the one before it."""
     for column in range(leaders.shape[1]):
@@ -64,7 +64,7 @@ def _leader(row: int, vocabulary: int, leaders: Array) -> int:
     return WHOLE
 
 
-@njit(cache=True, nogil=True)
+@part
 def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
     """Counts are there, and add up to at most the leader's; without ever overflowing."""
     left = counted
@@ -78,7 +78,7 @@ def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
     return WHOLE
 
 
-@njit(cache=True, nogil=True)
+@part
 def _followers(
     first: int,
     last: int,
@@ -113,7 +113,7 @@ def _followers(
     return WHOLE
 
 
-@njit(cache=True, nogil=True)
+@part
 def _above(rows: Array, row: int, other: int) -> bool:
     """Whether a row of ids is lexicographically above another."""
     for column in range(rows.shape[1]):
@@ -122,7 +122,7 @@ def _above(rows: Array, row: int, other: int) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@part
 def _same(rows: Array, row: int, other: int) -> bool:
     for column in range(rows.shape[1]):  # noqa: SIM110 (numba knows no all() of a generator)
         if rows[row, column] != rows[other, column]:

@@ -70,7 +70,10 @@ def clear(into):
 
 @part
 def row_of(into, token):
-    """The candidate's row, a new one where it has none yet; -1 where the table is full."""
+    """The candidate's row, a new one where it has none yet; -1 where the table is full, or where
+    it is no id: whatever a file says, nothing is written outside."""
+    if token < 0 or token >= len(into.stamp):
+        return np.int64(-1)
     if into.stamp[token] == into.state[1]:
         return np.int64(into.slot[token])
     row = into.state[0]

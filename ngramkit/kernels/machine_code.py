@@ -1,0 +1,105 @@
+"""Machine code of kernels, kept between processes: a file for each kernel and its arguments' types.
+
+A file is named by all that decides what is in it: the sources of all kernels, the versions of numba
+and Python, the processor. So a kernel is compiled again when one that it calls has changed, an
+image that is built anew finds what was compiled in it, and processes that compile at once lose
+nothing of each other's: there is no index. Files are read as Python reads its own .pyc: whoever may
+write into the folder may run code as its reader, so it is the user's own alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from ngramkit.caches import private_folder
+
+KERNELS = Path(__file__).parent
+
+
+@cache
+def folder() -> Path | None:
+    """NUMBA_CACHE_DIR, else in the user's cache folder; None where nothing can be kept."""
+    named = getattr(numba.config, "CACHE_DIR", "")
+    place = Path(named) if named else private_folder("kernels")
+    if place is None:
+        return None
+    place = place / source_digest()[:16]
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+    return place if os.access(place, os.R_OK | os.X_OK) else None
+
+
+@cache
+def source_digest() -> str:
+    """sha256 of every kernel's name and source."""
+    digest = hashlib.sha256()
+    for path in sorted(KERNELS.rglob("*.py")):
+        digest.update(path.relative_to(KERNELS).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+class KeptCode(NullCache):
+    """What numba asks for a kernel's code and gives it to, in place of its own cache."""
+
+    def __init__(self, kernel: Any, options: str) -> None:
+        self._name = f"{kernel.__module__}.{kernel.__qualname__}"
+        self._options = options
+
+    @property
+    def cache_path(self) -> str | None:
+        place = folder()
+        return None if place is None else str(place)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """None where it was not kept, or cannot be read."""
+        target_context.refresh()
+        path = self._path(sig, target_context.codegen())
+        if path is None:
+            return None
+        try:
+            kept = pickle.loads(path.read_bytes())
+            return CompileResult._rebuild(target_context, *kept)
+        except FileNotFoundError:
+            return None
+        except Exception:  # damaged: it is compiled and written again
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """A full disk or a folder that cannot be written costs the next process its time only."""
+        path = self._path(sig, data.codegen)
+        if path is None or data.lifted or data.library.has_dynamic_globals:
+            return
+        with contextlib.suppress(OSError):
+            handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(dumps(data._reduce()))
+                Path(part).replace(path)
+            except BaseException:
+                Path(part).unlink(missing_ok=True)
+                raise
+
+    def _path(self, sig: Any, codegen: Any) -> Path | None:
+        place = folder()
+        versions = numba.__version__, sys.implementation.cache_tag
+        key = self._name, self._options, str(sig), codegen.magic_tuple(), versions
+        name = f"{self._name.removeprefix('ngramkit.kernels.')}-{_digest(repr(key))}.nbc"
+        return None if place is None else place / name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
