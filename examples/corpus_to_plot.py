@@ -18,7 +18,7 @@ from ngramkit.evaluate.replay import replay
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "corpus-to-plot")
 documents, prompts = (int(n) for n in (sys.argv[2:] or [300, 6]))
 corpus = ngramkit.open_corpus("python-stdlib", limit=documents)
-store = ngramkit.build_tokens(corpus, "demo", out / "tokens")
+store = ngramkit.tokenize(corpus, "demo", out / "tokens")
 print(f"{store.manifest.counts['tokens']:,} tokens of {documents} files")
 
 # %% Two artifacts

@@ -2,7 +2,7 @@
 
 ngramkit builds, ships and runs the lookup artifacts of training-free speculative decoding.
 
-    store = ngramkit.build_tokens(ngramkit.open_corpus("python-stdlib"), "demo")
+    store = ngramkit.tokenize("python-stdlib", "demo")
     datastore = ngramkit.build_datastore(store, "artifacts/mine")
     drafter = ngramkit.load_drafter("rest", datastores=[datastore])
 
@@ -23,11 +23,6 @@ from ngramkit.errors import (
 )
 
 if TYPE_CHECKING:
-    from ngramkit.builders.datastore import build_datastore
-    from ngramkit.builders.frozen import build_frozen
-    from ngramkit.builders.model_bigram import build_model_bigram
-    from ngramkit.builders.model_unigram import build_model_unigram
-    from ngramkit.builders.tokens import build_tokens
     from ngramkit.choose import choose_drafter
     from ngramkit.corpus.opening import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
@@ -44,20 +39,54 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.benchmark import bench
     from ngramkit.evaluate.needle_test import needle_test
     from ngramkit.evaluate.replays import KeepState, replay
-    from ngramkit.formats.kinds import open_artifact
     from ngramkit.sources import PastUse, Sources
+    from ngramkit.verbs.building import (
+        BuiltTable,
+        build_datastore,
+        build_frozen,
+        model_bigram,
+        model_unigram,
+        tokenize,
+    )
+    from ngramkit.verbs.looking import history, inspect, open_artifact, verify
+    from ngramkit.verbs.recipe import build_recipe
+    from ngramkit.verbs.shipping import (
+        export,
+        import_,
+        merge,
+        merge_histories,
+        pull,
+        push,
+        search,
+        trim_history,
+    )
+
 
 __version__ = "0.2.0"
 
 _HOMES = {
-    "build_datastore": "ngramkit.builders.datastore",
-    "build_frozen": "ngramkit.builders.frozen",
-    "build_model_bigram": "ngramkit.builders.model_bigram",
-    "build_model_unigram": "ngramkit.builders.model_unigram",
-    "build_tokens": "ngramkit.builders.tokens",
     "choose_drafter": "ngramkit.choose",
     "decode": "ngramkit.decode.answer",
     "calibrate": "ngramkit.decode.calibration",
+    "build_datastore": "ngramkit.verbs.building",
+    "build_frozen": "ngramkit.verbs.building",
+    "model_bigram": "ngramkit.verbs.building",
+    "model_unigram": "ngramkit.verbs.building",
+    "tokenize": "ngramkit.verbs.building",
+    "BuiltTable": "ngramkit.verbs.building",
+    "history": "ngramkit.verbs.looking",
+    "inspect": "ngramkit.verbs.looking",
+    "open_artifact": "ngramkit.verbs.looking",
+    "verify": "ngramkit.verbs.looking",
+    "build_recipe": "ngramkit.verbs.recipe",
+    "export": "ngramkit.verbs.shipping",
+    "import_": "ngramkit.verbs.shipping",
+    "merge": "ngramkit.verbs.shipping",
+    "merge_histories": "ngramkit.verbs.shipping",
+    "pull": "ngramkit.verbs.shipping",
+    "push": "ngramkit.verbs.shipping",
+    "search": "ngramkit.verbs.shipping",
+    "trim_history": "ngramkit.verbs.shipping",
     "NgramkitCandidates": "ngramkit.decode.candidates",
     "Conversation": "ngramkit.decode.conversation",
     "custom_generate": "ngramkit.decode.generate",
@@ -74,7 +103,6 @@ _HOMES = {
     "needle_test": "ngramkit.evaluate.needle_test",
     "KeepState": "ngramkit.evaluate.replays",
     "replay": "ngramkit.evaluate.replays",
-    "open_artifact": "ngramkit.formats.kinds",
     "open_corpus": "ngramkit.corpus.opening",
     "PastUse": "ngramkit.sources",
     "Sources": "ngramkit.sources",
@@ -82,6 +110,7 @@ _HOMES = {
 
 __all__ = [
     "ArtifactError",
+    "BuiltTable",
     "Conversation",
     "DraftTree",
     "Drafter",
@@ -100,20 +129,32 @@ __all__ = [
     "bench",
     "build_datastore",
     "build_frozen",
-    "build_model_bigram",
-    "build_model_unigram",
-    "build_tokens",
+    "build_recipe",
     "calibrate",
     "choose_drafter",
     "custom_generate",
     "decode",
+    "export",
     "generate",
+    "history",
+    "import_",
+    "inspect",
     "load_drafter",
     "load_tokenizer",
+    "merge",
+    "merge_histories",
+    "model_bigram",
+    "model_unigram",
     "needle_test",
     "open_artifact",
     "open_corpus",
+    "pull",
+    "push",
     "replay",
+    "search",
+    "tokenize",
+    "trim_history",
+    "verify",
 ]
 
 

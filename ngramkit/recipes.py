@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import ArtifactError, InputError
+from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.json_text import read_json
@@ -27,7 +27,12 @@ from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.recipe_files import Recipe
 
+if TYPE_CHECKING:
+    from ngramkit.corpus.document import Corpus
+    from ngramkit.corpus.tokenizer import TextTokenizer
+
 Inputs = dict[str, Any]
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -38,15 +43,27 @@ class Verdict:
     why: str
 
 
-def resolve_inputs(recipe: Recipe, reporter: Reporter = SILENT) -> Inputs:
-    """Everything that decides the bytes, with branches resolved to commits.
+@dataclass(frozen=True)
+class Resolved:
+    """A recipe with what it names: opened once, and used for judging and for building."""
+
+    recipe: Recipe
+    tokenizer: TextTokenizer
+    corpus: Corpus | None  # None for a model's table
+    inputs: Inputs  # everything that decides the bytes, with branches resolved to commits
+
+
+def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
+    """Loads the tokenizer and opens the corpus.
 
     Raises ArtifactError where the tokenizer is not the one whose fingerprint the recipe gives, else
     what opening the corpus and the tokenizer raises.
     """
+    from ngramkit.corpus.opening import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
 
-    record = load_tokenizer(recipe.model, recipe.revision).record
+    tokenizer = load_tokenizer(recipe.model, recipe.revision)
+    record = tokenizer.record
     if recipe.fingerprint not in (None, record.fingerprint):
         raise ArtifactError(
             f"the tokenizer of {recipe.model} is {record.fingerprint[:12]}, not "
@@ -60,18 +77,13 @@ def resolve_inputs(recipe: Recipe, reporter: Reporter = SILENT) -> Inputs:
         "parameters": recipe.parameters,
     }
     if recipe.kind == "model-bigram":
-        return {**inputs, "weights": _weights(recipe)}
-    return {**inputs, "corpus": _corpus(recipe, reporter).record()}
-
-
-def _corpus(recipe: Recipe, reporter: Reporter) -> Any:
-    from ngramkit.corpus.opening import open_corpus
-
+        return Resolved(recipe, tokenizer, None, {**inputs, "weights": _weights(recipe)})
     options = dict(recipe.corpus)
     name = options.pop("name")
     if "exclude" in options:
         options["exclude"] = recipe.folder / options["exclude"]
-    return open_corpus(name, **options, reporter=reporter)
+    corpus = open_corpus(name, **options, reporter=reporter)
+    return Resolved(recipe, tokenizer, corpus, {**inputs, "corpus": corpus.record()})
 
 
 def _weights(recipe: Recipe) -> str:
@@ -87,14 +99,15 @@ def _weights(recipe: Recipe) -> str:
         return str(HfApi().model_info(source, revision=revision).sha)
 
 
-def judge(recipe: Recipe, inputs: Inputs, root: Path, *, hub: bool = False) -> Verdict:
+def judge(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
     """Looks at `root`/NAME and, if `hub`, at the recipe's destination."""
+    recipe, inputs = resolved.recipe, resolved.inputs
     path = root / recipe.name
     local = _judge_folder(path, inputs)
     if not local.stale or not hub or recipe.destination is None:
         return local
     there = _hub_recipe(recipe.destination)
-    if there is not None and not any(_differences(there["inputs"], inputs)):
+    if there is not None and not any(_differences(there.get("inputs"), inputs)):
         return Verdict(False, f"hf://{recipe.destination}")
     return local
 
@@ -102,12 +115,14 @@ def judge(recipe: Recipe, inputs: Inputs, root: Path, *, hub: bool = False) -> V
 def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
     if not path.exists():
         return Verdict(True, "missing")
+    made_of = _made_of(path / RECIPE)
     try:
         manifest = read_manifest(path)
-        made_of = read_json(path / RECIPE)
-    except (ArtifactError, OSError, ValueError):
+    except ArtifactError:
+        made_of = None
+    if made_of is None:
         return Verdict(True, f"{path} was not built by this recipe")
-    if not isinstance(made_of, dict) or made_of.get("build") != manifest.build:
+    if made_of.get("build") != manifest.build:
         return Verdict(True, f"{path} was built again otherwise")
     changed = next(_differences(made_of.get("inputs"), inputs), None)
     return Verdict(True, changed) if changed else Verdict(False, str(path))
@@ -129,32 +144,39 @@ def _short(value: Any) -> str:
 
 
 def _hub_recipe(destination: str) -> Any:
-    """The recipe.json at the destination; None where there is none yet."""
+    """What the recipe.json at the destination says; None where there is none yet."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        RemoteEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     quiet()
-    try:
-        with hub_errors(destination):
-            return _downloaded(hf_hub_download, destination)
-    except InputError as error:
-        cause = error.__cause__
-        if isinstance(cause, (RepositoryNotFoundError, RemoteEntryNotFoundError)):
+    with hub_errors(destination):
+        try:
+            path = hf_hub_download(destination, RECIPE, repo_type="dataset")
+        except GatedRepoError:  # a kind of RepositoryNotFoundError, but the repository is there
+            raise
+        except (RemoteEntryNotFoundError, RepositoryNotFoundError):
             return None
-        raise
-
-
-def _downloaded(download: Any, destination: str) -> Any:
-    path = download(destination, RECIPE, repo_type="dataset")
-    found = read_json(Path(path))
-    if not isinstance(found, dict) or not isinstance(found.get("inputs"), dict):
+    found = _made_of(Path(path))
+    if found is None or not isinstance(found.get("inputs"), dict):
         raise ArtifactError(f"{RECIPE} of {destination} is no recipe's record", "push it again")
     return found
 
 
+def _made_of(path: Path) -> Any:
+    """The content of a recipe.json; None where it cannot be read."""
+    try:
+        body = read_json(path)
+    except (ArtifactError, OSError, ValueError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
 def build(
-    recipe: Recipe,
-    inputs: Inputs,
+    resolved: Resolved,
     root: Path,
     *,
     workers: int | None = None,
@@ -164,13 +186,13 @@ def build(
 
     `workers` bounds the threads, not the bytes. A killed build goes on where it was.
     """
-    path, recipe = root / recipe.name, _pinned(recipe, inputs)
-    options = {"recipe": inputs, "reporter": reporter, "force": True}
-    if recipe.kind == "model-bigram":
-        artifact = _build_bigram(recipe, path, options)
+    path = root / resolved.recipe.name
+    options = {"recipe": resolved.inputs, "reporter": reporter, "force": True}
+    if resolved.corpus is None:
+        artifact = _build_bigram(resolved, path, options)
     else:
-        artifact = _build_from_corpus(recipe, root, path, workers, options)
-    text = recipe_text(artifact.manifest.build, inputs)
+        artifact = _build_from_corpus(resolved, resolved.corpus, path, workers, options)
+    text = recipe_text(artifact.manifest.build, resolved.inputs)
     if not _says(path / RECIPE, text):  # the artifact itself was up to date
         write_text(path / RECIPE, text)
     return artifact
@@ -183,49 +205,36 @@ def _says(path: Path, text: str) -> bool:
         return False
 
 
-def _pinned(recipe: Recipe, inputs: Inputs) -> Recipe:
-    """The commits of `inputs` in place of branches, which may have moved since."""
-    commit = re.compile(r"[0-9a-f]{40}")
-    corpus, revision = dict(recipe.corpus), recipe.revision
-    found = str(inputs.get("corpus", {}).get("revision", ""))
-    if "revision" in corpus and commit.fullmatch(found):
-        corpus["revision"] = found
-    if commit.fullmatch(inputs.get("weights", "")):
-        revision = inputs["weights"]
-    return replace(recipe, corpus=corpus, revision=revision)
-
-
 def _build_from_corpus(
-    recipe: Recipe, root: Path, path: Path, workers: int | None, options: dict[str, Any]
+    resolved: Resolved, corpus: Corpus, path: Path, workers: int | None, options: dict[str, Any]
 ) -> Artifact:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.builders.tokens import build_tokens, default_path, tokens_plan
-    from ngramkit.corpus.tokenizer import load_tokenizer
 
-    parameters = dict(recipe.parameters)
+    parameters = dict(resolved.recipe.parameters)
     eos = parameters.pop("eos")
-    reporter = options["reporter"]
-    corpus = _corpus(recipe, reporter)
-    plan = tokens_plan(corpus, load_tokenizer(recipe.model, recipe.revision), eos=eos)
+    plan = tokens_plan(corpus, resolved.tokenizer, eos=eos)
     store = build_tokens(
         corpus,
-        recipe.model,
-        root / default_path(corpus, recipe.model, plan).name,
-        revision=recipe.revision,
+        resolved.tokenizer,
+        path.parent / default_path(corpus, resolved.recipe.model, plan).name,
         eos=eos,
         workers=workers,
-        reporter=reporter,
+        reporter=options["reporter"],
     )
-    if recipe.kind == "datastore":
+    if resolved.recipe.kind == "datastore":
         return build_datastore(store, path, workers=workers, **parameters, **options)
     return build_frozen(store, path, workers=workers, **parameters, **options)
 
 
-def _build_bigram(recipe: Recipe, path: Path, options: dict[str, Any]) -> Artifact:
+def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Artifact:
     from ngramkit.builders.model_bigram import build_model_bigram
     from ngramkit.decode.load import load_model
 
+    recipe, weights = resolved.recipe, str(resolved.inputs["weights"])
+    # The commit in place of a branch, which may have moved since.
+    revision = weights if COMMIT.fullmatch(weights) else recipe.revision
     parameters = dict(recipe.parameters)
-    loaded = load_model(recipe.model, revision=recipe.revision, dtype=parameters.pop("dtype"))
+    loaded = load_model(recipe.model, revision=revision, dtype=parameters.pop("dtype"))
     return build_model_bigram(loaded.model, loaded.tokenizer, path, **parameters, **options).table

@@ -32,6 +32,20 @@ MAY_IMPORT = {
     "drafters": {"kernels", "formats"},
     "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode", *CHOICE},
     "decode": {"kernels", "formats", "corpus", "builders", "drafters", "demo", *CHOICE},
+    "verbs": {
+        "kernels",
+        "formats",
+        "corpus",
+        "builders",
+        "exchange",
+        "decode",
+        "hub",
+        "hub_pull",
+        "hub_push",
+        "hub_search",
+        "recipes",
+        "recipe_files",
+    },
     "evaluate": {"kernels", "formats", "corpus", "builders", "drafters", "demo", "decode", *CHOICE},
 }
 HEAVY = {

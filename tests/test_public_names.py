@@ -13,7 +13,7 @@ def test_the_example_of_the_package_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     block = next(part for part in ngramkit.__doc__.split("\n\n") if part.startswith("    "))
     names: dict = {"ngramkit": ngramkit}
-    small = textwrap.dedent(block).replace('"python-stdlib"', '"python-stdlib", limit=3')
+    small = textwrap.dedent(block).replace('"demo")', '"demo", limit=3)')
     exec(small, names)
     drafter = names["drafter"]
     drafter.start(np.array([5, 6], np.int32))

@@ -14,7 +14,7 @@ from hub_standin import TOKEN
 from ngramkit import recipe_files
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.recipe_files import read_recipe
-from ngramkit.recipes import build, judge, resolve_inputs
+from ngramkit.recipes import build, judge, resolve
 
 SHIPPED = sorted((Path(__file__).parents[1] / "artifacts").glob("*.toml"))
 DATASTORE = """
@@ -46,7 +46,7 @@ def test_two_builds_are_the_same_bytes(tmp_path, text):
     found = []
     for name, workers in (("one", 1), ("other/place", 3)):
         recipe = read_recipe(write(tmp_path / name, text))
-        built = build(recipe, resolve_inputs(recipe), tmp_path / name, workers=workers)
+        built = build(resolve(recipe), tmp_path / name, workers=workers)
         found.append(contents(built.path))
     assert found[0] == found[1]
     assert {"manifest.json", "README.md", "recipe.json"} < found[0].keys()
@@ -59,19 +59,19 @@ model.id = "demo"
 parameters = {k = 3, width = 2, dtype = "float32"}
 """
     recipe = read_recipe(write(tmp_path, text))
-    inputs = resolve_inputs(recipe)
-    assert len(inputs["weights"]) == 64
-    built = build(recipe, inputs, tmp_path)
+    resolved = resolve(recipe)
+    assert len(resolved.inputs["weights"]) == 64
+    built = build(resolved, tmp_path)
     assert (built.kind, built.manifest.parameters["k"]) == ("model-bigram", 3)
-    assert not judge(recipe, inputs, tmp_path).stale
+    assert not judge(resolved, tmp_path).stale
 
 
 def test_a_finished_recipe_is_up_to_date_until_something_changes(tmp_path):
     recipe = read_recipe(write(tmp_path, FROZEN))
-    inputs = resolve_inputs(recipe)
-    assert judge(recipe, inputs, tmp_path).why == "missing"
-    first = contents(build(recipe, inputs, tmp_path).path)
-    assert not judge(recipe, inputs, tmp_path).stale
+    resolved = resolve(recipe)
+    assert judge(resolved, tmp_path).why == "missing"
+    first = contents(build(resolved, tmp_path).path)
+    assert not judge(resolved, tmp_path).stale
     for before, after, why in [
         ("followers = 9", "followers = 8", "parameters.followers is 8, was 9"),
         ("limit = 12", "limit = 13", "corpus.limit is 13, was 12"),
@@ -79,31 +79,31 @@ def test_a_finished_recipe_is_up_to_date_until_something_changes(tmp_path):
         ("followers = 9", "eos = false", "parameters.eos is False, was True"),
     ]:
         other = read_recipe(write(tmp_path, FROZEN.replace(before, after)))
-        verdict = judge(other, resolve_inputs(other), tmp_path)
+        verdict = judge(resolve(other), tmp_path)
         assert verdict.stale
         assert why in verdict.why or "corpus" in verdict.why
     other = read_recipe(write(tmp_path, FROZEN.replace("followers = 9", "followers = 8")))
-    assert contents(build(other, resolve_inputs(other), tmp_path).path) != first
-    assert judge(recipe, inputs, tmp_path).stale
-    assert contents(build(recipe, inputs, tmp_path).path) == first
+    assert contents(build(resolve(other), tmp_path).path) != first
+    assert judge(resolved, tmp_path).stale
+    assert contents(build(resolved, tmp_path).path) == first
 
 
 def test_what_a_recipe_did_not_build_is_stale(tmp_path):
     recipe = read_recipe(write(tmp_path, FROZEN))
-    inputs = resolve_inputs(recipe)
-    path = build(recipe, inputs, tmp_path).path
+    resolved = resolve(recipe)
+    path = build(resolved, tmp_path).path
     made_of = json.loads((path / "recipe.json").read_text())
     (path / "recipe.json").write_text(json.dumps({**made_of, "build": "0" * 64}))
-    assert "built again otherwise" in judge(recipe, inputs, tmp_path).why
+    assert "built again otherwise" in judge(resolved, tmp_path).why
     (path / "recipe.json").unlink()
-    assert "not built by this recipe" in judge(recipe, inputs, tmp_path).why
+    assert "not built by this recipe" in judge(resolved, tmp_path).why
 
 
 def test_a_pinned_tokenizer_is_compared(tmp_path):
     text = DATASTORE + f'model.fingerprint = "{"0" * 64}"\n'
     recipe = read_recipe(write(tmp_path, text))
     with pytest.raises(ArtifactError, match="not 0000"):
-        resolve_inputs(recipe)
+        resolve(recipe)
 
 
 @pytest.mark.parametrize(

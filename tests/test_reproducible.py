@@ -15,7 +15,7 @@ def builds(tmp_path_factory):
     for workers, memory in [(1, 1 << 30), (3, 1 << 28)]:
         out = tmp_path_factory.mktemp("build")
         corpus = open_corpus("python-stdlib", limit=60)
-        store = ngramkit.build_tokens(corpus, "demo", out / "tokens", workers=workers)
+        store = ngramkit.tokenize(corpus, "demo", out / "tokens", workers=workers)
         ngramkit.build_datastore(
             store, out / "datastore", shard_tokens=50_000, workers=workers, memory=memory
         )
@@ -40,7 +40,7 @@ def test_the_datastore_had_shards_to_sort_in_parallel(builds):
 def test_the_seed_and_nothing_else_changes_a_sample(tmp_path):
     def tokens(name, **options):
         corpus = open_corpus("python-stdlib", sample=0.05, **options)
-        store = ngramkit.build_tokens(corpus, "demo", tmp_path / name)
+        store = ngramkit.tokenize(corpus, "demo", tmp_path / name)
         return [document.tolist() for document in store.documents()]
 
     assert tokens("one") == tokens("again")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import ngramkit
 from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
 from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.flags import Flag, with_flags
@@ -59,14 +60,13 @@ def tokenize(
     Example: ngramkit tokenize --corpus python-stdlib
     """
     with Output("tokenize", json=json, debug=debug) as out:
-        from ngramkit.builders.tokens import build_tokens
-
         name = the_model(model, out)
-        warn_of_demo([corpus.corpus or ""], name, out)
-        store = build_tokens(
-            corpus.open(out),
+        warn_of_demo([corpus.name], name, out)
+        store = ngramkit.tokenize(
+            corpus.name,
             name,
             out_dir,
+            **corpus.options,
             eos=eos,
             workers=workers,
             reporter=out.reporter,

@@ -3,7 +3,7 @@
 @app.command()
 @takes_corpus
 def tokenize(corpus: CorpusOptions, model: Model = None) -> None:
-    opened = corpus.open(out)
+    store = ngramkit.tokenize(corpus.name, model, **corpus.options)
 """
 
 from __future__ import annotations
@@ -13,20 +13,16 @@ import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from ngramkit.errors import UsageError
-from ngramkit_cli.output import Output
-
-if TYPE_CHECKING:
-    from ngramkit.corpus.document import Corpus
 
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """What was chosen; `open` makes a Corpus of it. A field is an option."""
+    """What was chosen. A field is an option."""
 
     corpus: Annotated[
         str | None,
@@ -75,18 +71,18 @@ class CorpusOptions:
         typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."),
     ] = "64M"
 
-    def open(self, out: Output) -> Corpus:
-        """Raises UsageError without --corpus, else as ngramkit.corpus.opening.open_corpus."""
-        from ngramkit.corpus.opening import open_corpus
-        from ngramkit.machine import parse_size
-
+    @property
+    def name(self) -> str:
+        """Raises UsageError without --corpus."""
         if self.corpus is None:
             raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
-        chosen = asdict(self)
-        name = chosen.pop("corpus")
-        most = parse_size(chosen.pop("max_document"))
-        chosen["licenses"] = self.licenses.split(",") if self.licenses else ()
-        return open_corpus(name, **chosen, reporter=out.reporter).bounded(most)
+        return self.corpus
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All but the name, as `ngramkit.open_corpus` takes them."""
+        chosen = {key: value for key, value in asdict(self).items() if key != "corpus"}
+        return {**chosen, "licenses": self.licenses.split(",") if self.licenses else ()}
 
 
 def takes_corpus(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+import ngramkit
 from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
-from ngramkit_cli.store_options import Eos, Memory, Tokens, default_out, memory_bytes, open_store
+from ngramkit_cli.store_options import Eos, Memory, Tokens, memory_bytes, the_source
 
 ShardTokens = Annotated[
     int | None,
@@ -39,14 +40,11 @@ def build_datastore(
     Example: ngramkit build-datastore --corpus python-stdlib
     """
     with Output("build-datastore", json=json, debug=debug) as out:
-        from ngramkit.builders import datastore
-
         size = memory_bytes(memory)
-        store = open_store(corpus, tokens, model, eos, out)
-        began = out.seconds
-        built = datastore.build_datastore(
-            store,
-            out_dir or default_out(store, "datastore"),
+        source = the_source(corpus, tokens, model, eos, out)
+        built = ngramkit.build_datastore(
+            **source,
+            out=out_dir,
             shard_tokens=shard_tokens,
             memory=size,
             workers=workers,
@@ -54,7 +52,7 @@ def build_datastore(
             force=force,
         )
         counts, shards = built.manifest.counts, len(built.manifest.files)
-        rate = counts["tokens"] / (out.seconds - began)
+        rate = counts["tokens"] / out.seconds
         out.say(
             f"{built.path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens in "
             f"{shards:,} shards, {built.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"

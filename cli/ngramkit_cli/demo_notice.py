@@ -14,7 +14,7 @@ from ngramkit_cli.output import Output
 try:
     from typer._click.globals import get_current_context  # newer typers have their own click
 except ImportError:
-    from click import get_current_context
+    from click import get_current_context  # type: ignore[no-redef]
 
 
 def warn_of_demo(corpora: Iterable[str], model: str, out: Output) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ngramkit.errors import UsageError
+import ngramkit
 from ngramkit_cli.options import Debug, Force, Json, Model, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.store_options import Memory, memory_bytes
 
 if TYPE_CHECKING:
-    from ngramkit.corpus.tokenizer import TextTokenizer
     from ngramkit.formats.artifact import Artifact
 
 
@@ -30,14 +29,6 @@ class Origin(StrEnum):
     LLAMA_CPP = "llama.cpp"
     REST_IDX = "rest-idx"
 
-
-SUFFIXES = {
-    Target.LLAMA_CPP: ".bin",
-    Target.REST_IDX: ".idx",
-    Target.PARQUET: ".parquet",
-    Target.JSONL: ".jsonl",
-    Target.TRANSFORMERS: "-transformers",
-}
 
 Source = Annotated[str, typer.Argument(metavar="PATH|hf://USER/NAME", help="The artifact.")]
 To = Annotated[Target, typer.Option("--to", help="The format.")]
@@ -83,72 +74,20 @@ def export(
     Example: ngramkit export artifacts/python-stdlib-demo-datastore --to llama.cpp
     """
     with Output("export", json=json, debug=debug) as out:
-        from ngramkit.formats.kinds import open_artifact
-
-        _refuse_options(to, dynamic=dynamic, u32=u32)
-        artifact = open_artifact(out.fetch(source))
-        path = out_path or artifact.path.with_name(artifact.path.name + SUFFIXES[to])
-        options = {"force": force, "reporter": out.reporter}
-        if to is Target.LLAMA_CPP:
-            counts = _llama_cpp(artifact, path, dynamic, memory_bytes(memory), force)
-        elif to is Target.REST_IDX:
-            from ngramkit.exchange.rest_idx import export_rest_idx
-
-            counts = {"bytes": export_rest_idx(_datastore(artifact), path, u32=u32, **options)}
-        elif to is Target.TRANSFORMERS:
-            from ngramkit.exchange.transformers import export_folder
-
-            counts = {"bytes": export_folder(artifact, path, force=force)}
-        else:
-            counts = _with_text(artifact, to, path, _tokenizer(artifact, model), options)
-        said = ", ".join(f"{value:,} {name}" for name, value in counts.items())
-        out.say(f"{path}: {said}")
-        out.result(path, source=str(artifact.path), to=to.value, **counts)
-
-
-def _refuse_options(to: Target, *, dynamic: bool, u32: bool) -> None:
-    if dynamic and to is not Target.LLAMA_CPP:
-        raise UsageError(f"--dynamic means nothing with --to {to.value}", "leave it out")
-    if u32 and to is not Target.REST_IDX:
-        raise UsageError(f"--u32 means nothing with --to {to.value}", "leave it out")
-
-
-def _llama_cpp(
-    artifact: Artifact, path: Path, dynamic: bool, memory: int | None, force: bool
-) -> dict[str, int]:
-    from ngramkit.exchange.llama_cpp import export_cache
-
-    return vars(export_cache(artifact, path, dynamic=dynamic, memory=memory, force=force))
-
-
-def _with_text(
-    artifact: Artifact, to: Target, path: Path, tokenizer: TextTokenizer, options: dict[str, Any]
-) -> dict[str, int]:
-    if to is Target.PARQUET:
-        from ngramkit.exchange.parquet import export_parquet
-
-        rows, size = export_parquet(artifact, tokenizer, path, **options)
-        return {"rows": rows, "bytes": size}
-    from ngramkit.exchange.jsonl import export_jsonl
-
-    documents, size = export_jsonl(_datastore(artifact), tokenizer, path, **options)
-    return {"documents": documents, "bytes": size}
-
-
-def _tokenizer(artifact: Artifact, model: str | None) -> TextTokenizer:
-    from ngramkit.corpus.tokenizer import load_tokenizer
-
-    return load_tokenizer(model or artifact.tokenizer.id)
-
-
-def _datastore(artifact: Artifact) -> Any:
-    from ngramkit.formats.datastore import Datastore
-
-    if not isinstance(artifact, Datastore):
-        raise UsageError(
-            f"{artifact.path} is a {artifact.kind}, which holds no documents", "export a datastore"
+        done = ngramkit.export(
+            out.fetch(source),
+            to.value,
+            out_path,
+            model=model,
+            dynamic=dynamic,
+            u32=u32,
+            memory=memory_bytes(memory),
+            force=force,
+            reporter=out.reporter,
         )
-    return artifact
+        said = ", ".join(f"{value:,} {name}" for name, value in done.counts.items())
+        out.say(f"{done.path}: {said}")
+        out.result(done.path, source=str(done.source), to=done.to, **done.counts)
 
 
 def import_(
@@ -169,27 +108,16 @@ def import_(
     Example: ngramkit import lookup.bin --from llama.cpp --model vicuna-7b
     """
     with Output("import", json=json, debug=debug) as out:
-        from ngramkit.corpus.tokenizer import load_tokenizer
-
-        if order is not None and origin is not Origin.LLAMA_CPP:
-            raise UsageError(f"--order means nothing with --from {origin.value}", "leave it out")
-        tokenizer = load_tokenizer(the_model(model, out))
-        artifact: Artifact
-        if origin is Origin.LLAMA_CPP:
-            from ngramkit.exchange.llama_cpp import import_cache
-
-            path = out_dir or _imported(file, "frozen")
-            artifact = import_cache(file, tokenizer, path, order=order, force=force)
-        else:
-            from ngramkit.exchange.rest_idx import import_rest_idx
-
-            path = out_dir or _imported(file, "datastore")
-            artifact = import_rest_idx(file, tokenizer, path, reporter=out.reporter, force=force)
+        artifact = ngramkit.import_(
+            file,
+            origin.value,
+            out_dir,
+            model=the_model(model, out),
+            order=order,
+            force=force,
+            reporter=out.reporter,
+        )
         _done(artifact, out)
-
-
-def _imported(file: Path, kind: str) -> Path:
-    return Path("artifacts") / f"{file.stem}-{kind}"
 
 
 def merge(
@@ -206,11 +134,8 @@ def merge(
     Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
     """
     with Output("merge", json=json, debug=debug) as out:
-        from ngramkit.builders import merge as builder
-        from ngramkit.formats.kinds import open_artifact
-
-        parts = [open_artifact(out.fetch(source)) for source in sources]
-        artifact = builder.merge(parts, out_dir, reporter=out.reporter, force=force)
+        parts = [out.fetch(source) for source in sources]
+        artifact = ngramkit.merge(parts, out_dir, reporter=out.reporter, force=force)
         if artifact.kind == "frozen-table":
             out.say("counts are exact only for n-grams that every part had kept")
         _done(artifact, out)

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+import ngramkit
 from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
-from ngramkit_cli.store_options import Eos, Memory, Tokens, default_out, memory_bytes, open_store
+from ngramkit_cli.store_options import Eos, Memory, Tokens, memory_bytes, the_source
 
 LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
 Leaders = Annotated[int, typer.Option(help="Keep this many leaders, the most frequent ones.")]
@@ -38,16 +39,11 @@ def build_frozen(
     Example: ngramkit build-frozen --corpus python-stdlib
     """
     with Output("build-frozen", json=json, debug=debug) as out:
-        from ngramkit.builders import frozen
-
         size = memory_bytes(memory)
-        lengths = (leader_len, leaders, follower_len, followers)
-        frozen.validate(*lengths, memory=size)
-        store = open_store(corpus, tokens, model, eos, out)
-        began = out.seconds
-        table = frozen.build_frozen(
-            store,
-            out_dir or default_out(store, "frozen"),
+        source = the_source(corpus, tokens, model, eos, out)
+        table = ngramkit.build_frozen(
+            **source,
+            out=out_dir,
             leader_len=leader_len,
             leaders=leaders,
             follower_len=follower_len,
@@ -57,7 +53,7 @@ def build_frozen(
             force=force,
         )
         counts = table.manifest.counts
-        rate = counts["tokens"] / (out.seconds - began)
+        rate = counts["tokens"] / out.seconds
         out.say(
             f"{table.path}: {counts['leaders']:,} leaders, {counts['followers']:,} followers of "
             f"{counts['tokens']:,} tokens, {table.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+import ngramkit
 from ngramkit_cli.command import App
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output, table
-
-if TYPE_CHECKING:
-    from ngramkit.formats.history import History
-    from ngramkit.formats.request_log import PastRequest
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]
@@ -27,7 +24,6 @@ NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The new h
 Tokens = Annotated[
     int, typer.Option("--tokens", min=0, help="Keep the newest requests of so many tokens at most.")
 ]
-SHOWN = 300  # characters of a prompt and of an output
 
 app = App(
     name="history",
@@ -44,25 +40,14 @@ def inspect(path: Folder, last: Last = 0, json: Json = False, debug: Debug = Fal
     Example: ngramkit history inspect my-history --last 3
     """
     with Output("history inspect", json=json, debug=debug) as out:
-        from ngramkit.formats.history import History
-
-        history = History.open(path)
-        reading = history.log.read()
-        index = history.load_index(0)
-        facts: dict[str, Any] = {
-            "requests": len(reading.requests),
-            "tokens": sum(len(request.tokens) for request in reading.requests),
-            "prompt_tokens": sum(request.prompt for request in reading.requests),
-            "indexed_tokens": 0 if index is None else len(index.tokens),
-            "bytes": sum(file.stat().st_size for file in path.iterdir()),
-            "damaged_bytes": reading.damaged,
-            "torn_bytes": reading.torn,
-        }
-        rows = {name.replace("_", " "): f"{value:,}" for name, value in facts.items()}
-        out.show(*table(str(path), {"tokenizer": history.tokenizer.id, **rows}))
-        if last:
-            _show_texts(history, reading.requests[-last:], out.show)
-        out.result(path, **facts)
+        found = ngramkit.history(path, last=last)
+        facts = found.to_dict()
+        names = [name for name, value in facts.items() if isinstance(value, int)]
+        rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
+        out.show(*table(str(path), {"tokenizer": found.tokenizer, **rows}))
+        for request in found.last:
+            out.show("", f"> {request.prompt!r}", f"< {request.output!r}")
+        out.result(path, **{name: facts[name] for name in names})
 
 
 @app.command()
@@ -72,11 +57,7 @@ def merge(paths: Folders, out_path: NewFolder, json: Json = False, debug: Debug 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
     with Output("history merge", json=json, debug=debug) as out:
-        from ngramkit.formats.history import History
-        from ngramkit.formats.history import merge as merged
-
-        result = merged([History.open(path) for path in paths], out_path)
-        requests = result.log.read().requests
+        requests = ngramkit.merge_histories(paths, out_path).log.read().requests
         tokens = sum(len(request.tokens) for request in requests)
         out.say(f"{out_path}: {len(requests):,} requests, {tokens:,} tokens")
         out.result(out_path, requests=len(requests), tokens=tokens)
@@ -89,22 +70,9 @@ def trim(path: Folder, tokens: Tokens, json: Json = False, debug: Debug = False)
     Example: ngramkit history trim my-history --tokens 4000000
     """
     with Output("history trim", json=json, debug=debug) as out:
-        from ngramkit.formats.history import History
-
-        history = History.open(path)
-        dropped = history.trim(tokens)
-        kept = history.log.read().requests
-        left = sum(len(request.tokens) for request in kept)
-        out.say(f"{path}: {dropped:,} requests dropped, {len(kept):,} kept ({left:,} tokens)")
-        out.result(path, dropped=dropped, requests=len(kept), tokens=left)
-
-
-def _show_texts(history: History, requests: list[PastRequest], show: Any) -> None:
-    from ngramkit.corpus.tokenizer import load_tokenizer
-
-    tokenizer = load_tokenizer(history.tokenizer.id)
-    history.tokenizer.require(tokenizer.record, str(history.path))
-    for request in requests:
-        prompt = tokenizer.decode(request.tokens[: request.prompt])
-        output = tokenizer.decode(request.tokens[request.prompt :])
-        show("", f"> {prompt[-SHOWN:]!r}", f"< {output[:SHOWN]!r}")
+        dropped = ngramkit.trim_history(path, tokens)
+        kept = ngramkit.history(path)
+        out.say(
+            f"{path}: {dropped:,} requests dropped, {kept.requests:,} kept ({kept.tokens:,} tokens)"
+        )
+        out.result(path, dropped=dropped, requests=kept.requests, tokens=kept.tokens)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import ngramkit
 from ngramkit_cli.options import Debug, Force, Json
 from ngramkit_cli.output import Output
 
@@ -36,9 +37,7 @@ def push(
     Example: ngramkit push artifacts/python-stdlib-demo-frozen me/python-frozen --tag v1
     """
     with Output("push", json=json, debug=debug) as out:
-        from ngramkit.hub_push import push as upload
-
-        done = upload(
+        done = ngramkit.push(
             path,
             repository,
             private=private,
@@ -49,7 +48,7 @@ def push(
         )
         said = f"{done.files} files, {done.bytes:,} bytes sent, {done.skipped} there already"
         out.say(f"{done.pull_request or done.url}: {said}")
-        out.result(path, **vars(done))
+        out.result(path, **done.to_dict())
 
 
 def pull(
@@ -70,18 +69,11 @@ def pull(
     Example: ngramkit pull me/python-frozen@v1
     """
     with Output("pull", json=json, debug=debug) as out:
-        from ngramkit.formats.manifest import read_manifest
-        from ngramkit.hub import Source
-        from ngramkit.hub_pull import pull as download
-
-        name = Source.parse(source).repository
-        target = out_dir or Path("artifacts") / name.partition("/")[2]
-        pulled = download(source, target, reporter=out.reporter, force=force)
-        manifest = read_manifest(pulled.path)
-        said = f"a {manifest.kind} of {name}@{pulled.commit}, {manifest.bytes:,} bytes"
-        out.say(f"{pulled.path}: {said}")
-        facts = {"kind": manifest.kind, "bytes": manifest.bytes, **manifest.counts}
-        out.result(pulled.path, repository=name, revision=pulled.commit, **facts)
+        done = ngramkit.pull(source, out_dir, reporter=out.reporter, force=force)
+        where = f"{done.repository}@{done.revision}"
+        out.say(f"{done.path}: a {done.kind} of {where}, {done.bytes:,} bytes")
+        facts = {"kind": done.kind, "bytes": done.bytes, **done.counts}
+        out.result(done.path, repository=done.repository, revision=done.revision, **facts)
 
 
 def search(
@@ -102,12 +94,10 @@ def search(
     Example: ngramkit search --tokenizer vicuna-7b
     """
     with Output("search", json=json, debug=debug) as out:
-        from ngramkit.hub_search import search as on_the_hub
-
-        found = list(on_the_hub(tokenizer, kind, reporter=out.reporter))
+        found = ngramkit.search(tokenizer, kind, reporter=out.reporter)
         for entry in found:
             said = entry.problem or f"{entry.kind} for {entry.tokenizer}, {entry.bytes:,} bytes"
             out.show(f"hf://{entry.id}  {said}")
         if not found:
             out.say("nothing found")
-        out.result(found=[vars(entry) for entry in found])
+        out.result(found=found.to_dict())

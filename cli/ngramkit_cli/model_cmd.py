@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import ngramkit
 from ngramkit_cli.decode_options import Device, DeviceMap, Dtype
 from ngramkit_cli.options import Debug, Force, Json, Out, the_model
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_weights import Work
-    from ngramkit.decode.load import LanguageModel
 
 ModelName = Annotated[
     str | None,
@@ -86,24 +85,20 @@ def model_bigram(
     Example: ngramkit model-bigram demo
     """
     with Output("model-bigram", json=json, debug=debug) as out:
-        from ngramkit.builders.model_options import require_bigram_options
-
-        require_bigram_options(k, width, prefix, extend)
-        name = the_model(model, out)
-        loaded = _load(name, device, device_map, dtype)
-        from ngramkit.builders.model_bigram import build_model_bigram
-
-        table, work = build_model_bigram(
-            loaded.model,
-            loaded.tokenizer,
-            out_dir or _default_out(name, "bigram"),
+        built = ngramkit.model_bigram(
+            the_model(model, out),
+            out_dir,
             k=k,
             width=width,
             prefix=prefix,
             extend=extend,
+            device=device,
+            device_map=device_map,
+            dtype=dtype,
             reporter=out.reporter,
             force=force,
         )
+        table, work = built.table, built.work
         vocabulary = table.tokenizer.vocabulary
         out.say(
             f"{table.path}: {vocabulary:,} tokens, {table.k:,} drafts of {table.width} after each, "
@@ -129,54 +124,24 @@ def model_unigram(
     Example: ngramkit model-unigram demo
     """
     with Output("model-unigram", json=json, debug=debug) as out:
-        from ngramkit.builders.model_options import require_unigram_options
-
-        require_unigram_options(k, rule)
-        name = the_model(model, out)
-        loaded = _load(name, device, device_map, dtype)
-        from ngramkit.builders.model_unigram import build_model_unigram
-
-        table, work = build_model_unigram(
-            loaded.model,
-            loaded.tokenizer,
-            out_dir or _default_out(name, "unigram"),
+        built = ngramkit.model_unigram(
+            the_model(model, out),
+            out_dir,
             k=k,
             rule=rule,
+            device=device,
+            device_map=device_map,
+            dtype=dtype,
             reporter=out.reporter,
             force=force,
         )
+        table, work = built.table, built.work
         vocabulary = table.tokenizer.vocabulary
         out.say(
             f"{table.path}: the {table.k:,} likeliest of {vocabulary:,} tokens by {rule}, "
             f"{table.manifest.bytes:,} bytes{_speed(work)}"
         )
         out.result(table.path, **_facts(vocabulary, table.k, 1, work))
-
-
-def read_off(kind: str, model: str, out: Output) -> Path:
-    """The table of `kind` with the default parameters, in its default place."""
-    from ngramkit.builders.model_bigram import build_model_bigram
-    from ngramkit.builders.model_unigram import build_model_unigram
-    from ngramkit.decode.load import load_model
-
-    loaded = load_model(model)
-    path = _default_out(model, kind.removeprefix("model-"))
-    build: Any = build_model_bigram if kind == "model-bigram" else build_model_unigram
-    table, _ = build(loaded.model, loaded.tokenizer, path, reporter=out.reporter)
-    return Path(table.path)
-
-
-def _load(model: str, device: str, device_map: str | None, dtype: str) -> LanguageModel:
-    from ngramkit.decode.load import load_model
-
-    return load_model(model, device=device, dtype=dtype, device_map=device_map)
-
-
-def _default_out(model: str, kind: str) -> Path:
-    """artifacts/MODEL-KIND."""
-    from ngramkit.formats.places import default_place
-
-    return default_place(model, kind)
 
 
 def _speed(work: Work | None) -> str:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import ngramkit
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
-    from ngramkit.recipe_files import Recipe
-
-
-@dataclass
-class Row:
-    """What became of one recipe."""
-
-    recipe: str
-    status: str  # "built", "would build" or "up to date"
-    why: str
-    artifact: str
-    bytes: int | None = None
-    destination: str | None = None
-    revision: str | None = None
+    from ngramkit.verbs.recipe import RecipeResult
 
 
 def build(
@@ -57,53 +44,23 @@ def build(
     with Output("build", json=json, debug=debug) as out:
         from ngramkit.recipe_files import read_recipe
 
-        opened = [read_recipe(name) for name in recipes]
-        rows: list[Row] = []
+        opened = [read_recipe(name) for name in recipes]  # all, before the first is built
+        options: dict[str, Any] = {"push": push, "check": check, "workers": workers}
+        rows: list[RecipeResult] = []
         try:
             for recipe in opened:
-                rows.append(_one(recipe, out_dir, push, check, workers, out))
+                rows.append(
+                    ngramkit.build_recipe(recipe, out_dir, **options, reporter=out.reporter)
+                )
                 out.say(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
         finally:
             _summarise(rows)
-        out.result(out_dir, results=[asdict(row) for row in rows])
+        out.result(out_dir, results=[row.to_dict() for row in rows])
         if any(row.status == "would build" for row in rows):
             raise typer.Exit(1)
 
 
-def _one(
-    recipe: Recipe, root: Path, push: bool, check: bool, workers: int | None, out: Output
-) -> Row:
-    from ngramkit import recipes
-
-    inputs = recipes.resolve_inputs(recipe, out.reporter)
-    verdict = recipes.judge(recipe, inputs, root, hub=push)
-    row = Row(recipe.name, "up to date", verdict.why, str(root / recipe.name))
-    if verdict.stale and check:
-        row.status = "would build"
-    elif verdict.stale:
-        out.say(f"{recipe.name}: {verdict.why}")
-        artifact = recipes.build(recipe, inputs, root, workers=workers, reporter=out.reporter)
-        row.status, row.bytes = "built", artifact.manifest.bytes
-    if push and not check and (root / recipe.name).exists():
-        _push(recipe, row, out)
-    return row
-
-
-def _push(recipe: Recipe, row: Row, out: Output) -> None:
-    from ngramkit.errors import InputError
-    from ngramkit.formats.verify import verify_artifact
-    from ngramkit.hub_push import push
-
-    if recipe.destination is None:
-        raise InputError(f"the recipe {recipe.name} has no destination", "add it, or drop --push")
-    for _ in verify_artifact(row.artifact):
-        """Raises at the first breach: nothing unproven is published."""
-    done = push(Path(row.artifact), recipe.destination, reporter=out.reporter)
-    row.destination, row.revision = done.repository, done.revision
-    out.say(f"{recipe.name}: {done.files} files, {done.bytes:,} bytes sent to {done.url}")
-
-
-def _summarise(rows: list[Row]) -> None:
+def _summarise(rows: list[RecipeResult]) -> None:
     """A table on the page of a GitHub Actions run."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:

@@ -47,6 +47,7 @@ def replay(
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
     with Output("replay", json=json, debug=debug) as out:
+        from ngramkit.choose import DRAFTER
         from ngramkit.evaluate import replays
 
         budgets = parse_budgets(budget)
@@ -58,7 +59,7 @@ def replay(
             answers,
             questions,
             model=the_model(model, out),
-            drafters=drafter or replays.DRAFTER,
+            drafters=drafter or DRAFTER,
             budgets=budgets,
             artifacts=sources.sources(),
             template=template,

@@ -1,10 +1,9 @@
-"""What build-datastore and build-frozen read (a token store, or a corpus that becomes one), and
-where they write by default."""
+"""What build-datastore and build-frozen read: a token store, or a corpus that becomes one."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +12,6 @@ from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.options import the_model
 from ngramkit_cli.output import Output
-
-if TYPE_CHECKING:
-    from ngramkit.formats.tokens import TokenStore
 
 Tokens = Annotated[
     Path | None,
@@ -32,34 +28,24 @@ Memory = Annotated[
 ]
 
 
-def open_store(
+def the_source(
     corpus: CorpusOptions, tokens: Path | None, model: str | None, eos: bool, out: Output
-) -> TokenStore:
-    """Opens --tokens, or tokenises --corpus; says which tokenizer it is.
+) -> dict[str, Any]:
+    """What a builder reads: --tokens, or the corpus and how it is tokenised; says whose ids.
 
     Raises UsageError unless exactly one of them was given.
     """
     if tokens is not None:
-        from ngramkit.formats.tokens import TokenStore
-
         if corpus.corpus is not None:
             raise UsageError("--corpus and --tokens exclude each other", "drop one of them")
+        from ngramkit.formats.tokens import TokenStore
+
         store = TokenStore.open(tokens)
         out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
-        return store
-    from ngramkit.builders.tokens import build_tokens
-
+        return {"source": store}
     name = the_model(model, out)
-    warn_of_demo([corpus.corpus or ""], name, out)
-    return build_tokens(corpus.open(out), name, eos=eos, reporter=out.reporter)
-
-
-def default_out(store: TokenStore, kind: str) -> Path:
-    """artifacts/CORPUS-MODEL-KIND."""
-    from ngramkit.formats.places import default_place
-
-    corpus = store.manifest.corpus.get("id", store.path.name)
-    return default_place(corpus, store.tokenizer.id, kind)
+    warn_of_demo([corpus.name], name, out)
+    return {"source": corpus.name, "model": name, "eos": eos, **corpus.options}
 
 
 def memory_bytes(memory: str | None) -> int | None:

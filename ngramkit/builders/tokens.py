@@ -33,7 +33,7 @@ SHARD_TOKENS = 1 << 24
 
 def build_tokens(
     corpus: Corpus,
-    model: str,
+    model: str | TextTokenizer,
     out: str | Path | None = None,
     *,
     revision: str | None = None,
@@ -45,16 +45,16 @@ def build_tokens(
 ) -> TokenStore:
     """Tokenises `corpus` with the tokenizer of `model` into `out` (default: `default_path`).
 
-    `revision` is that of a model on the Hub.
+    `model` is a name, at `revision` on the Hub, or its tokenizer.
 
     A store of the same plan is opened as it is. `eos` ends every document with the tokenizer's
     EOS, if it has one; `workers` bounds the encoding threads (default: every core). A shard ends
     with the document that fills `shard_tokens`. Raises InputError where the corpus gives no
     document.
     """
-    tokenizer = load_tokenizer(model, revision)
+    tokenizer = load_tokenizer(model, revision) if isinstance(model, str) else model
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
-    path = Path(out or default_path(corpus, model, plan))
+    path = Path(out or default_path(corpus, tokenizer.record.id, plan))
     if already_built(path, plan):
         reporter.note(f"up to date: {path}")
         return TokenStore.open(path)

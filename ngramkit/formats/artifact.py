@@ -42,6 +42,13 @@ class Artifact(ABC):
         self._identities: dict[str, Identity] = {}  # of the files that were found whole
         self._opened: dict[str, Opened] = {}  # those, mapped: a replacement changes nothing
 
+    def __repr__(self) -> str:
+        """<FrozenTable 46,111 leaders, llama-tokenizer, 27.6 MB>"""
+        counts, tokenizer = self.manifest.counts, self.tokenizer.id.rstrip("/").rpartition("/")[2]
+        name = next((name for name in ("leaders", "rows", "tokens") if name in counts), None)
+        many = f"{counts[name]:,} {name}, " if name else ""
+        return f"<{type(self).__name__} {many}{tokenizer}, {self.manifest.bytes / 1e6:,.1f} MB>"
+
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
         """Raises ArtifactError where `path` holds no whole artifact of this kind."""

@@ -1,0 +1,253 @@
+"""Corpus to tokens to artifact, and a model's weights to its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ngramkit.builders.model_options import require_bigram_options, require_unigram_options
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus.document import Corpus
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.manifest import NAME
+from ngramkit.formats.places import default_place
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.machine import parse_size
+from ngramkit.models import chosen_model
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.verbs.results import Result
+
+if TYPE_CHECKING:
+    from ngramkit.builders.model_weights import Work
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.formats.datastore import Datastore
+    from ngramkit.formats.frozen_table import FrozenTable
+    from ngramkit.formats.model_bigram import ModelBigram
+    from ngramkit.formats.model_unigram import ModelUnigram
+
+Table = TypeVar("Table", bound=Artifact)
+# Tokens or text: a token store or its folder, else a corpus, opened or by name.
+Source = TokenStore | Corpus | str | Path
+
+
+def tokenize(
+    corpus: Corpus | str | Path,
+    model: str | None = None,
+    out: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    eos: bool = True,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+    **options: Any,
+) -> TokenStore:
+    """Tokenises a corpus once: the input of every builder.
+
+    `corpus` is an opened one, or what `open_corpus` takes, with its `options`; `model` a short
+    name, a Hub id (at `revision`) or a folder, by default the chosen one. `eos` ends every document
+    with the tokenizer's EOS; `workers` bounds the threads. The store is written to `out`, by
+    default under artifacts/; one of the same plan is opened as it is.
+    """
+    return build_tokens(
+        opened(corpus, reporter, **options),
+        chosen_model(model).name,
+        out,
+        revision=revision,
+        eos=eos,
+        workers=workers,
+        reporter=reporter,
+        force=force,
+    )
+
+
+def build_datastore(
+    source: Source,
+    out: str | Path | None = None,
+    *,
+    model: str | None = None,
+    eos: bool = True,
+    shard_tokens: int | None = None,
+    memory: int | str | None = None,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+    **options: Any,
+) -> Datastore:
+    """A datastore (REST): suffix arrays that find any phrase of a corpus at once.
+
+    `source` is a token store or its folder; or a corpus, which is tokenised with `model` as
+    `tokenize` does. `shard_tokens`, `memory` (bytes, or "4G") and `workers` as in
+    `ngramkit.builders.datastore`, which says what it raises.
+    """
+    from ngramkit.builders import datastore
+
+    store = tokens_of(source, model, eos, reporter, **options)
+    return datastore.build_datastore(
+        store,
+        out or default_out(store, "datastore"),
+        shard_tokens=shard_tokens,
+        memory=size_of(memory),
+        workers=workers,
+        reporter=reporter,
+        force=force,
+    )
+
+
+def build_frozen(
+    source: Source,
+    out: str | Path | None = None,
+    *,
+    model: str | None = None,
+    eos: bool = True,
+    leader_len: int = 1,
+    leaders: int = 1 << 20,
+    follower_len: int = 3,
+    followers: int = 128,
+    memory: int | str | None = None,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+    **options: Any,
+) -> FrozenTable:
+    """A frozen table (Cacheback): frequent n-grams, each with what follows it most often.
+
+    `source`, `model`, `eos` and `options` as in `build_datastore`; the others, and what is raised,
+    as in `ngramkit.builders.frozen`. They are checked before any text is read.
+    """
+    from ngramkit.builders import frozen
+
+    memory = size_of(memory)
+    frozen.validate(leader_len, leaders, follower_len, followers, memory=memory)
+    store = tokens_of(source, model, eos, reporter, **options)
+    return frozen.build_frozen(
+        store,
+        out or default_out(store, "frozen"),
+        leader_len=leader_len,
+        leaders=leaders,
+        follower_len=follower_len,
+        followers=followers,
+        memory=memory,
+        workers=workers,
+        reporter=reporter,
+        force=force,
+    )
+
+
+@dataclass(frozen=True)
+class BuiltTable(Result, Generic[Table]):
+    """A table read off a model; `work` says what it took, None where it was there already."""
+
+    table: Table
+    work: Work | None
+
+
+def model_bigram(
+    model: str | LanguageModel | None = None,
+    out: str | Path | None = None,
+    *,
+    k: int = 100,
+    width: int = 4,
+    prefix: str = "none",
+    extend: str = "bigram",
+    reporter: Reporter = SILENT,
+    force: bool = False,
+    **loading: Any,
+) -> BuiltTable[ModelBigram]:
+    """A model's bigram table (N-Grammys): what it holds likely after every single token.
+
+    `model` is a name, or one that `load_model` gave; `loading` is what `load_model` takes. The
+    others, and what is raised, as in `ngramkit.builders.model_bigram`.
+    """
+    require_bigram_options(k, width, prefix, extend)
+    loaded = _loaded(model, **loading)
+    from ngramkit.builders.model_bigram import build_model_bigram
+
+    table, work = build_model_bigram(
+        loaded.model,
+        loaded.tokenizer,
+        out or default_place(loaded.name, "bigram"),
+        k=k,
+        width=width,
+        prefix=prefix,
+        extend=extend,
+        reporter=reporter,
+        force=force,
+    )
+    return BuiltTable(table, work)
+
+
+def model_unigram(
+    model: str | LanguageModel | None = None,
+    out: str | Path | None = None,
+    *,
+    k: int = 100,
+    rule: str = "distance",
+    reporter: Reporter = SILENT,
+    force: bool = False,
+    **loading: Any,
+) -> BuiltTable[ModelUnigram]:
+    """A model's unigram table (N-Grammys): tokens that its embeddings make likely anywhere.
+
+    As `model_bigram`; `k` and `rule` as in `ngramkit.builders.model_unigram`.
+    """
+    require_unigram_options(k, rule)
+    loaded = _loaded(model, **loading)
+    from ngramkit.builders.model_unigram import build_model_unigram
+
+    table, work = build_model_unigram(
+        loaded.model,
+        loaded.tokenizer,
+        out or default_place(loaded.name, "unigram"),
+        k=k,
+        rule=rule,
+        reporter=reporter,
+        force=force,
+    )
+    return BuiltTable(table, work)
+
+
+def _loaded(model: str | LanguageModel | None, **loading: Any) -> LanguageModel:
+    from ngramkit.decode.load import LanguageModel, load_model
+
+    if isinstance(model, LanguageModel):
+        return model
+    return load_model(chosen_model(model).name, **loading)
+
+
+def opened(
+    corpus: Corpus | str | Path,
+    reporter: Reporter = SILENT,
+    *,
+    max_document: int | str | None = None,
+    **options: Any,
+) -> Corpus:
+    """A corpus as it is, or the one of that name; a text has at most `max_document` bytes."""
+    if not isinstance(corpus, Corpus):
+        corpus = open_corpus(str(corpus), **options, reporter=reporter)
+    most = size_of(max_document)
+    return corpus if most is None else corpus.bounded(most)
+
+
+def tokens_of(
+    source: Source, model: str | None, eos: bool, reporter: Reporter, **options: Any
+) -> TokenStore:
+    """The token store that `source` is, or becomes."""
+    if isinstance(source, TokenStore):
+        return source
+    if not isinstance(source, Corpus) and (Path(source) / NAME).is_file():
+        return TokenStore.open(source)
+    return tokenize(source, model, eos=eos, reporter=reporter, **options)
+
+
+def default_out(store: TokenStore, kind: str) -> Path:
+    """artifacts/CORPUS-MODEL-KIND."""
+    corpus = store.manifest.corpus.get("id", store.path.name)
+    return default_place(corpus, store.tokenizer.id, kind)
+
+
+def size_of(memory: int | str | None) -> int | None:
+    """Bytes. Raises UsageError where it is no size."""
+    return parse_size(memory) if isinstance(memory, str) else memory
