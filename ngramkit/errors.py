@@ -44,6 +44,15 @@ class NetworkError(NgramkitError):
     exit_code = 4
 
 
+def reason(error: Exception) -> str:
+    """Why, without the number and the path that an OSError's own text repeats.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "notes.txt"))
+    'No such file or directory'
+    """
+    return getattr(error, "strerror", None) or str(error)
+
+
 def require_between(
     name: str, value: float, least: float, most: float | None = None, hint: str = ""
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, reason
 from ngramkit_cli.output import Output
 
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
@@ -89,7 +89,9 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}", "check --prompt-file") from error
+        raise InputError(
+            f"{file} cannot be read: {reason(error)}", "check --prompt-file"
+        ) from error
 
 
 def _embedded(model: str, out: Output) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, UsageError, require_between
+from ngramkit.errors import InputError, UsageError, reason, require_between
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -90,7 +90,9 @@ def read_exclusions(path: Path) -> frozenset[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"the exclude list {path} cannot be read: {error}", "check the path", option="exclude"
+            f"the exclude list {path} cannot be read: {reason(error)}",
+            "check the path",
+            option="exclude",
         ) from error
     found = set()
     for number, line in enumerate(lines, 1):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, NetworkError
+from ngramkit.errors import InputError, NetworkError, reason
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model
 
@@ -56,7 +56,7 @@ class TokenizerFiles:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
-                f"{path} cannot be read: {error}", "download the model again"
+                f"{path} cannot be read: {reason(error)}", "download the model again"
             ) from error
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, reason
 from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
@@ -140,7 +140,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
     try:
         raw = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}", "check the path") from error
+        raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error
     at = 0
     while at < len(raw):
         tokens, at = _block(path, raw, at)

@@ -125,7 +125,7 @@ def test_workers_do_not_change_the_bytes_and_a_second_build_is_free(tmp_path, to
     stamp = (tmp_path / "a" / "manifest.json").stat().st_mtime_ns
     build_datastore(store, tmp_path / "a", shard_tokens=200)
     assert (tmp_path / "a" / "manifest.json").stat().st_mtime_ns == stamp
-    with pytest.raises(UsageError, match="built otherwise"):
+    with pytest.raises(UsageError, match="exists"):
         build_datastore(store, tmp_path / "a", shard_tokens=300)
     build_datastore(store, tmp_path / "a", shard_tokens=300, force=True)
 

@@ -155,6 +155,6 @@ def test_says_that_it_is_up_to_date_and_refuses_to_overwrite(token_store, tmp_pa
     build_frozen(store, tmp_path / "t")
     again = build_frozen(store, tmp_path / "t")
     assert again.manifest.counts["leaders"] == 2
-    with pytest.raises(UsageError, match="built otherwise"):
+    with pytest.raises(UsageError, match="exists"):
         build_frozen(store, tmp_path / "t", follower_len=2)
     assert build_frozen(store, tmp_path / "t", follower_len=2, force=True).follower_len == 2

@@ -210,7 +210,7 @@ def test_built_again_it_is_up_to_date_and_other_weights_are_not(tmp_path):
     assert built.work is None
     with torch.no_grad():
         model.lm_head.weight[5, 0] += 1
-    with pytest.raises(UsageError, match="built otherwise"):
+    with pytest.raises(UsageError, match="exists"):
         build(model, tmp_path / "t")
     build(model, tmp_path / "t", force=True)
 

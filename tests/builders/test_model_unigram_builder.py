@@ -77,7 +77,7 @@ def test_built_again_it_is_up_to_date_with_the_same_bytes(tmp_path):
     for name in ("manifest.json", "README.md", "table.safetensors"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert build_model_unigram(model, tiny_tokenizer(), tmp_path / "a", k=9).work is None
-    with pytest.raises(UsageError, match="built otherwise"):
+    with pytest.raises(UsageError, match="exists"):
         build_model_unigram(model, tiny_tokenizer(), tmp_path / "a", k=8)
 
 

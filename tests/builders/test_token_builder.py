@@ -141,7 +141,7 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
     again = build_tokens(corpus, "demo", reporter=Listening())
     assert (again.path, notes) == (store.path, [f"up to date: {store.path}"])
     assert build_tokens(corpus, "demo", eos=False).path != store.path
-    with pytest.raises(UsageError, match="was built otherwise"):
+    with pytest.raises(UsageError, match="exists"):
         build_tokens(corpus, "demo", store.path, eos=False)
 
 
