@@ -82,16 +82,16 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
     if status == 404:
         return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
     if status in (401, 403):
-        return NetworkError(f"the Hub refuses access to {name}", _who(name))
+        return NetworkError(f"the Hub refuses access to {name}", _who(name, status))
     said = RETRIED_LATER.get(status, "an error")
     return NetworkError(f"the Hub answers {status} for {name}: {said}", AGAIN[what])
 
 
-def _who(name: str) -> str:
-    """What helps depends on whether somebody is logged in at all."""
+def _who(name: str, status: int) -> str:
+    """What helps depends on whether somebody is logged in at all, by a token that is known."""
     from huggingface_hub import get_token
 
-    if get_token() is None:
+    if status == 401 or get_token() is None:
         return "run: hf auth login"
     owner = name.partition("/")[0]
     return f"log in as somebody who may use {owner}'s repositories, or choose your own namespace"

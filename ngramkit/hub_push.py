@@ -17,7 +17,7 @@ from typing import Any
 
 from ngramkit.errors import ArtifactError, NetworkError, NgramkitError, UsageError
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.card import Entry, card
+from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
@@ -28,7 +28,6 @@ from ngramkit.hub_errors import hub_errors
 from ngramkit.progress import SILENT, Reporter
 
 ENTRIES = 10  # rows of the card's table of frequent entries
-PLACEHOLDER = "USER/NAME"  # in cards that do not know yet where they go
 GENERATE = Path("custom_generate") / "generate.py"
 FIRST = {".gitattributes", CARD}  # what a new repository may have
 MARK = {"dataset": NAME, "model": GENERATE.as_posix()}  # what one of ours has

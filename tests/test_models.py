@@ -57,7 +57,7 @@ def test_the_command_shows_keeps_and_forgets():
     assert run("use").stdout == "demo (default)\n"
     assert run("use", "vicuna-7b").stdout == "vicuna-7b (chosen with: ngramkit use)\n"
     shown = run("models", "--json")
-    assert "lmsys/vicuna-7b-v1.5   <- chosen with: ngramkit use" in shown.stdout
+    assert "lmsys/vicuna-7b-v1.5   <- chosen with: ngramkit use" in shown.stderr
     assert json.loads(shown.stdout.splitlines()[-1])["chosen"] == "vicuna-7b"
     assert run("use", "me/mine").exit_code == 0
     assert "me/mine   <- chosen" in run("models").stdout
@@ -95,8 +95,8 @@ def test_a_hub_corpus_for_the_embedded_model_is_noticed_before_the_work(monkeypa
     typed = ["build-frozen", "--corpus", "openwebtext", "--sample", "0.01"]
     asked = []
     monkeypatch.setattr(
-        "ngramkit_cli.corpus_options.CorpusOptions.open",
-        lambda self, out: asked.append(self) or pytest.fail("not reached"),
+        "ngramkit.verbs.building.opened",
+        lambda name, *rest, **options: asked.append(name) or pytest.fail("not reached"),
     )
     said = run(*typed).stderr
     assert "will serve the embedded model demo alone" in said

@@ -63,6 +63,9 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 Entry = tuple[str, Sequence[str], int]
 
 
+PLACEHOLDER = "USER/NAME"  # where it will be, in a card that does not know yet
+
+
 def card(manifest: Manifest, entries: Sequence[Entry] = ()) -> str:
     """The whole text. `entries` are the most frequent ones, best first."""
     parts = [
@@ -142,7 +145,7 @@ def _use(manifest: Manifest) -> str:
     if manifest.kind not in USES:
         return ""
     model = "" if manifest.tokenizer.id == DEFAULT else f" --model {_quoted(manifest.tokenizer.id)}"
-    command = f"ngramkit decode {USES[manifest.kind]} hf://USER/NAME{model} --prompt ..."
+    command = f"ngramkit decode {USES[manifest.kind]} hf://{PLACEHOLDER}{model} --prompt ..."
     return _section("Use it", command)
 
 

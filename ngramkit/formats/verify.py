@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from ngramkit.formats.artifact import require
-from ngramkit.formats.card import card
+from ngramkit.formats.card import PLACEHOLDER, card
 from ngramkit.formats.checks import check_whole
 from ngramkit.formats.files import read_plain
 from ngramkit.formats.json_text import AGAIN
@@ -43,6 +44,8 @@ def _card_holds(path: Path, manifest: Manifest) -> bool:
         return False
     found = raw.decode("utf-8", "replace").split(CHAPTER)
     kept = [chapter for chapter in found if not chapter.startswith(ENTRIES)]
-    same = CHAPTER.join(kept).rstrip("\n") == card(manifest).rstrip("\n")
+    ours = re.escape(card(manifest).rstrip("\n"))
+    ours = ours.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")  # published, it says where
+    same = re.fullmatch(ours, CHAPTER.join(kept).rstrip("\n")) is not None
     require(same, path / CARD, "it is not the card of this manifest; it was changed, or is older")
     return True

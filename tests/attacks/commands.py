@@ -44,7 +44,7 @@ from ngramkit.hub import fetch
 from ngramkit.hub_pull import pull
 from ngramkit.hub_push import push
 from ngramkit.recipe_files import read_recipe
-from ngramkit.recipes import build, resolve_inputs
+from ngramkit.recipes import build, resolve
 
 from .killing import Command, files_below
 
@@ -117,7 +117,7 @@ def unigram(k: int) -> None:
 def recipe(followers: int) -> None:
     Path("x.toml").write_text(RECIPE % followers)
     made = read_recipe("x.toml")
-    build(made, resolve_inputs(made), Path(), workers=1)
+    build(resolve(made), Path(), workers=1)
 
 
 def remember() -> None:

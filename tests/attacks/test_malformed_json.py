@@ -8,6 +8,7 @@ import pytest
 
 from attacks import tally
 from ngramkit.caches import private_folder
+from ngramkit.corpus.bounded import MAX_DOCUMENT
 from ngramkit.corpus.readers import READERS
 from ngramkit.errors import InputError
 from ngramkit.evaluate.jsonl import read_lines
@@ -37,7 +38,7 @@ def test_a_corpus(tmp_path, kind):
     path = tmp_path / f"x{kind}"
     path.write_text(DEEP)
     with pytest.raises(InputError, match="nests too deeply") as failure, path.open("rb") as file:
-        list(READERS[kind](path, file, None, False))
+        list(READERS[kind](path, file, None, False, MAX_DOCUMENT))
     one_line(failure)
 
 

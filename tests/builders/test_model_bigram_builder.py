@@ -259,7 +259,7 @@ def test_work_counts_this_runs_passes(llama, tmp_path):
     ("wrong", "says"),
     [
         ({"k": 0}, "k must be at least 1, is 0"),
-        ({"width": 0}, "width must be at least 1, is 0"),
+        ({"width": 0}, "width must be 1 to 1024, is 0"),
         ({"k": VOCABULARY}, "1 to 52, is 53"),  # 53 ids, one of them a hole
         ({"prefix": "eos"}, "prefix must be none or bos, is 'eos'"),
         ({"extend": "greedy"}, "extend must be"),

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -53,6 +54,12 @@ def test_a_system_message_needs_chat():
     assert "--chat" in done.stderr
 
 
+def _take_the_terminal():
+    """So that Ctrl-C reaches the process, even where the tests run in a shell's background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A process at a terminal of its own."""
 
@@ -62,7 +69,7 @@ class Terminal:
         env.pop("NGRAMKIT_MODEL", None)
         self.process = subprocess.Popen(
             command, stdin=other, stdout=other, stderr=other, env=env, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
+            preexec_fn=_take_the_terminal,
         )  # fmt: skip
         os.close(other)
         self.seen = ""

@@ -58,7 +58,7 @@ def test_models_lists_every_short_name(ngramkit):
     result = ngramkit("models", "--json")
     assert last_line(result)["models"] == {"demo": None, **HUB_IDS}
     for name, hub_id in HUB_IDS.items():
-        assert any(line.split() == [name, hub_id] for line in result.stdout.splitlines())
+        assert any(line.split() == [name, hub_id] for line in result.stderr.splitlines())
 
 
 def test_bigram_json_has_exactly_the_promised_keys(ngramkit, folder):

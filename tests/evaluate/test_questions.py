@@ -31,13 +31,13 @@ def test_every_kind_of_line(tmp_path, kind, packed):
     text = "\n" + json.dumps(body) + "\n"
     path = tmp_path / ("q.jsonl.gz" if packed else "q.jsonl")
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    assert read_questions(path) == [expected]
+    assert list(read_questions(path)) == [expected]
 
 
 def test_text_files_have_a_prompt_per_line(tmp_path):
     (tmp_path / "q.txt").write_text("one\n\ntwo words\n")
     expected = [Question(1, "all", ["one"]), Question(2, "all", ["two words"])]
-    assert read_questions(tmp_path / "q.txt") == expected
+    assert list(read_questions(tmp_path / "q.txt")) == expected
 
 
 @pytest.mark.parametrize(
