@@ -37,7 +37,6 @@ def tokenize(
     model: str | None = None,
     out: str | Path | None = None,
     *,
-    revision: str | None = None,
     eos: bool = True,
     workers: int | None = None,
     reporter: Reporter = SILENT,
@@ -47,15 +46,14 @@ def tokenize(
     """Tokenises a corpus once: the input of every builder.
 
     `corpus` is an opened one, or what `open_corpus` takes, with its `options`; `model` a short
-    name, a Hub id (at `revision`) or a folder, by default the chosen one. `eos` ends every document
-    with the tokenizer's EOS; `workers` bounds the threads. The store is written to `out`, by
-    default under artifacts/; one of the same plan is opened as it is.
+    name, a Hub id (or ID@REVISION) or a folder, by default the chosen one. `eos` ends every
+    document with the tokenizer's EOS; `workers` bounds the threads. The store is written to `out`,
+    by default under artifacts/; one of the same plan is opened as it is.
     """
     return build_tokens(
         opened(corpus, reporter, **options),
         chosen_model(model).name,
         out,
-        revision=revision,
         eos=eos,
         workers=workers,
         reporter=reporter,

@@ -120,7 +120,7 @@ def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
         (3, "there is no model acme/no-model", "check the id"),
     ]
     for result, (code, message, hint) in zip(results, expected, strict=True):
-        assert result.code == code, result
+        assert result.code == code, (message, result)
         assert message in result.json["error"]
         assert hint in result.json["hint"]
         assert "Traceback" not in result.err

@@ -166,7 +166,7 @@ def test_a_damaged_profile_is_named(model):
     whole = json.loads(path.read_text())
     for damage in ("{", json.dumps({"passes": []}), json.dumps({**whole, "passes": [{"size": 1}]})):
         path.write_text(damage)
-        with pytest.raises(InputError, match="not JSON"):
+        with pytest.raises(InputError, match=r"not JSON|is no profile"):
             find_profile(model)
 
 
