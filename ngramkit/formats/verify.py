@@ -36,7 +36,7 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
 def _card_holds(path: Path, manifest: Manifest) -> bool:
     """Whether there is a card; ArtifactError where it is not what the manifest makes.
 
-    Its table of frequent entries needs a tokenizer, and is left out.
+    Its table of frequent entries needs a tokenizer, and is left out; so is the repository's name.
     """
     try:
         raw = read_plain(path / CARD, MOST_CARD, hint=AGAIN)

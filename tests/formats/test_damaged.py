@@ -98,6 +98,9 @@ def test_every_flipped_bit_of_a_manifest_or_a_card_is_found(artifact):
         for at in range(0, len(whole), 5):
             flipped = bytes([whole[at] ^ 1 << at % 8])
             (artifact / name).write_bytes(whole[:at] + flipped + whole[at + 1 :])
+            named = whole.find(b"USER/NAME")  # where a card is published is its owner's to say
+            if name == "README.md" and named <= at < named + len(b"USER/NAME"):
+                continue
             if name == "README.md" or not same_json(artifact / name, whole):
                 breach(artifact)
         (artifact / name).write_bytes(whole)
