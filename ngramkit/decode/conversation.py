@@ -85,6 +85,7 @@ class Conversation:
     ) -> None:
         if isinstance(drafter, str):
             DrafterSpec.parse(drafter)
+        passes.require_full_cache("a conversation")
         prepared = passes.prepare(model, reporter)
         self.template = chat_template(template, prepared.tokenizer, reporter)
         chosen = prepared.choose(drafter, artifacts, reporter)

@@ -73,6 +73,15 @@ class PassOptions:
         if self.engine == "static":
             raise UsageError("a SpeCache runs eagerly", "leave out engine=static", option="engine")
 
+    def require_full_cache(self, what: str) -> None:
+        """Raises UsageError, naming `what` cannot have it, where a SpeCache was asked for."""
+        if self.cache is not None:
+            raise UsageError(
+                f"{what} keeps its full cache; a SpeCache is for one prompt at a time",
+                "leave out the cache, or give a prompt",
+                option=("cache", "prompt"),
+            )
+
     def load(self, model: str | LanguageModel | None, reporter: Reporter = SILENT) -> LanguageModel:
         """The model, loaded where it is named; None: the chosen one, which is said."""
         return self.prepare(model, reporter).load()
