@@ -125,6 +125,7 @@ def bench(
     """
     named = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
     _check(named)
+    passes.require_full_cache("a benchmark of drafters")
     prepared = passes.prepare(model, reporter)
     asked = _questions(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
