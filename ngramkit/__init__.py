@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.benchmark import bench
     from ngramkit.evaluate.needle_test import needle_test
     from ngramkit.evaluate.replays import KeepState, replay
+    from ngramkit.evaluate.self_corpus import self_corpus
     from ngramkit.sources import PastUse, Sources
     from ngramkit.verbs.building import (
         BuiltTable,
@@ -103,6 +104,7 @@ _HOMES = {
     "needle_test": "ngramkit.evaluate.needle_test",
     "KeepState": "ngramkit.evaluate.replays",
     "replay": "ngramkit.evaluate.replays",
+    "self_corpus": "ngramkit.evaluate.self_corpus",
     "open_corpus": "ngramkit.corpus.opening",
     "PastUse": "ngramkit.sources",
     "Sources": "ngramkit.sources",
@@ -152,6 +154,7 @@ __all__ = [
     "push",
     "replay",
     "search",
+    "self_corpus",
     "tokenize",
     "trim_history",
     "verify",

@@ -21,6 +21,7 @@ from ngramkit_cli import (
     model_cmd,
     recipe_cmd,
     replay_cmd,
+    self_corpus_cmd,
     streams,
     use_cmd,
 )
@@ -62,6 +63,7 @@ app.command()(calibrate_cmd.calibrate)
 app.command()(decode_cmd.decode)
 app.add_typer(history_cmd.app)
 app.command()(bench_cmd.bench)
+app.command()(self_corpus_cmd.self_corpus)
 app.command()(recipe_cmd.build)
 app.command()(hub_cmd.push)
 app.command()(hub_cmd.pull)

@@ -127,7 +127,7 @@ def bench(
     _check(named)
     passes.require_full_cache("a benchmark of drafters")
     prepared = passes.prepare(model, reporter)
-    asked = _questions(questions, prepared.tokenizer.record.id)
+    asked = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     choices = _choices(named, prepared, Sources.of(artifacts).recorded(), reporter)
@@ -162,7 +162,9 @@ def _check(drafters: Sequence[Any]) -> None:
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
 
 
-def _questions(given: Any, model: str) -> Questions:
+def questions_for(given: Any, model: str) -> Questions:
+    """A file's, those that are given, or for the embedded model its own. Raises UsageError where a
+    model has none."""
     if isinstance(given, str | Path):
         return read_questions(Path(given))
     if given is not None:

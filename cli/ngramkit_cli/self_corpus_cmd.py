@@ -1,0 +1,92 @@
+"""`ngramkit self-corpus`: a model's own answers, as a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import ngramkit
+from ngramkit_cli import decode_options as opt
+from ngramkit_cli.option_groups import takes_groups
+from ngramkit_cli.options import Debug, Force, Json, the_model
+from ngramkit_cli.output import Output
+from ngramkit_cli.prompt import TemplateOfQuestions
+
+ModelName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="A short name, a Hub id (ID@REVISION) or a folder. Default: NGRAMKIT_MODEL, else the "
+        "one of `ngramkit use`, else demo.",
+    ),
+]
+Questions = Annotated[
+    Path | None,
+    typer.Option(
+        "--questions",
+        "--prompts",
+        metavar="FILE",
+        help="What to ask: jsonl (.gz) with turns, prompts or questions, as for ngramkit bench, or "
+        "a .txt with one prompt per line. Default for the model demo: its embedded prompts.",
+    ),
+]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Default: self-corpus/QUESTIONS-MODEL.jsonl."),
+]
+Batch = Annotated[
+    int, typer.Option("--batch", metavar="N", help="Questions that are answered at once.")
+]
+
+
+@takes_groups
+def self_corpus(
+    model: ModelName = None,
+    *,
+    questions: Questions = None,
+    template: TemplateOfQuestions = "auto",
+    max_new_tokens: opt.NewTokens = 256,
+    batch: Batch = 16,
+    sampling: opt.SamplingOptions,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = "auto",
+    device_map: opt.DeviceMap = None,
+    out_path: OutFile = None,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model's own answers as a corpus: the text that drafts for this model want most.
+
+    Interrupted, it goes on where it was when it is run again. The file is for --corpus of every
+    builder.
+
+    Example: ngramkit self-corpus demo --max-new-tokens 64
+    """
+    with Output("self-corpus", json=json, debug=debug) as out:
+        from ngramkit.decode.pass_options import PassOptions
+
+        name = the_model(model, out)
+        found = ngramkit.self_corpus(
+            questions,
+            name,
+            out_path,
+            template=template,
+            max_new_tokens=max_new_tokens,
+            batch=batch,
+            sampling=sampling.sampling(),
+            passes=PassOptions(device=device, dtype=dtype, device_map=device_map),
+            force=force,
+            reporter=out.reporter,
+        )
+        rate = found.new_tokens / found.seconds if found.new_tokens else 0
+        out.say(
+            f"{found.path}: {found.answers:,} answers, {found.tokens:,} tokens"
+            + (f", {rate:,.0f} tokens/s" if rate else "")
+            + (f"; {found.repeated:,} were there already or empty" if found.repeated else "")
+            + (f"; {found.left_out:,} did not fit into the context" if found.left_out else ""),
+            f"next: ngramkit build-datastore --corpus {found.path} --model {name}",
+        )
+        out.result(found.path, **found.to_dict())
