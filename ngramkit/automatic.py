@@ -66,7 +66,7 @@ def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
         for each in artifacts_in(ARTIFACTS)
         if each.manifest is not None
         and each.manifest.kind == TokenStore.kind
-        and each.manifest.tokenizer.fingerprint == tokenizer.fingerprint
+        and each.manifest.tokenizer.agrees(tokenizer)
     ]
     return TokenStore.open(max(fitting)[1]) if fitting else None
 

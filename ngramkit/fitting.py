@@ -36,7 +36,7 @@ def select(
         if each.manifest is None:
             left_out.append(f"{each.path} ({each.problem})")
         elif ROLES.get(each.manifest.kind) in by_role:
-            if each.manifest.tokenizer.fingerprint == tokenizer.fingerprint:
+            if each.manifest.tokenizer.agrees(tokenizer):
                 by_role[ROLES[each.manifest.kind]].append((each.path, each.manifest))
             else:
                 others.append(each.manifest.tokenizer.id)

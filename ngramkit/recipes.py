@@ -21,6 +21,7 @@ from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.outputs import RECIPE
 from ngramkit.formats.writer import recipe_text, write_text
+from ngramkit.gguf.source import find_gguf
 from ngramkit.hub import quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model, split_revision
@@ -92,6 +93,9 @@ def _weights(recipe: Recipe) -> str:
     if Path(source).is_dir():
         files = sorted(Path(source).glob("*.safetensors"))
         return build_id({file.name: sha256_of(file) for file in files})
+    gguf = find_gguf(recipe.model, recipe.revision)
+    if gguf is not None:
+        return sha256_of(gguf)
     from huggingface_hub import HfApi
 
     with hub_errors(source, "model"):

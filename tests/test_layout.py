@@ -26,12 +26,13 @@ CHOICE = {"choose", "fitting", "sources", "automatic", "templates"}
 MAY_IMPORT = {
     "kernels": set(),
     "formats": {"kernels"},
-    "corpus": {"kernels", "formats"},
+    "gguf": {"kernels", "formats"},
+    "corpus": {"kernels", "formats", "gguf"},
     "builders": {"kernels", "formats", "corpus"},
-    "exchange": {"kernels", "formats", "corpus", "builders"},
+    "exchange": {"kernels", "formats", "gguf", "corpus", "builders"},
     "drafters": {"kernels", "formats"},
     "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode", *CHOICE},
-    "decode": {"kernels", "formats", "corpus", "builders", "drafters", "demo", *CHOICE},
+    "decode": {"kernels", "formats", "gguf", "corpus", "builders", "drafters", "demo", *CHOICE},
     "verbs": {
         "kernels",
         "formats",
@@ -53,9 +54,9 @@ HEAVY = {
     "numpy", "tokenizers", "scipy",
 }  # fmt: skip
 TORCH = {"torch", "transformers"}
-# Where torch may be imported at all; corpus loads tokenizers through transformers, evaluate fits
-# blend's weights.
-MAY_USE_TORCH = {"decode", "demo", "builders", "corpus", "evaluate"}
+# Where torch may be imported at all; corpus and gguf load tokenizers through transformers, evaluate
+# fits blend's weights.
+MAY_USE_TORCH = {"decode", "demo", "builders", "corpus", "evaluate", "gguf"}
 
 
 def imports(path):

@@ -19,7 +19,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="ID[@REVISION]|PATH",
-        help="A decoder-only causal language model: a short name, a Hub id or a folder. Default: "
+        help="A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF "
+        "file (PATH.gguf, hf:ID:FILE.gguf). Default: "
         "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]

@@ -52,14 +52,18 @@ def models(json: Json = False, debug: Debug = False) -> None:
     Example: ngramkit models
     """
     with Output("models", json=json, debug=debug) as out:
-        from ngramkit.models import DEFAULT, HUB_IDS, chosen_model
+        from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, described
 
         chosen = chosen_model()
         width = max(map(len, HUB_IDS))
-        for name, where in {DEFAULT: "embedded", **HUB_IDS}.items():
+        for name in (DEFAULT, *HUB_IDS):
             mark = f"   <- {chosen.why}" if name == chosen.name else ""
-            out.show(f"{name.ljust(width)}  {where}{mark}")
-        out.show("", "Any other model: its Hub id (owner/name), or a folder")
+            out.show(f"{name.ljust(width)}  {described(name)}{mark}")
+        out.show(
+            "",
+            "Any other model: its Hub id (owner/name), a folder,",
+            "a GGUF file, or one of the Hub (hf:owner/name:file.gguf)",
+        )
         if chosen.name not in (DEFAULT, *HUB_IDS):
             out.show(f"{chosen.name}   <- {chosen.why}")
         out.show("Choose one for every command: ngramkit use MODEL")

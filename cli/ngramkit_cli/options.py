@@ -20,7 +20,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="ID[@REVISION]|PATH",
-        help="The model (here: its tokenizer): a short name, a Hub id or a folder. Default: "
+        help="The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
+        "(PATH.gguf, hf:ID:FILE.gguf). Default: "
         "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),
 ]
@@ -32,9 +33,9 @@ Out = Annotated[
 
 def the_model(given: str | None, out: Output) -> str:
     """The model's name; says it, and why where nobody asked for it."""
-    from ngramkit.models import HUB_IDS, chosen_model
+    from ngramkit.models import DEFAULT, chosen_model, described
 
     chosen = chosen_model(given)
-    known = f" = {HUB_IDS[chosen.name]}" if chosen.name in HUB_IDS else ""
-    out.say(f"model: {chosen.name}{known}{chosen.why and f' ({chosen.why})'}")
+    known = "" if chosen.name == DEFAULT else described(chosen.name)
+    out.say(f"model: {chosen.name}{known and f' = {known}'}{chosen.why and f' ({chosen.why})'}")
     return chosen.name

@@ -14,7 +14,8 @@ ModelName = Annotated[
     str | None,
     typer.Argument(
         metavar="[MODEL]",
-        help="A short name, a Hub id or a folder; demo is the embedded one. Default: show which.",
+        help="A short name, a Hub id, a folder or a GGUF file; demo is the embedded one. "
+        "Default: show which.",
     ),
 ]
 Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded model again.")]

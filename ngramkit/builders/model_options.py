@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import UsageError, require_between
-from ngramkit.models import HUB_IDS
+from ngramkit.models import HUB_IDS, is_gguf, resolve_model
 
 PREFIXES = ("none", "bos")
 EXTENSIONS = ("bigram", "model")
@@ -40,6 +41,7 @@ def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
     return {
         "model": HUB_IDS.get(name, name),
         **({"revision": revision} if revision else {}),
+        **({"weights": Path(resolve_model(name)).name} if is_gguf(name) else {}),
         "dtype": str(model.dtype).removeprefix("torch."),
     }
 

@@ -20,6 +20,7 @@ from ngramkit.corpus.chat_template import default_template, find_chat_template, 
 from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files
 from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.probes import encodes, same_ids
 from ngramkit.hub_errors import as_known
 from ngramkit.models import resolve_model, split_revision
 
@@ -121,11 +122,13 @@ def _described(
     model: str, backend: Any, special: Mapping[str, str], template: str | None
 ) -> TextTokenizer:
     eos = special.get("eos_token")
+    vocabulary = backend.get_vocab(with_added_tokens=True)
     record = TokenizerRecord(
         id=model,
-        vocabulary=max(backend.get_vocab(with_added_tokens=True).values()) + 1,
+        vocabulary=max(vocabulary.values()) + 1,
         fingerprint=fingerprint(backend),
         eos=None if eos is None else backend.token_to_id(eos),
+        encodes=_encodes(backend, vocabulary),
     )
     return TextTokenizer(record, backend, special, template)
 
@@ -149,6 +152,19 @@ def fingerprint(backend: Any) -> str:
     decisive = {part: body.get(part) for part in DECISIVE}
     text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _encodes(backend: Any, vocabulary: Mapping[str, int] | None = None) -> str:
+    """See ngramkit.formats.probes."""
+    if vocabulary is None:
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+    return encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids)
+
+
+def agrees(backend: Any, record: TokenizerRecord) -> bool:
+    """Whether a tokenizers.Tokenizer gives the ids that `record` tells of."""
+    same = fingerprint(backend) == record.fingerprint
+    return same or same_ids(_encodes(backend), record.encodes)
 
 
 def _load_full(model: str, files: TokenizerFiles, revision: str | None = None) -> Any:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, NetworkError, reason
+from ngramkit.gguf.folder import tokenizer_folder
+from ngramkit.gguf.source import find_gguf
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model
 
@@ -61,12 +63,14 @@ class TokenizerFiles:
 
 
 def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
-    """Those of a short name, a Hub id (at `revision`) or a folder; what the cache lacks is fetched.
+    """Those of a short name, a Hub id (at `revision`), a folder or a GGUF file; what the cache
+    lacks is fetched.
 
     Raises InputError where there is no such model, NetworkError where the Hub cannot be reached
     and its cache holds nothing of the model.
     """
-    source = resolve_model(model)
+    gguf = find_gguf(model, revision)
+    source = resolve_model(model, revision) if gguf is None else str(tokenizer_folder(gguf))
     folder = Path(source)
     if folder.is_dir():
         return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})

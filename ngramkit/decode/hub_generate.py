@@ -77,7 +77,7 @@ def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
             f"model has {vocabulary:,}"
         )
     if tokenizer is not None:
-        from ngramkit.corpus.tokenizer import fingerprint
+        from ngramkit.corpus.tokenizer import agrees
 
-        if fingerprint(tokenizer.backend_tokenizer) != record.fingerprint:
+        if not agrees(tokenizer.backend_tokenizer, record):
             raise ArtifactError(f"the artifact is for the tokenizer of {record.id}, not this one")

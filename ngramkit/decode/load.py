@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.errors import InputError, NgramkitError, UsageError
+from ngramkit.gguf.source import find_gguf
 from ngramkit.hub_bars import show_downloads
 from ngramkit.hub_errors import as_known
 from ngramkit.models import resolve_model, split_revision
@@ -74,8 +76,9 @@ def load_model(
     dtype: str = "auto",
     device_map: str | None = None,
 ) -> LanguageModel:
-    """A short name, a Hub id (at `revision`, or ID@REVISION) or a folder. `auto`: CUDA where there
-    is one, else the CPU; bfloat16 on CUDA, float32 on the CPU. `device_map` (auto, balanced,
+    """A short name, a Hub id (at `revision`, or ID@REVISION), a folder, PATH.gguf or
+    hf:ID:FILE.gguf. `auto`: CUDA where there is one, else the CPU; bfloat16 on CUDA, float32 on the
+    CPU. `device_map` (auto, balanced,
     sequential) spreads the layers over several devices, as transformers does it, in place of
     `device`. A quantised checkpoint stays what its config says, `dtype` auto is its own too.
 
@@ -89,7 +92,9 @@ def load_model(
     show_downloads()
     where = _device(device)
     tokenizer = load_tokenizer(name, revision, confirm=True)
-    source, revision = resolve_model(name), split_revision(name, revision)[1]
+    gguf = find_gguf(name, revision)
+    source = resolve_model(name, revision) if gguf is None else str(model_folder(gguf))
+    revision = split_revision(name, revision)[1]
     method = None
     try:
         config = AutoConfig.from_pretrained(source, revision=revision)

@@ -4,7 +4,7 @@
       "format": "ngramkit", "version": 1, "kind": "datastore",
       "build": sha256 over everything that decided the bytes (see `build_id`),
       "parameters": {...}, "counts": {"documents": ..., "tokens": ...},
-      "tokenizer": {"id", "vocabulary", "fingerprint", "eos"},
+      "tokenizer": {"id", "vocabulary", "fingerprint", "eos", "encodes"},
       "corpus": {"id", "revision", "split", "sample", "seed", "licenses", ...},
       "files": {"shard-00000.safetensors": {"bytes": ..., "sha256": ...}},
       "checksum": sha256 over the canonical JSON of everything else
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import ArtifactError
+from ngramkit.formats import probes
 from ngramkit.formats.container import FileRecord
 from ngramkit.formats.json_text import AGAIN, read_json, whole_number
 
@@ -60,20 +61,30 @@ CORPUS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class TokenizerRecord:
-    """Which tokenizer the ids belong to. `fingerprint` decides; `id` is for people."""
+    """Which tokenizer the ids belong to. `fingerprint` decides, or else `encodes`: files of one
+    tokenizer may look different. `id` is for people."""
 
     id: str
     vocabulary: int  # one more than the highest id
     fingerprint: str  # sha256, see ngramkit.corpus.tokenizer.fingerprint
     eos: int | None = None
+    encodes: str | None = None  # see ngramkit.formats.probes; older manifests lack it
+
+    def agrees(self, other: TokenizerRecord) -> bool:
+        """Whether ids mean the same to both."""
+        same = self.fingerprint == other.fingerprint
+        return same or probes.same_ids(self.encodes, other.encodes)
 
     def require(self, other: TokenizerRecord, where: str) -> None:
         """Raises ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
-        if self.fingerprint != other.fingerprint:
+        if not self.agrees(other):
+            why = probes.difference(self.encodes or "", other.encodes or "")
+            known = self.encodes is not None and other.encodes is not None
             raise ArtifactError(
                 f"{where} was built for the tokenizer of {self.id} "
                 f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}), not for that of "
-                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]})",
+                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]})"
+                + (f": {why}" if known else ""),
                 f"build it again with model={other.id}",
                 option="model",
             )
@@ -107,7 +118,10 @@ class Manifest:
         return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     def _body(self) -> dict[str, Any]:
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+        body = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        if self.tokenizer.encodes is None:
+            del body["tokenizer"]["encodes"]
+        return body
 
 
 def build_id(plan: Mapping[str, Any]) -> str:
@@ -172,7 +186,7 @@ def _is_text(value: Any) -> bool:
 
 def _tokenizer(path: Path, body: Any) -> TokenizerRecord:
     keys = {"id", "vocabulary", "fingerprint"}
-    fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos"}
+    fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
     _hold(path, fits, "`tokenizer` is not id, vocabulary, fingerprint and eos")
     texts = _is_text(body["id"]) and _is_text(body["fingerprint"])
     _hold(path, texts, "the tokenizer's id or fingerprint is no text")
@@ -180,6 +194,9 @@ def _tokenizer(path: Path, body: Any) -> TokenizerRecord:
     _hold(path, whole_number(size, 1, MOST_TOKENS), f"a vocabulary of {size!r:.30} tokens")
     inside = eos is None or whole_number(eos, 0, size - 1)
     _hold(path, inside, f"the eos {eos!r:.30} is no id of its vocabulary")
+    known = body.get("encodes")
+    sound = known is None or (isinstance(known, str) and probes.FORM.fullmatch(known) is not None)
+    _hold(path, sound, "what its tokenizer encodes is no hex digits")
     return TokenizerRecord(**body)
 
 

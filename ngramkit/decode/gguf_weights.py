@@ -1,0 +1,117 @@
+"""A GGUF file's weights as a plain transformers model, converted once and kept.
+
+transformers maps and dequantises them (`gguf_file`); what comes out is copied into a model made
+from the configuration alone, which says nothing of a quantisation any more. Before it reads the
+file, its header is held against itself: no size in it makes a model larger than its tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ngramkit.errors import InputError
+from ngramkit.gguf.folder import kept, tokenizer_folder
+from ngramkit.gguf.header import Header, broken, read_header
+from ngramkit.gguf.source import require_package
+
+IN_FULL = 2_000_000_000  # parameters up to which float32 is kept, above it bfloat16
+LARGEST = 1 << 24  # of any size or count in the metadata of an architecture
+MORE_THAN_FILED = 4  # times the file's numbers that a model may have: tied weights, buffers
+log = logging.getLogger(__name__)
+
+
+def model_folder(path: Path) -> Path:
+    """A folder that transformers loads, with float32 weights (bfloat16 above 2,000 million), made
+    from the GGUF file `path` where there is none yet.
+
+    Raises InputError for a file that is damaged or of an architecture that transformers does not
+    convert, and where gguf or accelerate is not installed.
+    """
+    return kept(path, "model", lambda folder: _convert(path, folder))
+
+
+def _convert(path: Path, folder: Path) -> None:
+    for package in ("gguf", "accelerate"):
+        require_package(package)
+    header = read_header(path)
+    _require_sane(header)
+    numbers = sum(tensor.size for tensor in header.tensors.values())
+    dtype = torch.float32 if numbers <= IN_FULL else torch.bfloat16
+    size = numbers * dtype.itemsize
+    if shutil.disk_usage(folder).free < size * 1.1:
+        raise InputError(
+            f"{path} takes {size / 1e9:.1f} GB converted, and {folder.parent} has no room for it",
+            "set XDG_CACHE_HOME to a folder that has",
+        )
+    log.warning(
+        "converting %s once: %.2f GB, %s, kept in %s",
+        path.name,
+        size / 1e9,
+        str(dtype).removeprefix("torch."),
+        folder.parent,
+    )
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # a bar of its own, whatever is asked
+            model = _plain(header, dtype)
+    except InputError:
+        raise
+    except Exception as error:  # strangers' values anywhere in transformers' reading of them
+        first_line = (str(error).splitlines() or [repr(error)])[0]
+        raise InputError(
+            f"{path} cannot be converted: {first_line:.200}",
+            "use the model's original repository",
+        ) from error
+    model.save_pretrained(folder)
+    for file in tokenizer_folder(path).iterdir():
+        shutil.copyfile(file, folder / file.name)
+
+
+def _require_sane(header: Header) -> None:
+    """Counts and sizes that fit the tensors which are there."""
+    name = header.text("general.architecture")
+    for key, value in header.metadata.items():
+        if key.startswith(f"{name}.") and isinstance(value, int) and not 0 <= value <= LARGEST:
+            raise broken(header.path, f"{key:.80} is {value}")
+        if key.startswith(f"{name}.") and isinstance(value, np.ndarray) and value.size > LARGEST:
+            raise broken(header.path, f"{key:.80} lists {value.size:,} numbers")
+    layers = header.whole(f"{name}.block_count")
+    if not 0 < layers <= len(header.tensors):
+        raise broken(header.path, f"{layers} layers in {len(header.tensors):,} tensors")
+    width, table = header.whole(f"{name}.embedding_length"), header.tensors.get("token_embd.weight")
+    if table is None or table.shape[0] != width:
+        raise broken(header.path, f"embeddings of {width} numbers are not there")
+
+
+def _plain(header: Header, dtype: torch.dtype) -> Any:
+    from transformers import AutoConfig
+    from transformers import AutoModelForCausalLM as Auto
+
+    models: Any = Auto
+    place, file = header.path.parent, header.path.name
+    config = AutoConfig.from_pretrained(place, gguf_file=file)
+    with torch.device("meta"):
+        hollow = models.from_config(config)
+    filed = sum(tensor.size for tensor in header.tensors.values())
+    if sum(p.numel() for p in hollow.parameters()) > MORE_THAN_FILED * filed:
+        raise broken(header.path, "its sizes ask for more weights than it holds")
+    read, facts = models.from_pretrained(
+        place, gguf_file=file, dtype=dtype, output_loading_info=True
+    )
+    wrong = sorted(map(str, [*facts["missing_keys"], *facts["mismatched_keys"]]))
+    if wrong:
+        raise broken(header.path, f"it lacks {len(wrong):,} weights, {wrong[0]:.80} among them")
+    config = read.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = models.from_config(config, dtype=dtype)
+    plain.load_state_dict(read.state_dict())
+    plain.generation_config = read.generation_config
+    return plain

@@ -1,0 +1,96 @@
+"""Texts by which tokenizers are compared: what two encode alike, and which text they do not.
+
+    encodes = 16 hex digits: sha256 over every token's text, in order, then their ids
+              4 hex digits for each of PROBES: sha256 over its ids, in order
+
+Two tokenizers that write the same `encodes` have the same vocabulary and split all these texts
+alike, whatever their files look like: ids of the one mean the same to the other. PROBES only ever
+grows at its end; what both have is compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+# Where tokenizers differ: spaces, line ends, digits, contractions, scripts, marks, code, specials.
+PROBES = (
+    "Hello world",
+    " Hello  world   ",
+    "\tdef f(x):\n    return x\n\n\n",
+    ":\n\n1",
+    "a\r\nb\r\n\r\n",
+    "\n \n  \n",
+    "x = 1\n\t\ty",
+    "12345 1,234.56 3rd 0x7f",
+    "in 2024-01-31, 100%",
+    "\u0663\u0664\u00bd\u00b2",
+    "it's WE'LL don't I'M they'Ve",
+    "'s 't \u2019s",
+    "na\u00efve caf\u00e9",
+    "cafe\u0301 n\u0303",
+    "\u6f22\u5b57\u304b\u306a\u30ab\u30ca \ud55c\uae00",
+    "\u041f\u0440\u0438\u0432\u0435\u0442 \u03b3\u03b5\u03b9\u03ac",
+    "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+    "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
+    "\u0928\u092e\u0938\u094d\u0924\u0947",
+    "\U0001f642\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f",
+    "\u2014 \u2026 \u00ab\u00bb \u201cquoted\u201d",
+    "a\u00a0b\u2003c\u200bd",
+    "...!!!???---***",
+    "{}[]()<>;:/\\|@#$^&~`",
+    "if (a != b && c >= d) { e += f[g->h]; }",
+    "https://a.example/b_c?d=e&f=%20#g",
+    "snake_case camelCase PascalCase",
+    "e.g. i.e. U.S.A. Mr. X",
+    "don't\n'quoted'\n",
+    "supercalifragilisticexpialidocious",
+    "<s>a</s>",
+    "<|endoftext|><|im_start|>user\nhi<|im_end|>\n",
+    "<|begin_of_text|><|eot_id|>",
+    "[INST] a [/INST]",
+    "<unk><pad>",
+    "\x00\x07\x7f",
+    "\ufffd\u0080",
+    "   ",
+    "\n",
+    "",
+    "Z" * 30,
+    "ab" * 12,
+    "0" * 13,
+)
+DIGITS, EACH = 16, 4
+FORM = re.compile(r"[0-9a-f]{20,1000}")
+
+
+def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:
+    """What TokenizerRecord.encodes holds. `vocabulary`: every token's text and id."""
+    texts = sorted(vocabulary)
+    whole = "\0".join([*texts, *(str(vocabulary[text]) for text in texts)]).encode(
+        "utf-8", "surrogatepass"
+    )
+    parts = [hashlib.sha256(whole).hexdigest()[:DIGITS]]
+    for text in PROBES:
+        written = ",".join(map(str, encode(text)))
+        parts.append(hashlib.sha256(written.encode()).hexdigest()[:EACH])
+    return "".join(parts)
+
+
+def same_ids(one: str | None, other: str | None) -> bool:
+    """Whether both are known and say the same."""
+    return one is not None and other is not None and difference(one, other) == ""
+
+
+def difference(one: str, other: str) -> str:
+    """What tells them apart, for people; "" for nothing."""
+    if one[:DIGITS] != other[:DIGITS]:
+        return "their vocabularies differ"
+    pairs = zip(PROBES, _each(one), _each(other), strict=False)
+    found = next((text for text, a, b in pairs if a != b), None)
+    return "" if found is None else f"they encode {found!r} differently"
+
+
+def _each(known: str) -> list[str]:
+    rest = known[DIGITS:]
+    return [rest[at : at + EACH] for at in range(0, len(rest), EACH)]

@@ -1,0 +1,196 @@
+"""What a GGUF file says of itself before its weights: metadata, and where each tensor lies.
+
+    "GGUF", u32 version (2 or 3), u64 tensors, u64 pairs
+    pairs:   key (string), u32 type, value
+    tensors: name (string), u32 dimensions, u64 each, u32 type, u64 offset
+    a string is u64 bytes, then UTF-8; an array is u32 type, u64 length, then its values
+
+As ggml's docs/gguf.md has it; little-endian only. Nothing is trusted: a length is believed once
+that much file is there, sizes of tensors once they fit the file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngramkit.errors import InputError, reason
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MOST = 1 << 28  # bytes of metadata; the largest vocabularies take a tenth of it
+MOST_PAIRS, MOST_TENSORS, MOST_KEY, MOST_DIMENSIONS = 1 << 16, 1 << 18, 1 << 16, 4
+STRING, ARRAY = 8, 9
+NUMBERS = {
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?",
+    10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
+# Of each tensor type (ggml.h): numbers in a block, bytes of a block.
+BLOCKS = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
+    16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18),
+    21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8),
+    28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`shape` as GGUF has it: the fastest dimension first."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Header:
+    """`metadata`: numbers, bools, texts, lists of texts, and arrays of numbers."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def text(self, key: str, default: str = "") -> str:
+        """Raises InputError where something else stands there."""
+        found: str = self._of(key, str, default)
+        return found
+
+    def whole(self, key: str, default: int = -1) -> int:
+        """A whole number. Raises InputError where something else stands there."""
+        found: int = self._of(key, int, default)
+        return found
+
+    def texts(self, key: str) -> list[str]:
+        """[] where there are none. Raises InputError where something else stands there."""
+        found: list[str] = self._of(key, list, [])
+        return found
+
+    def _of(self, key: str, kind: type, default: Any) -> Any:
+        value = self.metadata.get(key, default)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise broken(self.path, f"{key!r:.80} is no {kind.__name__}")
+        return value
+
+
+def broken(path: Path, why: str) -> InputError:
+    """What to raise of a file that is not what it should be."""
+    return InputError(f"{path} is damaged: {why}", "download the model again")
+
+
+def read_header(path: Path) -> Header:
+    """Raises InputError for a file that is no GGUF, damaged, cut short, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(min(size, MOST))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error
+    if content[:4] != MAGIC:
+        raise InputError(f"{path} is no GGUF file", "give a .gguf file, a model folder or a Hub id")
+    try:
+        return _Reader(path, content).header(size)
+    except UnicodeDecodeError as error:
+        raise broken(path, "a text in it is not UTF-8") from error
+
+
+class _Reader:
+    """Walks over the first part of the file."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path, self.content, self.at = path, content, len(MAGIC)
+
+    def header(self, size: int) -> Header:
+        version = self._number("<I")
+        if version not in VERSIONS:
+            raise InputError(
+                f"{self.path} has GGUF version {version}; 2 and 3 are read here",
+                "convert the model again with a newer llama.cpp (little-endian)",
+            )
+        tensors, pairs = self._number("<Q"), self._number("<Q")
+        self._require(tensors <= MOST_TENSORS, f"it lists {tensors:,} tensors")
+        self._require(pairs <= MOST_PAIRS, f"it lists {pairs:,} pairs of metadata")
+        metadata: dict[str, Any] = {}
+        for _ in range(pairs):
+            key = self._string(MOST_KEY)
+            self._require(key not in metadata, f"{key!r:.80} stands there twice")
+            metadata[key] = self._value(self._number("<I"))
+        listed = [self._tensor() for _ in range(tensors)]
+        self._require_inside(metadata, listed, size)
+        by_name = {tensor.name: tensor for tensor, _ in listed}
+        self._require(len(by_name) == len(listed), "two tensors have one name")
+        return Header(self.path, metadata, by_name)
+
+    def _require(self, holds: bool, breach: str) -> None:
+        if not holds:
+            raise broken(self.path, breach)
+
+    def _take(self, count: int) -> bytes:
+        end = self.at + count
+        self._require(end <= len(self.content), "it ends too early")
+        found = self.content[self.at : end]
+        self.at = end
+        return found
+
+    def _number(self, form: str) -> int:
+        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+
+    def _string(self, most: int = MOST) -> str:
+        length = self._number("<Q")
+        self._require(length <= most, f"a text of {length:,} bytes")
+        return self._take(length).decode("utf-8")
+
+    def _value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self._string()
+        if kind == ARRAY:
+            return self._array()
+        return self._numbers(kind, 1)[0].item()
+
+    def _array(self) -> Any:
+        kind, length = self._number("<I"), self._number("<Q")
+        if kind != STRING:
+            return self._numbers(kind, length)
+        room = (len(self.content) - self.at) // 8
+        self._require(length <= room, f"a list of {length:,} texts that it has no room for")
+        return [self._string() for _ in range(length)]
+
+    def _numbers(self, kind: int, length: int) -> Any:
+        self._require(kind in NUMBERS, f"a value of the unknown type {kind}")
+        dtype = np.dtype(NUMBERS[kind])
+        return np.frombuffer(self._take(length * dtype.itemsize), dtype)
+
+    def _tensor(self) -> tuple[Tensor, int]:
+        name, count = self._string(MOST_KEY), self._number("<I")
+        self._require(0 < count <= MOST_DIMENSIONS, f"a tensor of {count:,} dimensions")
+        shape = tuple(self._number("<Q") for _ in range(count))
+        kind, offset = self._number("<I"), self._number("<Q")
+        self._require(min(shape) > 0, f"the tensor {name!r:.80} is empty")
+        return Tensor(name, shape, kind), offset
+
+    def _require_inside(
+        self, metadata: Mapping[str, Any], listed: list[tuple[Tensor, int]], size: int
+    ) -> None:
+        step = metadata.get("general.alignment", 32)
+        sound = isinstance(step, int) and 8 <= step <= 1 << 20 and not step & (step - 1)
+        self._require(sound, f"an alignment of {step!r:.20}")
+        begin = -(-self.at // step) * step
+        for tensor, offset in listed:
+            name = f"the tensor {tensor.name!r:.80}"
+            self._require(tensor.type in BLOCKS, f"{name} has the unknown type {tensor.type}")
+            numbers, bytes_ = BLOCKS[tensor.type]
+            self._require(tensor.shape[0] % numbers == 0, f"{name} is no whole number of blocks")
+            end = begin + offset + tensor.size // numbers * bytes_
+            self._require(offset % step == 0 and end <= size, f"{name} ends behind the file")

@@ -1,0 +1,55 @@
+"""Which GGUF file a model's name means: a path, one of a Hub repository, one that a package brings.
+
+Says where it is, and fetches it. Reads nothing of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from ngramkit.errors import InputError, UsageError
+from ngramkit.hub_errors import hub_errors
+from ngramkit.models import is_gguf, packaged
+
+HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)
+
+
+def find_gguf(name: str, revision: str | None = None) -> Path | None:
+    """The file; what the Hub's cache lacks is fetched. None for a name that means no GGUF file; a
+    short name at a revision means the Hub.
+
+    Raises UsageError for a name that says hf: and not which file, and for a revision of a file
+    that is not on the Hub; InputError where there is none, NetworkError without a network.
+    """
+    if not is_gguf(name) or (revision is not None and packaged(name) is not None):
+        return None
+    if not name.lower().startswith("hf:"):
+        if revision is not None:
+            raise UsageError(f"{name} is a file: it has no revisions", option="revision")
+        path = packaged(name) or Path(name).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no file {path}", "check the path")
+        return path
+    match = HUB.fullmatch(name)
+    if match is None:
+        raise UsageError(
+            f"{name} names no file of the Hub", "hf:OWNER/NAME:FILE.gguf", option="model"
+        )
+    repository, at, file = match.groups()
+    if revision not in (None, at) and at is not None:
+        raise UsageError(f"{name} is asked for at {revision}", "name one revision", option="model")
+    from huggingface_hub import hf_hub_download
+
+    with hub_errors(repository, "model"):
+        return Path(hf_hub_download(repository, file, revision=at or revision))
+
+
+def require_package(what: str) -> None:
+    """Raises InputError where the package `what`, which reads GGUF's weights, is not installed."""
+    if importlib.util.find_spec(what) is None:
+        raise InputError(
+            f"the weights of a GGUF file are read by the package {what}, which is not installed",
+            "pip install 'ngramkit[gguf]'",
+        )

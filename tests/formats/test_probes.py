@@ -1,0 +1,102 @@
+"""Tokenizers compared by what they encode: whatever their files look like."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.errors import ArtifactError
+from ngramkit.fitting import select
+from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+from ngramkit.formats.places import Found
+from ngramkit.formats.probes import FORM, PROBES, difference, encodes, same_ids
+
+WORDS = {"a": 0, "b": 1, "ab": 2}
+
+
+def spell(text):
+    return [ord(c) for c in text]
+
+
+def test_equal_tokenizers_write_the_same_and_others_do_not():
+    one = encodes(WORDS, spell)
+    assert one == encodes(dict(reversed(WORDS.items())), spell)
+    assert FORM.fullmatch(one)
+    assert difference(one, encodes({**WORDS, "c": 3}, spell)) == "their vocabularies differ"
+    assert difference(one, encodes({"a": 1, "b": 0, "ab": 2}, spell)) == "their vocabularies differ"
+
+
+@given(st.sampled_from(PROBES))
+def test_the_text_that_differs_is_named(text):
+    def other(each):
+        return [1, 2, 3] if each == text else spell(each)
+
+    found = difference(encodes(WORDS, spell), encodes(WORDS, other))
+    assert found == f"they encode {text!r} differently"
+
+
+def test_what_one_does_not_tell_is_not_believed():
+    one = encodes(WORDS, spell)
+    assert same_ids(one, one)
+    assert not same_ids(None, one)
+    assert not same_ids(None, None)
+    assert same_ids(one, one + "0123"), "probes that only one knows are not compared"
+
+
+def manifest(record):
+    return Manifest("datastore", "0" * 64, record, counts={"tokens": 3, "documents": 1})
+
+
+RECORD = TokenizerRecord("here", 3, "f" * 64, 0, encodes(WORDS, spell))
+LIKE = dataclasses.replace(RECORD, id="there", fingerprint="e" * 64)
+OTHER = dataclasses.replace(LIKE, encodes=encodes(WORDS, lambda text: [len(text)]))
+SILENT = dataclasses.replace(LIKE, encodes=None)
+
+
+def test_an_artifact_of_the_same_ids_is_taken_and_another_refused_with_the_text():
+    RECORD.require(LIKE, "the table")
+    with pytest.raises(ArtifactError, match="they encode 'Hello world' differently"):
+        RECORD.require(OTHER, "the table")
+    with pytest.raises(ArtifactError, match=r"eeeeeeeeeeee\)$"):
+        RECORD.require(SILENT, "the table")
+
+
+def test_artifacts_that_lie_there_are_chosen_by_it(tmp_path):
+    found = [
+        Found(tmp_path / record.id, manifest(record))
+        for record in (LIKE, dataclasses.replace(OTHER, id="else"))
+    ]
+    taken, left = select(found, ["datastores"], RECORD)
+    assert taken["datastores"] == [tmp_path / "there"]
+    assert left == ["1 for other tokenizers (else)"]
+
+
+def test_a_manifest_keeps_it_and_one_from_before_stays_what_it_was(tmp_path):
+    (tmp_path / "manifest.json").write_text(manifest(RECORD).to_json())
+    assert read_manifest(tmp_path).tokenizer == RECORD
+    text = manifest(SILENT).to_json()
+    assert "encodes" not in text
+    (tmp_path / "manifest.json").write_text(text)
+    assert read_manifest(tmp_path).tokenizer == SILENT
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("value", [3, "", "xyz", "0" * 5000, "\x1b[2J", ["0" * 40], {}])
+def test_a_manifest_with_nonsense_in_its_place_is_damaged(tmp_path, value):
+    body = json.loads(manifest(RECORD).to_json())
+    body["tokenizer"]["encodes"] = value
+    del body["checksum"]
+    (tmp_path / "manifest.json").write_text(json.dumps(body))
+    with pytest.raises(ArtifactError, match="no hex digits"):
+        read_manifest(tmp_path)
+
+
+def test_the_embedded_tokenizer_tells():
+    record = load_tokenizer("demo").record
+    assert record.encodes is not None
+    assert len(record.encodes) == 16 + 4 * len(PROBES)
