@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact, Part
 
 SAID = 1.0  # seconds from which on a check is worth a line
+SMALL = 1 << 18  # bytes of all files together; below, threads cost more than they bring
 
 log = logging.getLogger("ngramkit")
 
@@ -68,6 +69,9 @@ def check_whole(
             raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
         reporter.advance(record.bytes)
 
+    if artifact.manifest.bytes < SMALL:
+        yield from _in_turn(artifact, files, checksum, values)
+        return
     pool = ThreadPoolExecutor(cores())
     try:
         hashed = [pool.submit(checksum, entry) for entry in files]
@@ -80,6 +84,21 @@ def check_whole(
             yield from part.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _in_turn(
+    artifact: Artifact,
+    files: list[tuple[str, FileRecord]],
+    checksum: Callable[[tuple[str, FileRecord]], None],
+    values: bool,
+) -> Iterator[str]:
+    """For what is checked before a thread would have begun."""
+    for entry in files:
+        checksum(entry)
+        yield f"{entry[0]}: size"
+        yield f"{entry[0]}: checksum"
+    for part in _parts(artifact) if values else ():
+        yield from part()
 
 
 def _parts(artifact: Artifact) -> list[Part]:

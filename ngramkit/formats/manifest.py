@@ -21,7 +21,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Manifest:
         """Size of all listed files."""
         return sum(record.bytes for record in self.files.values())
 
-    @property
+    @cached_property
     def checksum(self) -> str:
         """sha256 over everything: two manifests that are equal list the same bytes."""
         text = json.dumps(
@@ -118,10 +119,13 @@ class Manifest:
         return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     def _body(self) -> dict[str, Any]:
-        body = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        tokenizer = asdict(self.tokenizer)
         if self.tokenizer.encodes is None:
-            del body["tokenizer"]["encodes"]
-        return body
+            del tokenizer["encodes"]
+        files = {name: vars(record) for name, record in self.files.items()}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        body = {"format": FORMAT, "version": VERSION, **own}
+        return {**body, "tokenizer": tokenizer, "files": files}
 
 
 def build_id(plan: Mapping[str, Any]) -> str:

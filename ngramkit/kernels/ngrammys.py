@@ -106,7 +106,7 @@ def bigram_rows(
     float32[65536] by those bits -> rows int32[r, w], lengths int64[r], gains float64[r, w]: of the
     row up to there. A pair that the table does not hold counts as the least likely one it holds.
     """
-    known = last < len(next_tokens)  # a model may write ids that its tokenizer lacks
+    known = 0 <= last < len(next_tokens)  # a model may write ids that its tokenizer lacks
     found = min(most, next_tokens.shape[1]) if known else 0
     width = min(width, extended.shape[2])
     rows = np.zeros((found, width), np.int32)
@@ -117,6 +117,8 @@ def bigram_rows(
         before = last
         for depth in range(width):
             token = int(extended[last, r, depth])
+            if token >= len(next_tokens):  # whatever a file says, no row outside is read
+                break
             rank = r if depth == 0 else _rank(next_tokens, before, token)
             probability *= probabilities[log_probs[before, rank]]
             rows[r, depth], gains[r, depth] = token, probability

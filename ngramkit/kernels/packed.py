@@ -48,7 +48,7 @@ class Packed:
             if isinstance(value, np.ndarray):
                 if not value.flags.c_contiguous:
                     raise ValueError(f"{name} is not contiguous")
-                fields.append((name, types.Array(from_dtype(value.dtype), value.ndim, "C")))
+                fields.append((name, _array_of(value.dtype, value.ndim)))
                 words += [value.__array_interface__["data"][0], *value.shape]
             else:
                 inner = Packed(value)
@@ -74,6 +74,11 @@ class PackedType(types.Type):
 
 
 _type_of = cache(PackedType)
+
+
+@cache
+def _array_of(dtype: np.dtype[Any], dimensions: int) -> types.Array:
+    return types.Array(from_dtype(dtype), dimensions, "C")
 
 
 @register_model(PackedType)

@@ -1,10 +1,14 @@
 """Fuzzing: each mutation is opened and drafted from in a forked child, under a time limit.
 
-    python -m tests.attacks.fuzz [TRIES OF EACH KIND] [--unchecked]     (make fuzz)
+    python -m tests.attacks.fuzz [TRIES] [KIND ...] [--write] [--unchecked]       (make fuzz)
 
 What may come of it: the artifact is refused by an error of ngramkit's own, or it drafts inside its
 vocabulary. A signal, a hang, any other exception and any other draft is a failure, named by its
-kind and seed. `--unchecked` looks no value over first: what the kernels alone can take.
+kind and seed. Killed, it goes on where it was when it is run again on the same code (its results
+are in .fuzzed.json). `--write` puts all that was tried so far into docs/reliability.md.
+
+`--unchecked` looks no value over first: what the kernels alone can take. Then only a signal or a
+hang is a failure, and suffix arrays keep their values, which kernels trust (kernels.suffix.search).
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +33,8 @@ if str(TESTS) not in sys.path:
 
 import environment  # noqa: E402, F401 (before anything imports numba)
 
-from attacks.crafted import craft  # noqa: E402
+from attacks.crafted import craft, data_file, read_arrays, sign, write_arrays  # noqa: E402
+from attacks.fuzzed import Report, keep, known_so_far, write  # noqa: E402
 from attacks.mutations import fresh, mutate  # noqa: E402
 from attacks.victims import KINDS, build_all, use  # noqa: E402
 from ngramkit.errors import NgramkitError  # noqa: E402
@@ -40,19 +45,18 @@ WIDER = (
     ("follower_counts",),
     ("leader_counts", "follower_counts"),
 )
-PART = 5_000  # mutations between two lines of a report
+PART = 1_000  # mutations between two lines of a report
 SECONDS = 60  # for one mutation; the slowest takes a few hundredths
 PENDING, REFUSED, DRAFTED, FOREIGN, WRONG = range(5)
 ENDS = {REFUSED: "refused", DRAFTED: "drafted", FOREIGN: "foreign exception", WRONG: "wrong draft"}
 
 
-@dataclass
-class Report:
-    outcomes: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)  # "KIND SEED: what"
+Change = Callable[[Path, str, int], None]  # of a whole artifact's folder, by its kind and a seed
 
 
-def fuzz(kind: str, whole: Path, seeds: range, *, checked: bool = True) -> Report:
+def fuzz(
+    kind: str, whole: Path, seeds: range, *, checked: bool = True, change: Change = mutate
+) -> Report:
     """Tries every seed; a child that dies or hangs takes only its own mutation with it."""
     report = Report()
     results = mmap.mmap(-1, len(seeds) + 8)  # one byte per seed, shared with the child
@@ -60,7 +64,7 @@ def fuzz(kind: str, whole: Path, seeds: range, *, checked: bool = True) -> Repor
     while begin < len(seeds):
         child = os.fork()
         if child == 0:
-            _work(kind, whole, seeds[begin:], begin, results, checked)
+            _work(kind, whole, seeds[begin:], begin, results, checked, change)
         died = _wait(child, results, len(seeds))
         end = _at(results, len(seeds))
         if died:
@@ -73,7 +77,7 @@ def fuzz(kind: str, whole: Path, seeds: range, *, checked: bool = True) -> Repor
     for seed, outcome in zip(seeds, results[: len(seeds)], strict=True):
         if outcome != PENDING:
             report.outcomes[ENDS[outcome]] += 1
-        if outcome in (FOREIGN, WRONG):
+        if checked and outcome in (FOREIGN, WRONG):
             report.failures.append(f"{kind} {seed}: {ENDS[outcome]}")
     return report
 
@@ -101,7 +105,13 @@ def _wait(child: int, results: mmap.mmap, size: int) -> str:
 
 
 def _work(
-    kind: str, whole: Path, seeds: range, begin: int, results: mmap.mmap, checked: bool
+    kind: str,
+    whole: Path,
+    seeds: range,
+    begin: int,
+    results: mmap.mmap,
+    checked: bool,
+    change: Change,
 ) -> None:
     """In the child: never returns."""
     if not checked:
@@ -113,13 +123,13 @@ def _work(
         folder = Path(scratch, "artifact")
         for index, seed in enumerate(seeds, begin):
             results[size:] = struct.pack("<q", index)
-            results[index] = _try(kind, whole, folder, seed)
+            results[index] = _try(kind, whole, folder, seed, change)
     os._exit(0)
 
 
-def _try(kind: str, whole: Path, folder: Path, seed: int) -> int:
+def _try(kind: str, whole: Path, folder: Path, seed: int, change: Change) -> int:
     fresh(whole, folder)
-    mutate(folder, kind, seed)
+    change(folder, kind, seed)
     try:
         return DRAFTED if use(folder) else WRONG
     except NgramkitError:
@@ -150,33 +160,52 @@ def _widen(arrays: dict[str, Any], names: tuple[str, ...]) -> None:
             arrays[name] = arrays[name].astype("<i8" if name == "suffix_array" else "<u8")
 
 
-def _tried(kind: str, whole: Path, tries: int, checked: bool) -> list[str]:
-    """All tries, with a line for each part of them; returns the failures."""
-    report, started = Report(), time.perf_counter()
-    for begin in range(0, tries, PART):
+def mutate_trusting(folder: Path, kind: str, seed: int) -> None:
+    """As `mutate`, but a datastore's suffix array and its text stay what they were."""
+    whole = read_arrays(data_file(folder)) if kind == "datastore" else {}
+    mutate(folder, kind, seed)
+    if kind == "datastore":
+        # Where header or manifest make no sense it cannot be opened anyhow.
+        with suppress(ValueError, KeyError, IndexError, TypeError, AttributeError, OSError):
+            arrays = read_arrays(data_file(folder))
+            trusted = {name: whole[name] for name in ("suffix_array", "tokens")}
+            write_arrays(data_file(folder), {**arrays, **trusted})
+            sign(folder)
+
+
+def _tried(
+    kind: str, whole: Path, tries: int, known: dict[str, Report], *, checked: bool = True
+) -> Report:
+    """All tries that are left, with a line for each part of them."""
+    report, started = known.setdefault(kind, Report()), time.perf_counter()
+    for begin in range(report.outcomes.total(), tries, PART):
         seeds = range(begin, min(begin + PART, tries))
-        part = fuzz(kind, whole, seeds, checked=checked)
+        change = mutate if checked else mutate_trusting
+        part = fuzz(kind, whole, seeds, checked=checked, change=change)
         report.outcomes += part.outcomes
         report.failures += part.failures
-        ends = ", ".join(f"{n:,} {end}" for end, n in report.outcomes.most_common())
+        if checked:
+            keep(known)
         seconds = time.perf_counter() - started
-        print(f"| {kind} | {seeds.stop:,} | {ends} | {seconds:.0f} s |", flush=True)
-    return report.failures
+        print(f"| {kind} | {seeds.stop:,} | {report.ends()} | {seconds:.0f} s |", flush=True)
+    return report
 
 
 def main(words: list[str]) -> int:
     numbers = [int(word) for word in words if word.isdigit()]
     tries, checked = (numbers or [100_000])[0], "--unchecked" not in words
+    known = known_so_far() if checked else {}
     memory = Path("/dev/shm")
-    failures = []
     kinds = [kind for kind in KINDS if kind in words] or KINDS
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
         whole = warmed(Path(scratch))
-        for kind in kinds:
-            failures += _tried(kind, whole[kind], tries, checked)
+        tried = [_tried(kind, whole[kind], tries, known, checked=checked) for kind in kinds]
+    failures = [failure for report in tried for failure in report.failures]
     for failure in failures[:50]:
         print(failure)
-    return 1 if failures and checked else 0
+    if "--write" in words and checked and not failures:
+        write(known)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_a_manifest_survives_the_disk(tmp_path):
 
 def test_the_text_does_not_depend_on_insertion_order():
     corpus = {"licenses": {"mit": 3}, "id": "x"}
-    other = Manifest(**{**MANIFEST.__dict__, "corpus": corpus})
+    other = replace(MANIFEST, corpus=corpus)
     assert other.to_json() == MANIFEST.to_json()
 
 

@@ -33,7 +33,7 @@ class Memo(NamedTuple):
 class Corpus(NamedTuple):
     """Shards that are looked up together, and what was found there so far."""
 
-    table: Array  # int64[shards, 6], see suffix.search.shard_table
+    table: Array  # int64[shards, 7], see suffix.search.shard_table
     memo: Memo
     pair_keys: Array  # uint64[rows]
     pairs: Array  # int64[rows, shards, 2], the intervals of two tokens in a row

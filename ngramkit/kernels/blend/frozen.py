@@ -16,33 +16,33 @@ from ngramkit.kernels.blend.table import LEVELS, N_LEVELS, clear, hashed, row_of
 from ngramkit.kernels.compile import part
 from ngramkit.kernels.pointers import load_i64, unsigned_at
 
-# Columns of `where`: five addresses, three item sizes, three lengths.
+# Columns of `where`: five addresses, three item sizes, two lengths of n-grams, two of arrays.
 LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
 ID_BYTES, LEADER_COUNT_BYTES, FOLLOWER_COUNT_BYTES = range(5, 8)
-LEADER_LEN, FOLLOWER_LEN, SIZE = range(8, 11)
+LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
 
 
 class Frozen(NamedTuple):
     """A frozen table; SIZE 0 where there is none."""
 
-    where: Array  # int64[11]
+    where: Array  # int64[12]
     memo: Memo
 
 
 def frozen_row(
     leaders: Array, leader_counts: Array, offsets: Array, followers: Array, follower_counts: Array
 ) -> Array:
-    """int64[11], `where` of these arrays; they must outlive it."""
+    """int64[12], `where` of these arrays; they must outlive it."""
     arrays = (leaders, leader_counts, offsets, followers, follower_counts)
     sizes = [array.itemsize for array in (leaders, leader_counts, follower_counts)]
-    lengths = [leaders.shape[1], followers.shape[1], len(leaders)]
+    lengths = [leaders.shape[1], followers.shape[1], len(leaders), len(followers)]
     return np.array([*(array.ctypes.data for array in arrays), *sizes, *lengths], np.int64)
 
 
 def new_frozen(where: Array | None) -> Frozen:
     """The table behind `where` (see frozen_row) must outlive it."""
     if where is None:
-        return Frozen(np.zeros(SIZE + 1, np.int64), new_memo(1))
+        return Frozen(np.zeros(FOLLOWERS_SIZE + 1, np.int64), new_memo(1))
     return Frozen(where, new_memo(MEMO_ROWS))
 
 
@@ -74,8 +74,8 @@ def _look_up(where, recent, order, more, memo, slot, key, aside):
         return
     clear(aside)
     total = np.float32(0)
-    begin = load_i64(where[OFFSETS], row)
-    for index in range(begin, load_i64(where[OFFSETS], row + 1)):
+    begin = max(load_i64(where[OFFSETS], row), 0)  # whatever a file says, nothing outside is read
+    for index in range(begin, min(load_i64(where[OFFSETS], row + 1), where[FOLLOWERS_SIZE])):
         at = index * where[FOLLOWER_LEN]
         same = True
         for i in range(more):

@@ -61,7 +61,9 @@ def new_scratch(weights: Weights) -> Scratch:
 def log1p(count):
     """log(1 + count) of a whole number, small ones from a table."""
     whole = np.int64(count)
-    return LOGS[whole] if whole <= LONG_AGO else np.log1p(np.float32(count))
+    if np.uint64(whole) <= np.uint64(LONG_AGO):
+        return LOGS[whole]
+    return np.log1p(np.float32(count))
 
 
 @part

@@ -25,7 +25,7 @@ def sureness(into, p):
     highest = np.float32(0)
     for row in range(into.state[0]):
         highest = max(highest, p[row])
-    return min(np.int64(highest * SURENESS), SURENESS - 1)
+    return max(min(np.int64(highest * SURENESS), SURENESS - 1), 0)
 
 
 @part

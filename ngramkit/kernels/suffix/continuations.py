@@ -189,7 +189,7 @@ def _children(
     sample(table, spans[slot], depth, spacing, tokens, work)
     while True:
         token = next_token(tokens, work)
-        if token < 0 or token == table[0, VOCABULARY]:
+        if token < 0 or token >= table[0, VOCABULARY]:
             break
         fewest, most = step_over(tokens, work, token, spacing)
         if most >= max(target, least) and fewest <= bound:
@@ -222,7 +222,7 @@ def _only_child(
         work[LOW, s], work[HIGH, s] = low, high
         if low < high:
             token = token_at(table[s], position_at(table[s], low) + depth)
-    if token == table[0, VOCABULARY]:
+    if token >= table[0, VOCABULARY]:
         return size
     return _file(ready, size, token, rank, nodes[slot, DEPTH] + 1, 1, nodes, spans, work)
 

@@ -144,7 +144,7 @@ def all_of_few(
                 token = token_at(table[s], position_at(table[s], point[s]) + depth)
                 if lowest < 0 or token < lowest:
                     lowest = token
-        if lowest < 0 or lowest == table[0, VOCABULARY]:
+        if lowest < 0 or lowest >= table[0, VOCABULARY]:
             return found
         if found == FEW:
             break

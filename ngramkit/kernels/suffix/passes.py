@@ -36,7 +36,8 @@ def token_counts(tokens: Array, size: int) -> Array:
     """int64[size]: how often each id below `size` occurs. Without bincount's int64 copy."""
     counts = np.zeros(size, np.int64)
     for i in range(len(tokens)):
-        counts[tokens[i]] += 1
+        if tokens[i] < size:
+            counts[tokens[i]] += 1
     return counts
 
 
