@@ -317,3 +317,19 @@ def bad_leaders(vocabulary, leaders, leader_counts, offsets, followers, follower
         if not whole:
             bad.append(row)
     return bad
+
+
+def best_chain(chances, length, least, floor):
+    """The path worth most, (worth, path): all are tried. `chances(path, p_of_path)` -> {token: p};
+    a token costs `least`, and is not looked at where its path's probability is below `floor`."""
+    best = (0.0, ())
+    open_paths = [((), 1.0, 0.0)]
+    for _ in range(length):
+        longer = []
+        for path, score, worth in open_paths:
+            for token, p in chances(path, score).items():
+                if score * p >= floor:
+                    longer.append(((*path, token), score * p, worth + score * p - least))
+        best = max([best, *((worth, path) for path, _, worth in longer)], key=lambda b: b[0])
+        open_paths = longer
+    return best

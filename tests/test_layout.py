@@ -1,4 +1,5 @@
-"""The import rule: kernels <- formats <- builders, drafters <- decode <- evaluate <- cli."""
+"""The import rule: kernels <- formats <- builders, drafters <- decode <- evaluate <- cli;
+drafters <- engines."""
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ MAY_IMPORT = {
     "builders": {"kernels", "formats", "corpus"},
     "exchange": {"kernels", "formats", "gguf", "corpus", "builders"},
     "drafters": {"kernels", "formats"},
+    "engines": {"kernels", "formats", "drafters", "sources"},
     "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode", *CHOICE},
     "decode": {"kernels", "formats", "gguf", "corpus", "builders", "drafters", "demo", *CHOICE},
     "verbs": {

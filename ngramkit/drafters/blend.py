@@ -27,13 +27,14 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.arrays import NO_TOKEN
+from ngramkit.kernels.blend.context import new_tree
 from ngramkit.kernels.blend.corpus import new_corpus
 from ngramkit.kernels.blend.live import grown
 from ngramkit.kernels.blend.mixture import Weights
 from ngramkit.kernels.blend.opinions import ORDERS, forget, opine
-from ngramkit.kernels.blend.predict import look, new_place
+from ngramkit.kernels.blend.predict import Sources, look, new_place
 from ngramkit.kernels.blend.table import BUFFER
-from ngramkit.kernels.blend.tree import DRAFT, EXTEND, LEARN, act, new_tree
+from ngramkit.kernels.blend.tree import DRAFT, EXTEND, LEARN, act
 from ngramkit.kernels.packed import Packed
 
 Floats = npt.NDArray[np.float32]
@@ -90,7 +91,6 @@ class Blend:
         sources, place = self._sources.parts, self._place.parts
         forget(sources.opinions)
         sources.live.latest[:] = -1
-        sources.live.counts[:] = 0
         place.root[:] = 0
         place.past[:] = 0
         place.recent[:] = NO_TOKEN
@@ -161,6 +161,23 @@ class Blend:
         kernel: Any = look
         found: tuple[Floats, ...] = kernel(self._sources, self._place, self._size)
         return found
+
+    @property
+    def sources(self) -> Sources:
+        """What it drafts from, as its kernels read it; valid while it lives, and no request starts
+        or accepts."""
+        found: Sources = self._sources.parts
+        return found
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids from here on are unknown, all one."""
+        return self._vocabulary
+
+    @property
+    def judged(self) -> bool:
+        """Whether it learns from every written token what its opinions are worth."""
+        return self._judged
 
     def finish(self) -> None:
         """The request joins the past ones."""

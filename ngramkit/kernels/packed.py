@@ -29,6 +29,10 @@ from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 WORD = ir.IntType(64)
+TYPESTR = {
+    from_dtype(dtype): dtype.str
+    for dtype in map(np.dtype, ("u1", "i4", "u4", "i8", "u8", "f4", "f8"))
+}
 
 
 class Packed:
@@ -58,6 +62,39 @@ class Packed:
         self._block = np.array(words, np.int64)
         self.address = int(self._block.ctypes.data)
         self._numba_type_ = _type_of(type(parts).__name__, tuple(fields))
+
+    def of_same_type(self, parts: Any) -> Packed:
+        """`parts`, NamedTuple of arrays alone, packed as this one is: types are not made anew.
+
+        Raises ValueError where they are of other types.
+        """
+        packed = object.__new__(Packed)
+        packed.parts, packed.inside, packed._numba_type_ = parts, {}, self._numba_type_
+        packed._block = np.empty_like(self._block)
+        packed.address = int(packed._block.ctypes.data)
+        for name, value in zip(parts._fields, parts, strict=True):
+            packed.point(name, value)
+        return packed
+
+    def point(self, name: str, value: Any) -> None:
+        """From now on `name` is `value`, an array or a Packed; no kernel may be reading meanwhile.
+        `parts` does not follow; the caller keeps `value` alive.
+
+        Raises ValueError for one of another type.
+        """
+        kind, word = self._numba_type_.fields[name]
+        if isinstance(value, Packed):
+            if value._numba_type_ is not kind:
+                raise ValueError(f"{name} is of another type")
+            self._block[word] = value.address
+            return
+        found = value.__array_interface__
+        if (value.ndim, found["typestr"]) != (kind.ndim, TYPESTR[kind.dtype]):
+            raise ValueError(f"{name} is of another type")
+        if not value.flags.c_contiguous:
+            raise ValueError(f"{name} is not contiguous")
+        self._block[word] = found["data"][0]
+        self._block[word + 1 : word + 1 + value.ndim] = value.shape
 
 
 class PackedType(types.Type):

@@ -17,7 +17,7 @@ class Live(NamedTuple):
     tokens: Array  # int32[capacity]
     previous: Array  # int32[capacity], -1 ends a chain
     latest: Array  # int32[V + 1], the newest position of each token, -1 for none
-    counts: Array  # int32[V + 1]
+    seen: Array  # int32[capacity], how often the token has stood, up to and with this position
 
 
 def new_live(vocabulary: int, capacity: int) -> Live:
@@ -25,7 +25,7 @@ def new_live(vocabulary: int, capacity: int) -> Live:
         tokens=np.empty(capacity, np.int32),
         previous=np.empty(capacity, np.int32),
         latest=np.full(vocabulary + 1, -1, np.int32),
-        counts=np.zeros(vocabulary + 1, np.int32),
+        seen=np.empty(capacity, np.int32),
     )
 
 
@@ -35,6 +35,7 @@ def grown(live: Live, capacity: int) -> Live:
     return live._replace(
         tokens=np.concatenate([live.tokens, np.empty(more, np.int32)]),
         previous=np.concatenate([live.previous, np.empty(more, np.int32)]),
+        seen=np.concatenate([live.seen, np.empty(more, np.int32)]),
     )
 
 
@@ -43,9 +44,17 @@ def remember(live, begin, end):
     """Links live.tokens[begin:end] into the chains."""
     for position in range(begin, end):
         token = live.tokens[position]
-        live.previous[position] = live.latest[token]
+        before = live.latest[token]
+        live.previous[position] = before
         live.latest[token] = position
-        live.counts[token] += 1
+        live.seen[position] = live.seen[before] + 1 if before >= 0 else 1
+
+
+@part
+def unlearn(live, begin, end):
+    """live.tokens[begin:end], the newest ones, were taken back."""
+    for position in range(end - 1, begin - 1, -1):
+        live.latest[live.tokens[position]] = live.previous[position]
 
 
 @part

@@ -82,8 +82,9 @@ def token_features_of(into, row, live, size, share, log_p, x):
     """A candidate's inputs, float32[TOKEN_FEATURES]; `share` is the log of its share of all tokens,
     see `probabilities`."""
     token = into.tokens[row]
-    seen, newest = live.counts[token], into.newest[row]
-    age = size - live.latest[token] if seen > 0 else LONG_AGO
+    latest, newest = live.latest[token], into.newest[row]
+    seen = live.seen[latest] if latest >= 0 else 0
+    age = size - latest if latest >= 0 else LONG_AGO
     since = size - newest if newest >= 0 else LONG_AGO
     x[0] = log_p * np.float32(0.25)
     x[1] = share * np.float32(0.2)

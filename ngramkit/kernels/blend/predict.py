@@ -14,7 +14,7 @@ from ngramkit.kernels.arrays import NO_TOKEN, Array
 from ngramkit.kernels.blend.corpus import Corpus, count_corpus, descend
 from ngramkit.kernels.blend.frozen import SIZE, Frozen, count_frozen
 from ngramkit.kernels.blend.history import History, mix_in_history
-from ngramkit.kernels.blend.live import Live, count_live, remember
+from ngramkit.kernels.blend.live import Live, count_live, remember, unlearn
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,
     TOKEN_FEATURES,
@@ -77,13 +77,29 @@ def extend(corpora, live, scan, place, begin, end):
     for position in range(begin, end):
         push_recent(place.recent, live.tokens[position])
         if position >= end - DEPTH:  # older ones have no part in any order
-            descend_all(
-                corpora, place.root, place.root_after, place.past, place.past_after, place.recent,
-                scan,
-            )  # fmt: skip
-            copy_intervals(place.root_after, place.root)
-            copy_intervals(place.past_after[0], place.past[0])
-            copy_intervals(place.past_after[1], place.past[1])
+            follow(corpora, place, scan)
+
+
+@part
+def rewind(sources, place, begin, end):
+    """live.tokens[begin:end], the newest ones, were taken back. What was learnt of opinions is not:
+    who rewinds puts that back."""
+    live, scan = sources.live, sources.limits[SCAN]
+    corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+    unlearn(live, begin, end)
+    for i in range(DEPTH):
+        place.recent[i] = NO_TOKEN
+    # Intervals depend on the last DEPTH tokens alone: that many steps from nothing give them.
+    for order in range(DEPTH + 1):
+        for s in range(place.root.shape[1]):
+            place.root[order, s, 0] = place.root[order, s, 1] = 0
+        for s in range(PAST_SHARDS):
+            for which in range(2):
+                place.past[which, order, s, 0] = place.past[which, order, s, 1] = 0
+    for position in range(max(begin - 2 * DEPTH, 0), begin):
+        push_recent(place.recent, live.tokens[position])
+        if position >= begin - DEPTH:
+            follow(corpora, place, scan)
 
 
 @part
@@ -95,6 +111,17 @@ def learn(sources, place, begin, end):
         written = np.int64(live.tokens[position])
         predict(sources, place.root, place.past, place.recent, position, np.float32(0), written)
         extend(corpora, live, scan, place, position, position + 1)
+
+
+@part
+def follow(corpora, place, scan):
+    """The intervals, one token further: that which was just pushed."""
+    descend_all(
+        corpora, place.root, place.root_after, place.past, place.past_after, place.recent, scan
+    )
+    copy_intervals(place.root_after, place.root)
+    copy_intervals(place.past_after[0], place.past[0])
+    copy_intervals(place.past_after[1], place.past[1])
 
 
 @part

@@ -7,55 +7,15 @@ it could still be among them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.predict import (
-    EOS,
-    PAST_SHARDS,
-    SCAN,
-    copy_intervals,
-    descend_all,
-    extend,
-    learn,
-    predict,
-)
-from ngramkit.kernels.blend.table import DEPTH
+from ngramkit.kernels.blend.context import enter, step
+from ngramkit.kernels.blend.predict import EOS, SCAN, extend, learn, predict
 from ngramkit.kernels.compile import entry, part
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
 DRAFT, LEARN, EXTEND = range(3)
 REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
-
-
-class Tree(NamedTuple):
-    """A draft while it grows, n nodes at most. The root's own context stands last."""
-
-    tokens: Array  # int32[n]
-    parents: Array  # int32[n]
-    scores: Array  # float32[n]
-    origins: Array  # uint8[n]
-    intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
-    past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
-    recents: Array  # int32[n + 1, DEPTH]
-    queue_p: Array  # float32[n + 1], the best first
-    queue: Array  # int32[n + 1, 3], token, parent, source
-
-
-def new_tree(shards: int, budget: int) -> Tree:
-    return Tree(
-        tokens=np.empty(budget, np.int32),
-        parents=np.empty(budget, np.int32),
-        scores=np.empty(budget, np.float32),
-        origins=np.empty(budget, np.uint8),
-        intervals=np.empty((budget + 1, DEPTH + 1, shards, 2), np.int64),
-        past=np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
-        recents=np.empty((budget + 1, DEPTH), np.int32),
-        queue_p=np.empty(budget + 1, np.float32),
-        queue=np.empty((budget + 1, 3), np.int32),
-    )
 
 
 @entry
@@ -74,11 +34,7 @@ def act(what, sources, place, tree, begin, end):
 @part
 def grow(sources, place, size, tree, budget):
     """Fills `tree`, which has room for `budget` nodes, best first; returns how many there are."""
-    copy_intervals(place.root, tree.intervals[budget])
-    copy_intervals(place.past[0], tree.past[budget, 0])
-    copy_intervals(place.past[1], tree.past[budget, 1])
-    for i in range(DEPTH):
-        tree.recents[budget, i] = place.recent[i]
+    enter(place, tree, budget)
     tokens, parents, scores = tree.tokens, tree.parents, tree.scores
     queue_p, queue = tree.queue_p, tree.queue
     corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
@@ -91,7 +47,7 @@ def grow(sources, place, size, tree, budget):
         eos = node < budget and tokens[node] == sources.limits[EOS]
         if score * REACH > floor and not eos:
             if node < budget:
-                _step(corpora, tree, node, parents[node] if parents[node] >= 0 else budget, scan)
+                step(corpora, tree, node, parents[node] if parents[node] >= 0 else budget, scan)
             predict(
                 sources, tree.intervals[node], tree.past[node], tree.recents[node], size,
                 floor / score, np.int64(-1),
@@ -110,19 +66,6 @@ def grow(sources, place, size, tree, budget):
         for i in range(waiting):
             _move(queue_p, queue, i + 1, i)
     return nodes
-
-
-@part
-def _step(corpora, tree, node, parent, scan):
-    """A node's context: its parent's and its own token."""
-    recent = tree.recents[node]
-    for i in range(DEPTH - 1):
-        recent[i + 1] = tree.recents[parent, i]
-    recent[0] = tree.tokens[node]
-    descend_all(
-        corpora, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
-        recent, scan,
-    )  # fmt: skip
 
 
 @part

@@ -1,0 +1,173 @@
+"""Drafts for many requests at once: rows of token ids in, draft trees or chains out.
+
+Every row is a session (`engines.sessions`). Requests are drafted for on threads, which hold
+Python's lock only between kernels; whichever thread it is, the draft is the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.drafters.base import DraftTree, TokenArray
+from ngramkit.engines.chains import came_true
+from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.gate import Gate
+from ngramkit.engines.sessions import Found, Session, Sessions
+from ngramkit.engines.source import DraftSource, open_source
+from ngramkit.engines.statistics import Statistics
+from ngramkit.errors import reason
+
+LOG = logging.getLogger("ngramkit")
+THREADS = 4  # at most, where nobody says
+SHARE = 4  # rows that are worth a thread
+
+Rows = Sequence[npt.ArrayLike]
+Draw = Callable[..., DraftTree]  # of a request, at a desk, of size n
+
+
+class BatchDrafter:
+    """Drafts for an engine's requests from one source.
+
+    `least` is what a drafted token costs, in passes: a chain ends where a token is less likely to
+    be accepted, and a request whose drafts have cost more than they saved pauses (unless `pause` is
+    False). `statistics` counts. One thread calls it at a time.
+    """
+
+    def __init__(
+        self,
+        source: DraftSource,
+        *,
+        least: float = 0.0,
+        sessions: int = 512,
+        threads: int | None = None,
+        pause: bool = True,
+        log_steps: int = 0,
+        metrics: str | Path | None = None,
+    ) -> None:
+        self.source, self.least, self.pause = source, least, pause
+        self.statistics = Statistics()
+        self.sessions = Sessions(sessions)
+        threads = threads or min(os.cpu_count() or 1, THREADS)
+        self._desks: list[Any] = [source.desk() for _ in range(threads)]
+        self._pool = ThreadPoolExecutor(threads - 1, "ngramkit") if threads > 1 else None
+        self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
+        self._logged = 0
+
+    @classmethod
+    def open(
+        cls, config: DraftConfig, *, vocabulary: int | None = None, least: float = 0.0
+    ) -> BatchDrafter:
+        """`least` where the configuration has no min_probability. Raises as `open_source`."""
+        return cls(
+            open_source(config, vocabulary),
+            least=least if config.min_probability is None else config.min_probability,
+            sessions=config.sessions,
+            threads=config.threads,
+            pause=config.pause,
+            log_steps=config.log_steps,
+            metrics=config.metrics,
+        )
+
+    def draft_batch(self, rows: Rows, budgets: Sequence[int]) -> list[DraftTree]:
+        """A tree of at most budgets[i] nodes for rows[i]: all token ids of a request so far, int32.
+
+        Budget 0 switches drafting off for that row, in this call.
+        """
+        return self._drafted(rows, budgets, lambda request, desk, n: request.tree(desk, n))
+
+    def chain_batch(self, rows: Rows, lengths: Sequence[int]) -> list[DraftTree]:
+        """As `draft_batch`, for engines that verify one path: of each row the path that is worth
+        most, at most lengths[i] tokens."""
+        least = self.least
+        return self._drafted(rows, lengths, lambda request, desk, n: request.chain(desk, n, least))
+
+    def _drafted(self, rows: Rows, sizes: Sequence[int], draw: Draw) -> list[DraftTree]:
+        started = time.perf_counter()
+        drafts = [DraftTree.empty()] * len(rows)
+        asked = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
+        known = [_known(rows[i], self.source.vocabulary) for i in asked]
+        found = self.sessions.find(known)
+        parts = max(min(len(self._desks), len(asked) // SHARE), 1)
+
+        def work(part: int) -> None:
+            for k in range(part, len(asked), parts):
+                size, desk = sizes[asked[k]], self._desks[part]
+                one = partial(draw, desk=desk, n=size)
+                drafts[asked[k]] = self._one(found[k], known[k], desk, one)
+
+        others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
+        try:
+            work(0)
+        finally:
+            failed = [error for error in (other.exception() for other in others) if error]
+        if failed:
+            raise failed[0]
+        for each, row in zip(found, known, strict=True):
+            self._settle(each.session, row)
+        self.statistics.seconds += time.perf_counter() - started
+        self._tell()
+        return drafts
+
+    def _one(self, found: Found, row: TokenArray, desk: Any, draw: Draw) -> DraftTree:
+        """One row's draft, on any thread: writes into its own session alone."""
+        session = found.session
+        session.judged = None
+        if session.request is None:
+            session.request, session.gate = self.source.request(desk, row), Gate()
+        else:
+            if found.kept < session.request.size:
+                session.request.rewind(desk, found.kept)
+                session.draft = None
+            written = row[found.kept :]
+            if len(written):
+                self._judge(session, written)
+                session.request.extend(desk, written)
+        session.opened = not self.pause or session.gate.opens()
+        session.draft = draw(session.request) if session.opened else DraftTree.empty()
+        return session.draft
+
+    def _judge(self, session: Session, written: TokenArray) -> None:
+        draft = session.draft
+        if draft is not None and len(draft):
+            right = came_true(draft, written)
+            session.judged = right
+            session.gate.judge(len(draft), right, self.least)
+
+    def _settle(self, session: Session, row: TokenArray) -> None:
+        counts = self.statistics
+        counts.requests += not session.keys
+        self.sessions.settle(session, row)
+        counts.rows += 1
+        counts.paused += not session.opened
+        counts.accepted_tokens += session.judged or 0
+        counts.draft_tokens += 0 if session.draft is None else len(session.draft)
+
+    def _tell(self) -> None:
+        """The log's line and the file for Prometheus, every so many rows."""
+        if not self._log_steps or self.statistics.rows - self._logged < self._log_steps:
+            return
+        self._logged = self.statistics.rows
+        LOG.info("%s", self.statistics.line())
+        if self._metrics is not None:
+            try:
+                self.statistics.write(self._metrics)
+            except OSError as error:
+                LOG.warning("%s: %s; no more is written there", self._metrics, reason(error))
+                self._metrics = None
+
+
+def _known(row: Any, vocabulary: int) -> TokenArray:
+    """int32[n]: ids that requests do not know are all one, the vocabulary's size."""
+    ids = np.ascontiguousarray(row, np.int32).view(np.uint32)
+    found: TokenArray = np.minimum(ids, np.uint32(vocabulary)).view(np.int32)
+    return found

@@ -1,0 +1,117 @@
+"""What an engine's adapter is told: one JSON object, or a file of one, in NGRAMKIT_DRAFT.
+
+{"drafter": "blend", "datastores": ["hf://me/chat@v1"], "min_probability": 0.4}
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.errors import InputError, UsageError, reason
+from ngramkit.formats.json_text import parse_json, read_json
+
+VARIABLE = "NGRAMKIT_DRAFT"
+TEXTS = ("drafter", "frozen_table", "bigram", "unigram", "history", "metrics")
+# Key -> least and most.
+WHOLE = {
+    "tokens": (1, 64),
+    "budget": (1, 512),
+    "sessions": (1, 1 << 20),
+    "threads": (1, 256),
+    "log_steps": (0, 1 << 40),
+}
+
+
+@dataclass(frozen=True)
+class DraftConfig:
+    """All that can be said. Artifacts are folders or hf://USER/NAME@REVISION."""
+
+    drafter: str = "blend"  # with options: blend:scan=32
+    datastores: tuple[str, ...] = ()
+    frozen_table: str | None = None
+    bigram: str | None = None
+    unigram: str | None = None
+    history: str | None = None  # past requests, as they are when the engine starts
+    min_probability: float | None = None  # a token less likely to be accepted is not drafted
+    tokens: int | None = None  # of a chain, at most; None: what the engine asks for
+    budget: int | None = None  # nodes of a tree, at most; likewise
+    sessions: int = 512  # requests remembered at once
+    threads: int | None = None  # None: one a core, four at most
+    pause: bool = True  # requests whose drafts do not pay are not drafted for
+    log_steps: int = 10_000  # a line in the log every so many rows; 0: never
+    metrics: str | None = None  # a file for Prometheus, written with each such line
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any], where: str = "the configuration") -> DraftConfig:
+        """Raises UsageError, naming key and value, for the first that cannot be."""
+        known = [field.name for field in fields(cls)]
+        for key, value in given.items():
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1)
+                meant = f"did you mean {near[0]}? " if near else ""
+                raise UsageError(
+                    f"{where} has no key {key!r}", f"{meant}there are: {', '.join(known)}"
+                )
+            _check(key, value, where)
+        values: dict[str, Any] = dict(given)
+        values["datastores"] = tuple(given.get("datastores", ()))
+        if "drafter" in values:
+            DrafterSpec.parse(values["drafter"])
+        return cls(**values)
+
+    @classmethod
+    def read(cls, text: str) -> DraftConfig:
+        """Of a JSON object, or the name of a file that holds one.
+
+        Raises InputError where there is no such file or it is no JSON object, UsageError as
+        `parse`.
+        """
+        hint = 'write {"drafter": "blend"}, or the path of a file that holds such an object'
+        where = VARIABLE
+        if text.lstrip().startswith("{"):
+            found = parse_json(text, where, strict=True, error=InputError, hint=hint)
+        else:
+            where = text.strip()
+            try:
+                found = read_json(Path(where), strict=True, error=InputError, hint=hint)
+            except (OSError, ValueError) as error:
+                raise InputError(f"{VARIABLE} names {where}: {reason(error)}", hint) from None
+        if not isinstance(found, dict):
+            raise InputError(f"{where} is no JSON object", hint)
+        return cls.parse(found, where)
+
+    @classmethod
+    def from_environment(cls) -> DraftConfig | None:
+        """What NGRAMKIT_DRAFT says; None where it is not set. Raises as `read`."""
+        text = os.environ.get(VARIABLE, "")
+        return cls.read(text) if text.strip() else None
+
+
+def _check(key: str, value: Any, where: str) -> None:
+    def refuse(wanted: str) -> None:
+        raise UsageError(f"{key} of {where} must be {wanted}, is {value!r}", option=key)
+
+    if key == "datastores":
+        if not (isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)):
+            refuse('a list of folders or hf:// names, as ["hf://me/chat@v1"]')
+    elif key in TEXTS:
+        if not isinstance(value, str) or not value:
+            refuse("a text")
+    elif key == "pause":
+        if not isinstance(value, bool):
+            refuse("true or false")
+    elif key == "min_probability":
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (math.isfinite(value) and 0 <= value <= 1):
+            refuse("0 to 1")
+    else:
+        least, most = WHOLE[key]
+        if type(value) is not int or not least <= value <= most:
+            refuse(f"a whole number, {least} to {most:,}")

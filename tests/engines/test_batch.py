@@ -1,0 +1,205 @@
+"""Batches of sessions draft exactly what drafters of their own do, whatever an engine does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.blend import Blend
+from ngramkit.drafters.context import Context
+from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.engines import batch, sessions
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.blend_requests import BlendSource
+from ngramkit.engines.drafter_requests import DrafterSource
+
+VOCABULARY, STRIDE = 12, 4
+
+
+def ids(tokens):
+    return np.array(tokens, np.int32)
+
+
+@pytest.fixture(scope="module")
+def makers(tmp_path_factory, token_store):
+    """Functions that make a drafter: one that learns from what was written, one that does not."""
+    random = np.random.default_rng(5)
+    texts = [random.integers(0, 4, 40).tolist() for _ in range(6)]
+    store = token_store(texts, VOCABULARY, eos=11)
+    datastore = build_datastore(store, tmp_path_factory.mktemp("datastore") / "d")
+    past = PastRequests(tokenizer=store.tokenizer, background=False)
+    for text in texts[::2]:
+        past.remember(ids(text[5:]), 3)
+    past.forgetful = True
+    return {
+        "learning": lambda: Blend([datastore], past=past, scan=3, sample=8),
+        "plain": lambda: Blend([datastore], scan=3, sample=8),
+        "context": Context,
+    }
+
+
+def source_of(make):
+    first = make()
+    return BlendSource(first) if isinstance(first, Blend) else DrafterSource(make, VOCABULARY)
+
+
+def drafter_over(make, most=3, **options):
+    drafter = BatchDrafter(source_of(make), sessions=most, threads=2, **options)
+    drafter.sessions = sessions.Sessions(most, stride=STRIDE)
+    return drafter
+
+
+def alone(make, tokens, prompt, budget):
+    drafter = make()
+    drafter.start(ids(tokens[:prompt]))
+    if prompt < len(tokens):
+        drafter.accept(ids(tokens[prompt:]))
+    return drafter.draft(budget)
+
+
+def same(one, other):
+    columns = ("token_ids", "parents", "scores", "source")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+
+
+def prompts(drafter, tokens):
+    """The prompts' lengths of the sessions that were drafted for as `tokens` in the last step."""
+    held = [s for s in drafter.sessions._order.values() if s.used == drafter.sessions._step]
+    return [s.request.prompt for s in held if s.request.tokens.tolist() == tokens]
+
+
+token = st.integers(0, 3)
+step = st.lists(
+    st.tuples(
+        st.integers(0, 5),  # which request
+        st.integers(0, 9),  # of whose tokens so many are taken back
+        st.lists(token, max_size=20),  # and these are appended
+        st.booleans(),  # its sibling is asked for too
+    ),
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("which", ["learning", "plain", "context"])
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=st.lists(step, max_size=8), budget=st.integers(1, 9))
+def test_a_batch_drafts_what_single_drafters_do(makers, monkeypatch, which, steps, budget):
+    monkeypatch.setattr(batch, "SHARE", 1)  # two threads for two rows
+    drafter = drafter_over(makers[which])
+    requests = {}
+    for each in steps:
+        rows = []
+        for name, back, more, twice in each:
+            before = requests.get(name, [0, 1, name % 4])
+            requests[name] = before[: max(len(before) - back, 1)] + more
+            rows += [requests[name]] * (1 + twice)
+        drafts = drafter.draft_batch([ids(row) for row in rows], [budget] * len(rows))
+        for row, draft in zip(rows, drafts, strict=True):
+            draft.check()
+            begins = prompts(drafter, row)
+            assert len(begins) == rows.count(row)
+            wanted = [alone(makers[which], row, prompt, budget) for prompt in begins]
+            assert any(same(draft, each) for each in wanted)
+
+
+def test_a_session_goes_on_is_taken_back_and_forgotten(makers):
+    drafter = drafter_over(makers["learning"], most=2)
+    text = [0, 1, 2, 3, 0, 1, 2, 0, 1]
+
+    def asked(tokens):
+        drafter.draft_batch([ids(tokens)], [4])
+        (prompt,) = prompts(drafter, tokens)
+        return prompt
+
+    assert asked(text) == 9
+    assert asked([*text, 2]) == 9  # continued
+    assert asked([*text, 2, 3, 3]) == 9
+    assert asked([*text, 2, 1]) == 9  # taken back, and another token
+    assert asked([*text, 2, 1, *[3] * 40]) == 9  # a whole turn at once
+    assert drafter.statistics.requests == 1
+    asked([3, 3, 1]), asked([3, 2, 1])  # two others: it was the least recently used
+    assert asked([*text, 2, 1, *[3] * 41]) == 52
+    assert len(drafter.sessions) == 2
+
+
+def test_what_differs_is_never_continued(makers):
+    drafter = drafter_over(makers["learning"])
+    text = [0, 1, 2, 3] * 10
+    drafter.draft_batch([ids(text)], [4])
+    drafter.draft_batch([ids([1, *text[1:], 2])], [4])  # the same end, another begin
+    assert drafter.statistics.requests == 2
+
+
+def test_a_request_moves_between_threads_and_outgrows_its_arrays(makers, monkeypatch):
+    monkeypatch.setattr(batch, "SHARE", 1)
+    drafter = drafter_over(makers["learning"], most=4)
+    rows = [[0, 1, 2], [3, 2, 1]]
+    for turn in range(12):
+        rows = [row + [(turn * 7 + i) % 4 for i in range(60)] for row in rows[::-1]]
+        drafts = drafter.draft_batch([ids(row) for row in rows], [8, 8])
+        for row, draft in zip(rows, drafts, strict=True):
+            assert same(draft, alone(makers["learning"], row, prompts(drafter, row)[0], 8))
+    assert drafter.statistics.requests == 2
+
+
+class Certain:
+    """Always drafts 0 0 0 0, and is sure of it."""
+
+    def start(self, prompt): ...
+    def accept(self, tokens, evidence=None): ...
+    def finish(self): ...
+    def draft(self, budget):
+        n = min(budget, 4)
+        sure = np.full(n, 0.99, np.float32)
+        return DraftTree(
+            ids([0] * n), np.arange(-1, n - 1, dtype=np.int32), sure, sure.astype("u1")
+        )
+
+
+@pytest.mark.parametrize("pause", [True, False])
+def test_what_does_not_pay_pauses_and_is_probed(pause):
+    drafter = drafter_over(Certain, least=0.4, pause=pause)
+    tokens, drafted = [1], []
+    for _ in range(200):
+        (chain,) = drafter.chain_batch([ids(tokens)], [4])
+        drafted.append(len(chain))
+        tokens = [*tokens, 1]
+    counts = drafter.statistics
+    assert counts.requests == 1
+    assert counts.accepted_tokens == 0
+    assert counts.draft_tokens == sum(drafted)
+    if not pause:
+        assert drafted == [4] * 200
+        assert counts.paused == 0
+        return
+    assert drafted[:6] == [4] * 6  # 24 tokens in vain
+    assert drafted[7:38] == [0] * 31  # and then none, but for a probe
+    assert 0 < sum(drafted[38:44]) <= 12
+    assert counts.paused == drafted.count(0)
+
+
+def test_what_came_true_is_counted_and_goes_on():
+    drafter = drafter_over(Certain, least=0.4)
+    tokens = [1]
+    for _ in range(50):
+        drafter.chain_batch([ids(tokens)], [4])
+        tokens = [*tokens, 0, 0, 0, 1]  # three of four come true
+    counts = drafter.statistics
+    assert (counts.draft_tokens, counts.accepted_tokens, counts.paused) == (200, 147, 0)
+    assert "200 drafted, 147 accepted (73.5%), 2.94 a step" in counts.line()
+
+
+def test_budget_zero_and_empty_rows_are_not_drafted_for(makers):
+    drafter = drafter_over(makers["plain"])
+    drafts = drafter.draft_batch([ids([0, 1]), ids([]), ids([1, 2])], [0, 4, 4])
+    assert [len(draft) > 0 for draft in drafts] == [False, False, True]
+    assert drafter.statistics.rows == 1

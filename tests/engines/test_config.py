@@ -1,0 +1,121 @@
+"""What NGRAMKIT_DRAFT may say; every mistake is one line of its own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.source import open_source
+from ngramkit.engines.statistics import Statistics
+from ngramkit.errors import ArtifactError, InputError, UsageError
+
+
+def test_all_that_can_be_said():
+    given = {"drafter": "blend:scan=32", "datastores": ["hf://me/chat@v1"], "history": "past",
+             "min_probability": 0.4, "tokens": 8, "budget": 16, "sessions": 64, "threads": 2,
+             "pause": False, "log_steps": 0, "metrics": "m.prom", "bigram": "b", "unigram": "u",
+             "frozen_table": "f"}  # fmt: skip
+    config = DraftConfig.read(json.dumps(given))
+    assert config.datastores == ("hf://me/chat@v1",)
+    assert {key: getattr(config, key) for key in given} == {
+        **given,
+        "datastores": ("hf://me/chat@v1",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"drafer": "blend"}', "no key 'drafer'"),
+        ('{"drafter": "blnd"}', "no drafter is called 'blnd'"),
+        ('{"drafter": "rest:max_match=0"}', "max_match must be at least 1, is 0"),
+        ('{"drafter": 7}', "drafter of NGRAMKIT_DRAFT must be a text, is 7"),
+        ('{"datastores": "d"}', "must be a list of folders"),
+        ('{"min_probability": 1.5}', "min_probability of NGRAMKIT_DRAFT must be 0 to 1, is 1.5"),
+        ('{"min_probability": true}', "must be 0 to 1"),
+        ('{"min_probability": NaN}', "NaN"),
+        ('{"tokens": 0}', "tokens of NGRAMKIT_DRAFT must be a whole number, 1 to 64, is 0"),
+        ('{"threads": 2.0}', "threads"),
+        ('{"pause": 1}', "pause of NGRAMKIT_DRAFT must be true or false, is 1"),
+        ('{"pause": true, "pause": false}', "twice"),
+        ("[1]", "no such file"),
+        ("{", "not JSON"),
+    ],
+)
+def test_each_mistake_is_said(text, says):
+    with pytest.raises((UsageError, InputError)) as caught:
+        DraftConfig.read(text)
+    assert says.lower() in str(caught.value).lower()
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint or "must be" in str(caught.value)
+
+
+def test_a_file_may_hold_it(tmp_path, monkeypatch):
+    path = tmp_path / "draft.json"
+    path.write_text('{"drafter": "context:query=3"}')
+    monkeypatch.setenv(VARIABLE, str(path))
+    config = DraftConfig.from_environment()
+    assert config is not None
+    assert config.drafter == "context:query=3"
+    path.write_text("[1]")
+    with pytest.raises(InputError, match="no JSON object"):
+        DraftConfig.from_environment()
+    monkeypatch.setenv(VARIABLE, "")
+    assert DraftConfig.from_environment() is None
+
+
+def test_what_cannot_be_opened_is_said(tmp_path):
+    with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
+        open_source(DraftConfig())
+    with pytest.raises(UsageError, match="the drafter rest needs a datastore"):
+        open_source(DraftConfig("rest"), 100)
+    with pytest.raises(ArtifactError):
+        open_source(DraftConfig(datastores=(str(tmp_path / "none"),)), 100)
+    with pytest.raises(ArtifactError, match="there is no history"):
+        open_source(DraftConfig(history=str(tmp_path / "none")), 100)
+
+
+def test_another_tokenizers_artifact_is_refused(token_store, tmp_path):
+    from ngramkit.builders.datastore import build_datastore
+
+    build_datastore(token_store([[1, 2, 3]], 500), tmp_path / "d")
+    config = DraftConfig(datastores=(str(tmp_path / "d"),))
+    with pytest.raises(ArtifactError, match="the engine's model knows 499"):
+        open_source(config, 499)
+    assert open_source(config, 512).vocabulary == 500
+
+
+@pytest.mark.parametrize("name", ["blend", "cacheback", "context", "prompt-lookup", "none"])
+def test_drafters_that_need_no_artifact_serve(name):
+    drafter = BatchDrafter.open(DraftConfig(name, min_probability=0.01), vocabulary=100)
+    tokens = [*range(20)] * 3
+    (chain,) = drafter.chain_batch([tokens[:50]], [4])
+    length = 0 if name == "none" else 4
+    assert chain.token_ids.tolist() == tokens[50 : 50 + length]
+
+
+def test_statistics_are_said_and_written(tmp_path, caplog):
+    config = DraftConfig("context", log_steps=2, metrics=str(tmp_path / "m.prom"))
+    drafter = BatchDrafter.open(config, vocabulary=100)
+    with caplog.at_level("INFO", "ngramkit"):
+        for end in range(30, 36):
+            drafter.chain_batch([[*range(10)] * 3 + [*range(end - 30)]], [4])
+    assert sum("accepted" in each.message for each in caplog.records) == 3
+    text = (tmp_path / "m.prom").read_text()
+    assert text == drafter.statistics.prometheus()
+    assert f"ngramkit_draft_tokens_total {drafter.statistics.draft_tokens}\n" in text
+    for name in ("ngramkit_accepted_tokens_total", "ngramkit_draft_seconds_total"):
+        assert f"# TYPE {name} counter\n{name} " in text
+    assert [p.name for p in tmp_path.iterdir()] == ["m.prom"]
+
+
+def test_metrics_that_cannot_be_written_stop_nothing(tmp_path, caplog):
+    config = DraftConfig("context", log_steps=1, metrics=str(tmp_path / "no" / "m.prom"))
+    drafter = BatchDrafter.open(config, vocabulary=100)
+    for _ in range(3):
+        drafter.chain_batch([[1, 2, 1]], [4])
+    assert sum("no more is written" in each.message for each in caplog.records) == 1
+    assert isinstance(drafter.statistics, Statistics)
