@@ -16,8 +16,7 @@ RUN pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--index-url $TO
 
 # Anybody may read the kernels here, nobody but root may write.
 ENV NUMBA_CACHE_DIR=/opt/ngramkit/kernels
-RUN cd /tmp && ngramkit decode --model demo --prompt "def read(path):" --max-new-tokens 16 \
- && rm -rf /tmp/artifacts && chmod -R a+rX /opt/ngramkit
+RUN ngramkit warm && chmod -R a+rX /opt/ngramkit
 
 WORKDIR /work
 ENTRYPOINT ["ngramkit"]

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         search,
         trim_history,
     )
+    from ngramkit.warming import Warmed, warm
 
 
 __version__ = "0.2.0"
@@ -108,6 +109,8 @@ _HOMES = {
     "open_corpus": "ngramkit.corpus.opening",
     "PastUse": "ngramkit.sources",
     "Sources": "ngramkit.sources",
+    "Warmed": "ngramkit.warming",
+    "warm": "ngramkit.warming",
 }
 
 __all__ = [
@@ -128,6 +131,7 @@ __all__ = [
     "Sources",
     "SpeCache",
     "UsageError",
+    "Warmed",
     "bench",
     "build_datastore",
     "build_frozen",
@@ -158,6 +162,7 @@ __all__ = [
     "tokenize",
     "trim_history",
     "verify",
+    "warm",
 ]
 
 

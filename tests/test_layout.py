@@ -34,7 +34,17 @@ MAY_IMPORT = {
     "drafters": {"kernels", "formats"},
     "engines": {"kernels", "formats", "drafters", "sources"},
     "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode", *CHOICE},
-    "decode": {"kernels", "formats", "gguf", "corpus", "builders", "drafters", "demo", *CHOICE},
+    "decode": {
+        "kernels",
+        "formats",
+        "gguf",
+        "corpus",
+        "builders",
+        "drafters",
+        "demo",
+        "warming",
+        *CHOICE,
+    },
     "verbs": {
         "kernels",
         "formats",

@@ -50,8 +50,11 @@ def decode(
     """
     with Output("decode", json=json, debug=debug) as out:
         from ngramkit.drafters.spec import DrafterSpec
+        from ngramkit.warming import meanwhile
 
-        DrafterSpec.parse(drafter or "blend")  # before a prompt is asked for or shown
+        spec = DrafterSpec.parse(drafter or "blend")  # before a prompt is asked for or shown
+        if cache == "full":
+            meanwhile.begin(spec.name)
         from ngramkit.decode.answer import decode as decoded
         from ngramkit.decode.conversation import NEW_TOKENS, Conversation
 

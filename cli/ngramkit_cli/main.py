@@ -24,6 +24,7 @@ from ngramkit_cli import (
     self_corpus_cmd,
     streams,
     use_cmd,
+    warm_cmd,
 )
 from ngramkit_cli.command import App
 
@@ -71,6 +72,7 @@ app.command()(hub_cmd.search)
 app.command()(exchange_cmd.export)
 app.command("import")(exchange_cmd.import_)
 app.command()(exchange_cmd.merge)
+app.command()(warm_cmd.warm)
 
 
 @app.callback()

@@ -15,6 +15,7 @@ from ngramkit.errors import UsageError
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.sources import Given, Sources
+from ngramkit.warming import meanwhile
 
 if TYPE_CHECKING:
     from ngramkit.decode.profile import Profile
@@ -40,8 +41,13 @@ class PreparedModel:
         return choose_drafter(drafter, record, artifacts, reporter=reporter, load_model=self.load)
 
     def load_for(self, *choices: DrafterChoice) -> LanguageModel:
-        """The model. Raises ArtifactError where transformers gives it other ids than its files."""
+        """The model; what the drafters need is compiled meanwhile.
+
+        Raises ArtifactError where transformers gives it other ids than its files.
+        """
+        meanwhile.begin(*(choice.spec.name for choice in choices if choice.made is None))
         model = self.load()
+        meanwhile.wait()
         for choice in choices:
             for artifact in choice.opened:
                 artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))

@@ -16,14 +16,33 @@ from typing import Any
 
 import numba
 from numba import types
+from numba.core import typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
+from numba.core.compiler_machinery import PassManager
 
 from ngramkit.kernels import cache, notice
 from ngramkit.kernels.machine_code import KeptCode
 
 cache.prepare()  # before the first kernel is asked for
 notice.listen()
+
+
+# Passes for what no kernel has: closures, `with`, literal_unroll, arrays as operands.
+UNUSED = {
+    untyped_passes.WithLifting,
+    untyped_passes.InlineClosureLikes,
+    untyped_passes.RewriteSemanticConstants,
+    untyped_passes.DeadBranchPrune,
+    untyped_passes.RewriteDynamicRaises,
+    untyped_passes.MakeFunctionToJitFunction,
+    untyped_passes.InlineInlinables,
+    untyped_passes.FindLiterallyCalls,
+    untyped_passes.LiteralUnroll,
+    untyped_passes.LiteralPropagationSubPipelinePass,
+    typed_passes.InlineOverloads,
+    typed_passes.NopythonRewrites,
+}
 
 
 class _Whole(JITCodeLibrary):
@@ -88,15 +107,39 @@ class _WithoutEnvironments:
         return getattr(self._codegen, name)
 
 
+class _Flags(Flags):
+    """Compared by what was set; numba makes a dictionary of every flag for every call typed."""
+
+    def __hash__(self) -> int:
+        return _FLAGS  # numba's, too, is the same for any values: it hashes the names
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        same = isinstance(other, _Flags) and self._values == other._values
+        return same or super().__eq__(other)
+
+
+_FLAGS = hash(Flags())
+
+
 class _Compiler(Compiler):
     library: type[_Whole] = _Whole
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.state.flags = _Flags(self.state.flags)
 
     def define_pipelines(self) -> Any:
         if self.state.library is None:
             codegen = self.state.targetctx.codegen()
             self.state.library = self.library(codegen, self.state.func_id.func_qualname)
             self.state.library.enable_object_caching()
-        return super().define_pipelines()
+        passes = PassManager("kernel")
+        for whole in super().define_pipelines():
+            passes.passes += [each for each in whole.passes if each[0] not in UNUSED]
+        passes.finalize()
+        return [passes]
 
 
 class _PartCompiler(_Compiler):

@@ -5,6 +5,9 @@ and Python, the processor. So a kernel is compiled again when one that it calls 
 image that is built anew finds what was compiled in it, and processes that compile at once lose
 nothing of each other's: there is no index. Files are read as Python reads its own .pyc: whoever may
 write into the folder may run code as its reader, so it is the user's own alone.
+
+Other sources have other folders. Those that nobody has used for long are deleted; a process that
+still runs from one compiles again what it has not loaded yet.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ import contextlib
 import hashlib
 import os
 import pickle
+import re
 import sys
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
@@ -27,6 +33,16 @@ from numba.core.serialize import dumps
 from ngramkit.caches import private_folder
 
 KERNELS = Path(__file__).parent
+SUFFIX = ".nbc"
+DONE = ".done"  # behind the name of a task of ngramkit.warm, all of whose kernels are there
+DIGEST = re.compile(r"[0-9a-f]{16}")
+DAY = 24 * 3600.0
+KEPT_DAYS = 30  # unused
+KEPT_FOLDERS = 3  # beside our own, of those that were not used today
+
+PACKAGE = "ngramkit.kernels."
+_VERSIONS = numba.__version__, sys.implementation.cache_tag
+_compiled: list[str] = []  # kernels that this process has added to the folder
 
 
 @cache
@@ -39,7 +55,52 @@ def folder() -> Path | None:
     place = place / source_digest()[:16]
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
+        os.utime(place)  # used today
+        delete_old(place)
     return place if os.access(place, os.R_OK | os.X_OK) else None
+
+
+def delete_old(own: Path) -> None:
+    """Deletes machine code of other sources beside `own` that was last used long ago: all of it
+    after KEPT_DAYS, after a day all but the KEPT_FOLDERS used last. Nothing else is touched."""
+    others = [p for p in own.parent.iterdir() if DIGEST.fullmatch(p.name) and p != own]
+    used = sorted(((p.lstat().st_mtime, p) for p in others if _is_folder(p)), reverse=True)
+    now = time.time()
+    for rank, (last, folder) in enumerate(used):
+        if now - last > (DAY if rank >= KEPT_FOLDERS else KEPT_DAYS * DAY):
+            for path in folder.iterdir():
+                if SUFFIX in path.name or path.suffix == DONE:
+                    path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # something else is in it, or came meanwhile
+                folder.rmdir()
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def compiled() -> list[str]:
+    """Kernels that this process has compiled and kept, by module and name."""
+    return sorted(_compiled)
+
+
+def note_done(task: str) -> None:
+    """All kernels of this task of ngramkit.warm are in the folder."""
+    path = _done_path(task)
+    with contextlib.suppress(OSError):
+        if path is not None:
+            path.touch()
+
+
+def is_done(task: str) -> bool:
+    path = _done_path(task)
+    return path is not None and path.exists()
+
+
+def _done_path(task: str) -> Path | None:
+    place = folder()
+    host = get_host_cpu_name(), str(get_host_cpu_features())
+    return None if place is None else place / f"{task}-{_digest(repr((host, _VERSIONS)))}{DONE}"
 
 
 @cache
@@ -84,20 +145,20 @@ class KeptCode(NullCache):
         if path is None or data.lifted or data.library.has_dynamic_globals:
             return
         with contextlib.suppress(OSError):
-            handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.")
+            handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(dumps(data._reduce()))
                 Path(part).replace(path)
+                _compiled.append(self._name.removeprefix(PACKAGE))
             except BaseException:
                 Path(part).unlink(missing_ok=True)
                 raise
 
     def _path(self, sig: Any, codegen: Any) -> Path | None:
         place = folder()
-        versions = numba.__version__, sys.implementation.cache_tag
-        key = self._name, self._options, str(sig), codegen.magic_tuple(), versions
-        name = f"{self._name.removeprefix('ngramkit.kernels.')}-{_digest(repr(key))}.nbc"
+        key = self._name, self._options, str(sig), codegen.magic_tuple(), _VERSIONS
+        name = f"{self._name.removeprefix(PACKAGE)}-{_digest(repr(key))}{SUFFIX}"
         return None if place is None else place / name
 
 

@@ -26,7 +26,7 @@ from numba.extending import (
     unbox,
 )
 from numba.np.arrayobj import populate_array
-from numba.np.numpy_support import from_dtype
+from numba.np.numpy_support import as_dtype, from_dtype
 
 WORD = ir.IntType(64)
 TYPESTR = {
@@ -155,7 +155,7 @@ def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name:
     if isinstance(found, PackedType):
         return at(word)
     array = context.make_array(found)(context, builder)
-    item = context.get_abi_sizeof(context.get_data_type(found.dtype))
+    item = as_dtype(found.dtype).itemsize
     shape = [at(word + 1 + i) for i in range(found.ndim)]
     strides = [ir.Constant(WORD, item)]
     for size in reversed(shape[1:]):

@@ -1,0 +1,38 @@
+"""`ngramkit warm`: kernels compiled before they are needed, as when an image is built."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import ngramkit
+from ngramkit_cli.options import Debug, Json
+from ngramkit_cli.output import Output
+
+Name = Annotated[
+    str,
+    typer.Option(
+        "--drafter", metavar="NAME", help="Only what this drafter needs; all: every kernel."
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes at a time. Default: every core.")
+]
+
+
+def warm(
+    drafter: Name = "all", workers: Workers = None, json: Json = False, debug: Debug = False
+) -> None:
+    """Compile the kernels now, so that no command has to: for images and new machines.
+
+    Example: ngramkit warm --drafter blend
+    """
+    with Output("warm", json=json, debug=debug) as out:
+        done = ngramkit.warm(drafter, workers=workers, reporter=out.reporter)
+        fresh = sum(map(len, done.compiled.values()))
+        what = f"{fresh:,} compiled" if fresh else "nothing to compile"
+        out.say(f"{done.folder}: {done.kernels:,} kernels, {what} in {done.seconds:.1f} s")
+        out.result(
+            done.folder, compiled=done.compiled, kernels=done.kernels, processes=done.processes
+        )
