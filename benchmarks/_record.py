@@ -16,18 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks._picture import lines_picture
+
 DOCS = Path(__file__).parents[1] / "docs"
 QUESTIONS, ANSWERS = "mt_bench_questions.jsonl", "mt_bench_answers_vicuna-7b-v1.5.jsonl"
 TOKENIZER = "llama-tokenizer"
 BUDGETS = (8, 16, 32, 64, 95)
 TITLE = "Tokens per pass on MT-Bench answers of Vicuna-7B"
-PAGE = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
- viewBox="{box}" role="img" aria-labelledby="title"><title id="title">{title}</title>
-<style>svg {{ --ink: #24292f; --muted: #626b74; {light} color: var(--ink); fill: var(--ink) }}
-@media (prefers-color-scheme: dark) {{ svg {{ --ink: #e3e7eb; --muted: #9aa4ae; {dark} }} }}
-svg * {{ stroke-linejoin: round }} text {{ font-family: system-ui, sans-serif !important }}</style>
-{content}</svg>
-"""
 
 
 def main() -> None:
@@ -38,7 +33,8 @@ def main() -> None:
     if options.data is not None:
         figures = json.dumps(replayed(options), indent=1) + "\n"
         (DOCS / "record.json").write_text(figures, encoding="utf-8")
-    (DOCS / "record.svg").write_text(picture_of(read_figures()), encoding="utf-8")
+    drawn = lines_picture(TITLE, read_figures()["steps"])
+    (DOCS / "record.svg").write_text(drawn, encoding="utf-8")
 
 
 def read_figures() -> dict[str, Any]:
@@ -95,30 +91,6 @@ def replayed(options: argparse.Namespace) -> dict[str, Any]:
         "frozen_bytes": ngramkit.open_artifact(frozen).manifest.bytes,
         "steps": steps,
     }
-
-
-def picture_of(figures: Mapping[str, Any]) -> str:
-    """A whole SVG file, for light pages and dark ones."""
-    from ngramkit.evaluate.plot import draw_lines
-    from ngramkit.evaluate.replay import Replay, Tally
-    from ngramkit.evaluate.style import DARK, PALETTE
-    from ngramkit.evaluate.svg import picture
-
-    passes = 10_000
-    curves = [
-        Replay(name, int(budget), Tally(tokens=round(step * passes), passes=passes))
-        for name, steps in figures["steps"].items()
-        for budget, step in steps.items()
-    ]
-    colors = {name: f"C{i}" for i, name in enumerate(figures["steps"])}
-    drawn = picture(TITLE, "", lambda f: draw_lines(f.add_subplot(), curves, colors), (7.0, 4.0))
-    variables = [
-        " ".join(f"--c{i}: {color};" for i, color in enumerate(colors_of))
-        for colors_of in (PALETTE, DARK)
-    ]
-    return PAGE.format(
-        box=drawn.box, title=TITLE, content=drawn.content, light=variables[0], dark=variables[1]
-    )
 
 
 if __name__ == "__main__":

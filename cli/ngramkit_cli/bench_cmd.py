@@ -62,7 +62,9 @@ def bench(
     """Measure drafters on a model: tokens/step, speed-up, and that the output stays the same.
 
     Interrupted, it goes on where it was when it is run again. Without --drafter: all that fit.
-    With --task needle it measures what a cache forgets, see --cache of ngramkit decode.
+    --drafter generate and generate-lookup are transformers' own ways, without and with its prompt
+    lookup; blend:budget=auto has a budget of its own. With --task needle it measures what a cache
+    forgets, see --cache of ngramkit decode.
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
@@ -132,6 +134,11 @@ def _say(results: BenchResults, out: Output) -> None:
         same = "" if r.identical else f"   {len(r.differing)} answers differ"
         interval = f"{r.speedup_low:.2f} to {r.speedup_high:.2f}"
         out.say(f"{r.drafter.ljust(width)}{figures}   {interval}{same}")
+    counted = [
+        f"{r.drafter} {r.spec_bench['speedup']:.2f}" for r in results.results[1:] if r.spec_bench
+    ]
+    if counted:
+        out.say("", f"speed-ups as Spec-Bench counts: {', '.join(counted)}")
     ratios = [f"  {each}" for each in results.ratios()]
     if ratios:
         out.say("", "ratios of tokens/s (95% intervals over questions)", *ratios)

@@ -7,49 +7,34 @@ requests do. When a benchmark goes on after an interruption, they are told again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.profile import Profile
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import Task, complete, warm_up
+from ngramkit.decode.task import WARM_UP, Task, complete, warm_up
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError
+from ngramkit.evaluate.contestants import BASELINE, NOBODY, Contestant
 from ngramkit.evaluate.questions import Question
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.templates import Message, Template
 
-BASELINE = "none"
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """`make(remember)` gives a new drafter; one made with False forgets what it has written.
-
-    `learns`: from finished requests, so that its answers depend on their order.
-    """
-
-    name: str
-    make: Callable[[bool], Drafter]
-    learns: bool = False
-
-
-NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
-
 
 class Bench:
     """`task` says how every answer is written; its prompt is replaced by each question's.
 
-    `template` turns a conversation into text. Sampling gets a
-    seed per question, the same for every contestant. Questions whose first turn leaves no room in
-    the model's context are left out; raises InputError where that leaves none.
+    `profile` is for contestants of the budget "auto". `template` turns a conversation into text.
+    Sampling gets a seed per question, the same for every contestant. Questions whose first turn
+    leaves no room in the model's context are left out; raises InputError where that leaves none.
     """
 
     def __init__(
@@ -59,10 +44,12 @@ class Bench:
         questions: Sequence[Question],
         task: Task,
         template: Template,
+        profile: Profile | None = None,
     ) -> None:
         self.model = model
         self.contestants = [NOBODY, *contestants]
         self.task = task
+        self.profile = profile or task.profile
         self.template = template
         self.questions = [q for q in questions if self._fits(q)]
         self.too_long = len(questions) - len(self.questions)
@@ -79,13 +66,13 @@ class Bench:
         if any((c.name, str(q.id)) not in runs.found for c, q in self._pairs()):
             first = self._task(0, self._first_prompt(self.questions[0]))
             for contestant in self.contestants:
-                warm_up(self.model, contestant.make(False), first)
+                self._warm_up(contestant, first)
         for index, question in enumerate(self.questions):
             for contestant in self._rotated(index):
                 known = runs.found.get((contestant.name, str(question.id)))
                 drafter = drafters[contestant.name]
                 if known is None:
-                    runs.add(self._answer(contestant.name, drafter, index, question))
+                    runs.add(self._answer(contestant, drafter, index, question))
                 else:
                     self._tell(drafter, question, known)
                 reporter.advance(1, **running(runs, self.contestants))
@@ -109,17 +96,27 @@ class Bench:
         first = index % len(self.contestants)
         return self.contestants[first:] + self.contestants[:first]
 
-    def _answer(self, name: str, drafter: Drafter, index: int, question: Question) -> Run:
+    def _warm_up(self, contestant: Contestant, task: Task) -> None:
+        if contestant.answer is None:
+            warm_up(self.model, contestant.make(False), contestant.task(task, self.profile))
+        else:
+            contestant.answer(self.model, replace(task, max_new_tokens=WARM_UP))
+
+    def _answer(
+        self, contestant: Contestant, drafter: Drafter, index: int, question: Question
+    ) -> Run:
         turns: list[TurnRun] = []
+        load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
         for prompt in self._conversation(question, turns):
-            task = self._task(index, prompt)
-            if name == BASELINE:
-                task = replace(task, profile=None)
-            decoded = complete(self.model, drafter, task)
+            task = contestant.task(self._task(index, prompt), self.profile)
+            if contestant.answer is None:
+                decoded = complete(self.model, drafter, task)
+            else:
+                decoded = contestant.answer(self.model, task)
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
             turns.append(self._turn(decoded))
-        return Run(name, question.id, question.category, turns)
+        return Run(contestant.name, question.id, question.category, turns, load)
 
     def _conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
         """Every turn's prompt; ends early where the model's context is full.

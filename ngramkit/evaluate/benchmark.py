@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,15 @@ from ngramkit.decode.task import Task
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.evaluate.bench import BASELINE, Bench, Contestant
+from ngramkit.evaluate.bench import Bench
+from ngramkit.evaluate.contestants import (
+    BASELINE,
+    Contestant,
+    foreign,
+    is_foreign,
+    split_budget,
+)
+from ngramkit.evaluate.foreign import require_plain
 from ngramkit.evaluate.outcome import plan_of, publish
 from ngramkit.evaluate.paired import Ratio, ratio
 from ngramkit.evaluate.questions import Question, Questions, embedded_questions, read_questions
@@ -116,7 +124,9 @@ def bench(
     """Measures `drafters` (default: all that fit) and no drafter on `questions`.
 
     `questions`: a file, see ngramkit.evaluate.questions; None: the embedded model's own prompts.
-    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter. `template`
+    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter; a drafter's
+    option `budget` (nodes, or auto) is its own; generate and generate-lookup are transformers' own
+    ways, model.generate without and with its prompt lookup. `template`
     makes a conversation a text; auto: the model's own, else the one known for its name. What is
     measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on;
     `force` begins anew. Ctrl-C is raised.
@@ -130,10 +140,13 @@ def bench(
     asked = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
-    choices = _choices(named, prepared, Sources.of(artifacts).recorded(), reporter)
+    budgets, choices = _choices(named, prepared, Sources.of(artifacts).recorded(), reporter)
     loaded = prepared.load_for(*choices)
     choices = [choice.with_default("least_score", loaded.least_score) for choice in choices]
     nodes, profile = passes.nodes(loaded, reporter)
+    auto = profile
+    if "auto" in budgets.values():
+        auto = replace(passes, budget="auto").nodes(loaded, reporter)[1]
     task = Task(
         np.zeros(1, np.int32),  # every question puts its own prompt here
         max_new_tokens=max_new_tokens,
@@ -144,7 +157,11 @@ def bench(
         profile=profile,
         engine=passes.engine,
     )
-    contest = Bench(loaded, [_contestant(choice) for choice in choices], asked, task, form)
+    contestants = [_contestant(choice, budgets.get(choice.label, 0)) for choice in choices]
+    others = [foreign(str(each)) for each in dict.fromkeys(named) if is_foreign(each)]
+    if others:
+        require_plain(task)
+    contest = Bench(loaded, [*others, *contestants], asked, task, form, auto)
     if contest.too_long:
         reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
     plan = plan_of(contest, asked.name, form.name, _artifacts(choices))
@@ -158,7 +175,9 @@ def bench(
 def _check(drafters: Sequence[Any]) -> None:
     """Before a model is loaded in vain."""
     for each in drafters:
-        if isinstance(each, str) and DrafterSpec.parse(each).name == BASELINE:
+        if is_foreign(each):
+            continue
+        if isinstance(each, str) and DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
 
 
@@ -176,22 +195,32 @@ def questions_for(given: Any, model: str) -> Questions:
 
 def _choices(
     named: Sequence[Any], model: PreparedModel, artifacts: Sources, reporter: Reporter
-) -> list[DrafterChoice]:
-    """Those that are named, each once; else all that have what they need."""
+) -> tuple[dict[str, int | str], list[DrafterChoice]]:
+    """Those that are named, each once; else all that have what they need. And their own budgets."""
     found: list[DrafterChoice] = []
+    budgets: dict[str, int | str] = {}
     for each in named or DRAFTERS:
+        if is_foreign(each):
+            continue
+        plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
         try:
-            found.append(model.choose(each, artifacts, reporter))
+            choice = model.choose(plain, artifacts, reporter)
         except ArtifactError as error:
             if named:
                 raise
             reporter.note(f"without {each}: {error}")
-    return distinct(found)
+            continue
+        label = choice.label + (("," if ":" in choice.label else ":") + f"budget={budget}") * (
+            budget != 0
+        )
+        found.append(replace(choice, label=label))
+        budgets[label] = budget
+    return budgets, distinct(found)
 
 
-def _contestant(choice: DrafterChoice) -> Contestant:
+def _contestant(choice: DrafterChoice, budget: int | str) -> Contestant:
     return Contestant(
-        choice.label, lambda remember: choice.load(forgetful=not remember), choice.learns
+        choice.label, lambda remember: choice.load(forgetful=not remember), choice.learns, budget
     )
 
 

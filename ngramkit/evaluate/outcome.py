@@ -15,7 +15,8 @@ from typing import Any
 
 from ngramkit.decode.device import device_facts
 from ngramkit.decode.verifiers import engine_of
-from ngramkit.evaluate.bench import BASELINE, Bench
+from ngramkit.evaluate.bench import Bench
+from ngramkit.evaluate.contestants import BASELINE
 from ngramkit.evaluate.replay import Replay, replay
 from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import Result, machine, summarize, write_answers, write_results
@@ -57,7 +58,8 @@ def publish(
     reporter: Reporter = SILENT,
 ) -> list[Result]:
     """Writes all files into `folder`; the baseline's result comes first."""
-    results = summarize(runs, plan["drafters"])
+    tokenizer = bench.model.tokenizer
+    results = summarize(runs, plan["drafters"], lambda text: len(tokenizer.encode_prompt(text)))
     curves = by_budget(bench, runs, reporter)
     facts = machine(device_facts(bench.model))
     for result in results:
@@ -75,7 +77,7 @@ def publish(
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
     """The baseline's answers replayed with every drafter at every budget."""
     records = bench.records(runs, BASELINE)
-    drafters = bench.contestants[1:]
+    drafters = [each for each in bench.contestants[1:] if each.answer is None and not each.budget]
     reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
     return [
         replay(

@@ -82,6 +82,8 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Mapping[str, str]) 
     ends = []
     for name, color in colors.items():
         points = sorted((r.budget, r.total.tokens_per_step) for r in results if r.drafter == name)
+        if not points:  # nothing of ours to replay: transformers' own ways
+            continue
         budgets, heights = zip(*points, strict=True)
         axes.plot(budgets, heights, marker="o", color=color)
         ends.append((f"{name} {heights[-1]:.2f}", budgets[-1], heights[-1], color))

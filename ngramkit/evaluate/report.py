@@ -22,12 +22,17 @@ COLUMNS = (
     "drafter",
     "speed-up",
     "95% interval",
+    "as Spec-Bench counts",
     "tokens/step",
     "tokens/s",
     "drafting",
     "answers as without drafts",
 )
-MEASURED = "Each drafter has one speed-up, the measured one above. It was decoded with "
+MEASURED = (
+    "Each drafter has one speed-up, the measured one above: all tokens by all seconds. "
+    "Spec-Bench's evaluation/speed.py, given the same answers, averages the questions' rates, and "
+    "counts the baseline's tokens anew from its text. It was decoded with "
+)
 AUTO = (
     "budget auto: drafts as large as paid for their time on this machine, small where a pass is "
     "costly. "
@@ -83,6 +88,7 @@ def _row(result: Result) -> tuple[str, ...]:
         result.drafter,
         f"{result.speedup:.2f}",
         f"{result.speedup_low:.2f} to {result.speedup_high:.2f}",
+        f"{result.spec_bench['speedup']:.2f}" if result.spec_bench else "",
         f"{result.tokens_per_step:.2f}",
         f"{result.tokens_per_second:,.1f}",
         f"{result.draft_seconds / result.seconds:.1%} of the time",
@@ -106,7 +112,7 @@ def _budgets(
     rows = [
         (
             result.drafter,
-            *(points[result.drafter, n] for n in nodes),
+            *(points.get((result.drafter, n), "") for n in nodes),
             f"{result.tokens_per_step:.2f}",
         )
         for result in drafters

@@ -11,14 +11,15 @@ import json
 import os
 import platform
 import re
+import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngramkit.evaluate.bench import BASELINE
+from ngramkit.evaluate.contestants import BASELINE
 from ngramkit.evaluate.paired import ratio
 from ngramkit.evaluate.runs import Run, Runs
 from ngramkit.formats.writer import write_text
@@ -46,19 +47,30 @@ class Result:
     by_category: dict[str, dict[str, float]] = field(default_factory=dict)
     accepted_lengths: dict[str, int] = field(default_factory=dict)  # tokens of a pass -> passes
     differing: list[str] = field(default_factory=list)  # questions answered otherwise
+    spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
 
 
-def summarize(runs: Runs, drafters: Sequence[str]) -> list[Result]:
-    """The baseline first, then `drafters`; only questions that all of them answered count."""
+def summarize(
+    runs: Runs, drafters: Sequence[str], count: Callable[[str], int] | None = None
+) -> list[Result]:
+    """The baseline first, then `drafters`; only questions that all of them answered count.
+
+    `count` gives a text's tokens, those around a text (BOS) included: for `spec_bench`.
+    """
     names = [BASELINE, *drafters]
     every = {key[1] for key in runs.found if all((name, key[1]) in runs.found for name in names)}
     order = list(dict.fromkeys(key[1] for key in runs.found if key[1] in every))
     base = [runs.found[BASELINE, question] for question in order]
-    return [_result(n, [runs.found[n, question] for question in order], base) for n in names]
+    results = [_result(n, [runs.found[n, question] for question in order], base) for n in names]
+    if count is not None:
+        for result in results:
+            mine = [runs.found[result.drafter, question] for question in order]
+            result.spec_bench = spec_bench(mine, base, count)
+    return results
 
 
 def _result(name: str, runs: list[Run], base: list[Run]) -> Result:
@@ -93,6 +105,28 @@ def _figures(runs: Sequence[Run], base: Sequence[Run]) -> dict[str, Any]:
 
 def _rate(runs: Sequence[Run]) -> float:
     return sum(run.new_tokens for run in runs) / sum(run.seconds for run in runs)
+
+
+def spec_bench(
+    runs: Sequence[Run], base: Sequence[Run], count: Callable[[str], int]
+) -> dict[str, float]:
+    """What Spec-Bench's evaluation/speed.py makes of the same answers ("overall").
+
+    It differs from ours: rates are averaged over questions, where we divide all tokens by all
+    seconds, so short answers weigh as much as long ones; and the baseline's tokens are counted
+    anew from its text, less one for BOS, whether or not the tokenizer has one, and without the EOS
+    that ended it.
+    """
+    rates = [run.new_tokens / run.seconds for run in runs]
+    baseline = [sum(count(turn.text) - 1 for turn in run.turns) / run.seconds for run in base]
+    lengths = [length for run in runs for length in run.tokens_per_pass]
+    mine, others = statistics.fmean(rates), statistics.fmean(baseline)
+    return {
+        "tokens_per_second": mine,
+        "baseline_tokens_per_second": others,
+        "speedup": mine / others if others else float("nan"),
+        "mean_accepted_tokens": statistics.fmean(lengths) if lengths else 1.0,
+    }
 
 
 def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]]:

@@ -46,6 +46,7 @@ class Run:
     question: int | str
     category: str
     turns: list[TurnRun]
+    load: float = 0.0  # of the machine when it began: processes that ran or waited, over a minute
 
     @property
     def key(self) -> Key:

@@ -14,7 +14,8 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate import bench as module
-from ngramkit.evaluate.bench import BASELINE, Bench, Contestant, tokens_per_pass
+from ngramkit.evaluate.bench import Bench, tokens_per_pass
+from ngramkit.evaluate.contestants import BASELINE, Contestant
 from ngramkit.evaluate.outcome import plan_of, publish
 from ngramkit.evaluate.questions import Question
 from ngramkit.evaluate.replay import replay

@@ -1,0 +1,238 @@
+"""The README's first table and picture: drafters on SmolLM2-135M-Instruct (`make real`).
+
+    python -m benchmarks._real --data DIR [--work DIR] [--limit N]    measures, goes on where it was
+    python -m benchmarks._real --data DIR --publish                   writes docs/real.json and .svg
+
+DIR of --data holds MT-Bench's questions and a corpus of chat answers, by the names below. Whatever
+is measured lies in --work: the artifacts, and a line per answer. Questions are asked category by
+category in turns, so that the first few are like all; of a run that is not over, --publish takes
+the questions that everybody has answered. Speed-ups come with the machine's load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks._picture import lines_picture
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.evaluate.bench import Bench
+    from ngramkit.evaluate.questions import Question
+
+DOCS = Path(__file__).parents[1] / "docs"
+MODEL = "smollm2-135m"
+QUESTIONS, CORPUS, COLUMN = "mt_bench_questions.jsonl", "chat-corpus/*.parquet", "output"
+TITLE = "Tokens per pass on MT-Bench, SmolLM2-135M-Instruct"
+NEW_TOKENS = 160
+BUDGETS = (4, 8, 16, 32, 64)
+WIDE = "blend:budget=64,least_score=0"
+DRAFTERS = ("generate", "generate-lookup", "blend", "blend:budget=auto", WIDE, "rest", "cacheback",
+            "ngrammys")  # fmt: skip
+# As the table calls them, in its order.
+NAMES = {
+    "none": "no drafts",
+    "generate": "transformers' `generate`",
+    "generate-lookup": "transformers' prompt lookup",
+    "blend": "`blend`",
+    "blend:budget=auto": "`blend --budget auto`",
+    "blend:least_score=0,budget=64": "`blend`, 64 nodes",
+    "rest": "`rest`",
+    "cacheback": "`cacheback`",
+    "ngrammys": "`ngrammys`",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks._real", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--work", type=Path, default=Path("build/real"), metavar="DIR")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
+    parser.add_argument("--publish", action="store_true", help="write what is measured into docs/")
+    options = parser.parse_args()
+    if options.publish:
+        publish(options.data, options.work)
+    else:
+        measure(options.data, options.work, options.limit)
+
+
+def measure(data: Path, work: Path, limit: int | None) -> None:
+    """Builds what is missing, then asks every question that was not answered yet."""
+    import ngramkit
+    from ngramkit.decode.load import BUDGETS as BY_DEVICE
+    from ngramkit.decode.load import load_model
+    from ngramkit.decode.pass_options import PassOptions
+    from ngramkit.decode.profile import find_profile
+    from ngramkit_cli.bars import LineReporter
+
+    reporter = LineReporter(lambda line: print(line, flush=True))
+    model = load_model(MODEL)
+    built = artifacts(data, work, model, reporter)
+    if find_profile(model) is None:
+        ngramkit.calibrate(model, reporter=reporter)
+    ngramkit.bench(
+        in_turns(data / QUESTIONS)[:limit],
+        model,
+        drafters=DRAFTERS,
+        artifacts=built,
+        max_new_tokens=NEW_TOKENS,
+        passes=PassOptions(budget=BY_DEVICE[model.model.device.type]),
+        out=work / f"bench-{limit or 'all'}",
+        reporter=reporter,
+    )
+
+
+def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> list[Path]:
+    """Of the corpus a datastore and a frozen table, of the model its bigram table."""
+    import ngramkit
+
+    found = {
+        kind: work / "artifacts" / f"chat-{MODEL}-{kind}"
+        for kind in ("tokens", "datastore", "frozen")
+    }
+    bigram = work / "artifacts" / f"{MODEL}-model-bigram"
+    if not found["tokens"].is_dir():
+        ngramkit.tokenize(
+            str(data / CORPUS), MODEL, found["tokens"], column=COLUMN, reporter=reporter
+        )
+    if not found["datastore"].is_dir():
+        ngramkit.build_datastore(found["tokens"], found["datastore"], reporter=reporter)
+    if not found["frozen"].is_dir():
+        ngramkit.build_frozen(found["tokens"], found["frozen"], reporter=reporter)
+    if not bigram.is_dir():
+        ngramkit.model_bigram(model, bigram, reporter=reporter)
+    return [found["datastore"], found["frozen"], bigram]
+
+
+def in_turns(path: Path) -> list[Question]:
+    """One of every category, then the next of each; first turns alone."""
+    from dataclasses import replace
+
+    from ngramkit.evaluate.questions import read_questions
+
+    asked = [replace(question, turns=question.turns[:1]) for question in read_questions(path)]
+    kinds = dict.fromkeys(question.category for question in asked)
+    columns = [[q for q in asked if q.category == kind] for kind in kinds]
+    rows = itertools.zip_longest(*columns)
+    return [question for row in rows for question in row if question is not None]
+
+
+def publish(data: Path, work: Path) -> None:
+    """docs/real.json and docs/real.svg, of the questions that everybody has answered."""
+    figures = json.dumps(read_runs(data, work), indent=1) + "\n"
+    (DOCS / "real.json").write_text(figures, encoding="utf-8")
+    drawn = lines_picture(TITLE, read_figures()["steps"])
+    (DOCS / "real.svg").write_text(drawn, encoding="utf-8")
+
+
+def read_runs(data: Path, work: Path) -> dict[str, Any]:
+    from ngramkit.decode.load import load_model
+    from ngramkit.evaluate.results import machine, summarize
+    from ngramkit.evaluate.runs import NAME, Runs
+
+    folder = max(work.glob("bench-*"), key=lambda found: (found / NAME).stat().st_size)
+    with (folder / NAME).open(encoding="utf-8") as file:
+        plan = json.loads(file.readline())["plan"]
+    runs = Runs(folder, plan)
+    model = load_model(MODEL)
+    count: Callable[[str], int] = lambda text: len(model.tokenizer.encode_prompt(text))  # noqa: E731
+    results = summarize(runs, plan["drafters"], count)
+    done = {key[1] for key in runs.found if all((r.drafter, key[1]) in runs.found for r in results)}
+    counted = [run for run in runs.found.values() if run.key[1] in done]
+    loads = sorted(run.load for run in counted)
+    facts = {key: str(plan[key]) for key in ("device", "dtype", "engine", "max_new_tokens")}
+    return {
+        "questions": len(done),
+        "of": plan["count"],
+        "tokens": results[0].tokens,
+        "machine": machine(facts),
+        "load": {"least": loads[0], "median": statistics.median(loads), "most": loads[-1]},
+        "results": [_kept(result) for result in results],
+        "steps": replayed(model, data, work, runs, done),
+    }
+
+
+def _kept(result: Any) -> dict[str, Any]:
+    names = ("drafter", "speedup", "speedup_low", "speedup_high", "tokens_per_step", "passes",
+             "tokens", "tokens_per_second", "spec_bench", "draft_seconds", "seconds")  # fmt: skip
+    found = {name: getattr(result, name) for name in names}
+    return {**found, "differing": len(result.differing)}
+
+
+def replayed(
+    model: LanguageModel, data: Path, work: Path, runs: Any, done: set[str]
+) -> dict[str, dict[str, float]]:
+    """tokens/step by budget on the answers that were written without drafts."""
+    from ngramkit.evaluate.contestants import BASELINE
+    from ngramkit.evaluate.replay import replay
+
+    asked = [question for question in in_turns(data / QUESTIONS) if str(question.id) in done]
+    records = bench_of(model, asked).records(runs, BASELINE)
+    steps: dict[str, dict[str, float]] = {}
+    for name, make in makers(model, work).items():
+        for budget in BUDGETS:
+            found = replay(name, make, records, budget)
+            steps.setdefault(name, {})[str(budget)] = round(found.total.tokens_per_step, 4)
+            print(f"{name}, {budget} nodes: {found.total.tokens_per_step:.3f}", flush=True)
+    return steps
+
+
+def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
+    import numpy as np
+
+    from ngramkit.decode.task import Task
+    from ngramkit.evaluate.bench import Bench
+    from ngramkit.templates import find_template
+
+    task = Task(np.zeros(1, np.int32), max_new_tokens=NEW_TOKENS)
+    return Bench(model, [], asked, task, find_template("auto", model.tokenizer))
+
+
+def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:
+    import ngramkit
+
+    load, record = ngramkit.load_drafter, model.tokenizer.record
+    store, frozen = (
+        work / "artifacts" / f"chat-{MODEL}-{kind}" for kind in ("datastore", "frozen")
+    )
+    bigram = work / "artifacts" / f"{MODEL}-model-bigram"
+    return {
+        "blend": lambda: load("blend", datastores=[store], bigram=bigram),
+        "blend, frozen table": lambda: load("blend", frozen_table=frozen),
+        "blend, no corpus": lambda: load("blend", tokenizer=record),
+        "cacheback": lambda: load("cacheback", frozen_table=frozen),
+        "rest": lambda: load("rest", datastores=[store]),
+        "ngrammys": lambda: load("ngrammys", bigram=bigram),
+        "prompt-lookup": lambda: load("prompt-lookup"),
+    }
+
+
+def read_figures() -> dict[str, Any]:
+    """What `read_runs` gives, as it was published."""
+    found: dict[str, Any] = json.loads((DOCS / "real.json").read_text(encoding="utf-8"))
+    return found
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Markdown: what was measured, a row per drafter."""
+    rows = [
+        "| decoding | tokens/step | speed-up (95 % interval) | tokens/s |",
+        "|---|---|---|---|",
+    ]
+    for r in figures["results"]:
+        interval = f"{r['speedup']:.2f} ({r['speedup_low']:.2f} to {r['speedup_high']:.2f})"
+        rows.append(
+            f"| {NAMES.get(r['drafter'], r['drafter'])} | {r['tokens_per_step']:.2f} | "
+            f"{'1' if r['drafter'] == 'none' else interval} | {r['tokens_per_second']:.1f} |"
+        )
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()

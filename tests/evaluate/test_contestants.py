@@ -1,0 +1,85 @@
+"""Transformers' own ways, drafters with budgets of their own, and Spec-Bench's way to count."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ngramkit
+from ngramkit.errors import UsageError
+from ngramkit.evaluate.contestants import split_budget
+from ngramkit.evaluate.questions import embedded_questions
+from ngramkit.evaluate.results import spec_bench
+from ngramkit.evaluate.runs import Run, TurnRun
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    return ngramkit.bench(
+        embedded_questions().first(2),
+        "demo",
+        drafters=["generate", "generate-lookup", "context", "context:budget=2"],
+        max_new_tokens=24,
+        out=tmp_path_factory.mktemp("bench") / "out",
+    )
+
+
+def test_all_write_the_same_text_in_fewer_passes(measured):
+    by_name = {result.drafter: result for result in measured.results}
+    assert list(by_name) == ["none", "generate", "generate-lookup", "context", "context:budget=2"]
+    assert measured.identical
+    none, plain, lookup = (by_name[n] for n in ("none", "generate", "generate-lookup"))
+    assert (plain.passes, plain.tokens_per_step) == (none.passes, 1.0)
+    assert lookup.passes < none.passes
+    assert lookup.tokens == none.tokens
+    assert by_name["context"].passes < by_name["context:budget=2"].passes < none.passes
+    assert all(run.load >= 0 for run in measured.runs)
+
+
+def test_passes_of_generate_add_up_to_what_it_wrote(measured):
+    for run in measured.runs:
+        for turn in run.turns:
+            assert sum(turn.tokens_per_pass) == len(turn.token_ids) - 1, run.drafter
+            assert min(turn.tokens_per_pass) >= 1
+
+
+def test_both_ways_to_count_are_in_the_results(measured):
+    body = json.loads((measured.folder / "results.json").read_text())
+    for row in body["results"]:
+        assert row["spec_bench"].keys() == {
+            "tokens_per_second",
+            "baseline_tokens_per_second",
+            "speedup",
+            "mean_accepted_tokens",
+        }
+        assert row["spec_bench"]["mean_accepted_tokens"] == pytest.approx(row["tokens_per_step"])
+
+
+def run(drafter, question, tokens, seconds, text):
+    turn = TurnRun(text, list(range(tokens)), [1] * (tokens - 1), seconds, 0, 0, 0)
+    return Run(drafter, question, "x", [turn])
+
+
+def test_spec_bench_averages_rates_and_counts_anew():
+    """speed.py by hand: rates 10 and 1 against (4 - 1) / 2 and (7 - 1) / 4."""
+    base = [run("none", 1, 9, 2.0, "a b c d"), run("none", 2, 9, 4.0, "a b c d e f g")]
+    mine = [run("x", 1, 10, 1.0, ""), run("x", 2, 10, 10.0, "")]
+    found = spec_bench(mine, base, lambda text: len(text.split()))
+    assert found["tokens_per_second"] == pytest.approx(5.5)
+    assert found["baseline_tokens_per_second"] == pytest.approx((1.5 + 1.5) / 2)
+    assert found["speedup"] == pytest.approx(5.5 / 1.5)
+
+
+@pytest.mark.parametrize("given", ["blend:budget=0", "blend:budget=x", "blend:budget=",
+                                   "blend:budget=2,budget=3", "blend:budget=99999"])  # fmt: skip
+def test_a_budget_that_is_none_is_refused(given):
+    with pytest.raises(UsageError, match="must be one number from 1 to 4,096, or auto"):
+        split_budget(given)
+
+
+def test_what_transformers_ways_are_not_measured_with():
+    with pytest.raises(UsageError, match="greedily and without stop strings"):
+        ngramkit.bench(
+            embedded_questions().first(1), "demo", drafters=["generate"], stop=["x"], out="x"
+        )
