@@ -13,6 +13,7 @@ hang is a failure, and suffix arrays keep their values, which kernels trust (ker
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
 import shutil
@@ -46,7 +47,9 @@ WIDER = (
     ("leader_counts", "follower_counts"),
 )
 PART = 1_000  # mutations between two lines of a report
-SECONDS = 60  # for one mutation; the slowest takes a few hundredths
+SHOW = "NGRAMKIT_FUZZ_SHOW" in os.environ  # prints where an exception or a hang came from
+SECONDS = 60  # of a processor, for one mutation; the slowest takes a few hundredths
+WAITED = 600  # seconds in all: it waits for something
 PENDING, REFUSED, DRAFTED, FOREIGN, WRONG = range(5)
 ENDS = {REFUSED: "refused", DRAFTED: "drafted", FOREIGN: "foreign exception", WRONG: "wrong draft"}
 
@@ -88,7 +91,7 @@ def _at(results: mmap.mmap, size: int) -> int:
 
 def _wait(child: int, results: mmap.mmap, size: int) -> str:
     """How the child died, empty where it did not."""
-    last, since = -1, time.monotonic()
+    last, since, spent = -1, time.monotonic(), 0.0
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -96,12 +99,17 @@ def _wait(child: int, results: mmap.mmap, size: int) -> str:
             return f"signal {signal.Signals(-code).name}" if code < 0 else ""
         at = _at(results, size)
         if at != last:
-            last, since = at, time.monotonic()
-        elif time.monotonic() - since > SECONDS:
+            last, since, spent = at, time.monotonic(), _processor_seconds(child)
+        elif time.monotonic() - since > WAITED or _processor_seconds(child) - spent > SECONDS:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return "hang"
-        time.sleep(0.005)
+        time.sleep(0.02)
+
+
+def _processor_seconds(child: int) -> float:
+    fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _work(
@@ -123,6 +131,8 @@ def _work(
         folder = Path(scratch, "artifact")
         for index, seed in enumerate(seeds, begin):
             results[size:] = struct.pack("<q", index)
+            if SHOW:
+                faulthandler.dump_traceback_later(SECONDS / 2)
             results[index] = _try(kind, whole, folder, seed, change)
     os._exit(0)
 
@@ -135,7 +145,7 @@ def _try(kind: str, whole: Path, folder: Path, seed: int, change: Change) -> int
     except NgramkitError:
         return REFUSED
     except BaseException:
-        if os.environ.get("NGRAMKIT_FUZZ_SHOW"):
+        if SHOW:
             print(kind, seed, traceback.format_exc(), file=sys.stderr, flush=True)
         return FOREIGN
 

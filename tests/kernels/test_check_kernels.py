@@ -7,35 +7,44 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import reference
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ngramkit.formats import suffix_order
 from ngramkit.kernels.frozen_checks import WHOLE, first_bad_leader
-from ngramkit.kernels.suffix.passes import first_misplaced, token_counts
+from ngramkit.kernels.suffix.passes import token_counts
 
 SEPARATOR = 4
 texts = st.lists(st.integers(0, SEPARATOR), max_size=24).map(lambda text: [*text, SEPARATOR])
 
 
-def misplaced(tokens, suffixes):
+def misplaced(tokens, suffixes, workers=1):
     bounds = np.zeros(SEPARATOR + 2, np.int64)
     np.cumsum(token_counts(tokens, SEPARATOR + 1), out=bounds[1:])
-    return first_misplaced(tokens, suffixes, bounds)
+    return suffix_order.first_misplaced(tokens, suffixes, bounds, workers)
 
 
-@given(texts, st.data())
-@settings(max_examples=200, deadline=None)
-def test_only_the_suffix_array_passes(text, data):
+@pytest.fixture
+def threads_for_few(monkeypatch):
+    monkeypatch.setattr(suffix_order, "LEAST", 3)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@given(text=texts, data=st.data())
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_only_the_suffix_array_passes(threads_for_few, workers, text, data):
     tokens = np.array(text, np.uint16)
     right = np.array(reference.suffix_array(text), np.int32)
-    assert misplaced(tokens, right) == -1
+    assert misplaced(tokens, right, workers) == -1
     values = st.integers(-2, len(text) + 1) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
     changed = right.copy()
     for _ in range(data.draw(st.integers(1, 3))):
         changed[data.draw(st.integers(0, len(text) - 1))] = data.draw(values)
-    assert (misplaced(tokens, changed) == -1) == np.array_equal(changed, right)
+    assert (misplaced(tokens, changed, workers) == -1) == np.array_equal(changed, right)
     shuffled = np.array(data.draw(st.permutations(right.tolist())), np.int32)
-    assert (misplaced(tokens, shuffled) == -1) == np.array_equal(shuffled, right)
+    assert (misplaced(tokens, shuffled, workers) == -1) == np.array_equal(shuffled, right)
 
 
 @pytest.mark.parametrize("seed", range(40))

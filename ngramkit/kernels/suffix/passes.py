@@ -41,38 +41,46 @@ def token_counts(tokens: Array, size: int) -> Array:
     return counts
 
 
-@allocating_entry
-def first_misplaced(tokens: Array, suffix_array: Array, cursors: Array) -> int:
-    """The first index at which `suffix_array` is seen to be wrong, -1 where it is right.
+@entry
+def symbols_before(tokens: Array, suffix_array: Array, begin: int, end: int, counts: Array) -> int:
+    """Adds to counts[t] (int64[ids]) the suffixes of suffix_array[begin:end] that t stands before.
 
-    `tokens` [n] hold only ids below len(cursors) - 1; `cursors` int64[ids + 1] say where each id's
-    bucket begins, and are used up. `suffix_array` may hold anything.
+    Returns the first index there that is no position in `tokens`, -1 where all are.
+    """
+    size = len(tokens)
+    for i in range(begin, end):
+        position = np.int64(suffix_array[i])
+        if position < 0 or position >= size:
+            return i
+        if position:
+            counts[tokens[position - 1]] += 1
+    return -1
+
+
+@entry
+def first_misplaced(
+    tokens: Array, suffix_array: Array, cursors: Array, begin: int, end: int
+) -> int:
+    """The first index of [begin, end) at which `suffix_array` is seen to be wrong, else -1.
+
+    `tokens` [n] hold only ids below len(cursors); `cursors` int64[ids] say where in its bucket the
+    next suffix of each id must stand, and are moved on. `suffix_array` [n] may hold anything.
 
     Taken in order, suffixes put the positions before them in order: the position before suffix i,
     whose token is t, must be the next one in t's bucket (Burkhardt and Karkkainen, 2003). Each
-    index is so named once, by another one; where all agree the array is a permutation in the right
-    order, however long the repeats are. One pass, and no array of ranks.
+    index is so named once, by another one; where all agree, and each bucket is full in the end, the
+    array is a permutation in the right order, however long the repeats are. No array of ranks.
     """
     size = len(tokens)
-    if size == 0 or len(suffix_array) != size:
-        return 0
-    ends = cursors[1:].copy()
-    last = cursors[tokens[size - 1]]  # nothing follows it: the least of its bucket
-    if suffix_array[last] != size - 1:
-        return int(last)
-    cursors[tokens[size - 1]] += 1
-    for i in range(size):
-        position = suffix_array[i]
+    for i in range(begin, end):
+        position = np.int64(suffix_array[i])
         if position < 0 or position >= size:
             return i
         if position == 0:
             continue
         token = tokens[position - 1]
         slot = cursors[token]
-        if slot >= size or suffix_array[slot] != position - 1:
+        if slot >= size or np.int64(suffix_array[slot]) != position - 1:
             return i
         cursors[token] = slot + 1
-    for token in range(len(ends)):
-        if cursors[token] != ends[token]:
-            return int(ends[token] - 1)
     return -1

@@ -1,0 +1,82 @@
+"""What it costs to look an artifact over before its first opening, beside reading its files.
+
+Over the standard library's datastore; with NGRAMKIT_BENCH_DATA over that folder's `datastore`. Both
+are read from the disk each time: the system is asked to forget the pages first (`cold`), and an
+answer that came from memory nevertheless would only make the reference faster. The disk's cache,
+and a host's, may still know them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import Row, interleaved
+
+ROUNDS = 5
+BLOCK = 1 << 20  # bytes
+
+
+def rows() -> Iterator[Row]:
+    from ngramkit.formats.checks import check_whole
+    from ngramkit.formats.container import sha256_of
+
+    with tempfile.TemporaryDirectory() as name:
+        artifact = _datastore(Path(name))
+        files = [artifact.path / name for name in artifact.manifest.files]
+        size, tokens = artifact.manifest.bytes, artifact.manifest.counts["tokens"]
+        for state, forget in (("cold", True), ("in memory", False)):
+
+            def fresh(forget: bool = forget) -> None:
+                if forget:
+                    cold(files)
+
+            checked, read, hashed = interleaved(
+                lambda: (
+                    fresh(),
+                    list(check_whole(type(artifact).unchecked(artifact.path, artifact.manifest))),
+                ),
+                lambda: (fresh(), [_read(file) for file in files]),
+                lambda: (fresh(), [sha256_of(file) for file in files]),
+                rounds=ROUNDS,
+            )
+            yield Row(
+                f"every byte and value of a datastore, {tokens:,} tokens, {state}",
+                f"{checked:.2f} s, {size / checked / 1e6:,.0f} MB/s",
+                f"{read:.2f} s, {size / read / 1e6:,.0f} MB/s, reading its files; "
+                f"{hashed:.2f} s, {size / hashed / 1e6:,.0f} MB/s, hashing them on one core",
+                read / checked,
+                "1, what a disk gives",
+            )
+
+
+def _datastore(folder: Path) -> Any:
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.corpus.opening import open_corpus
+    from ngramkit.formats.datastore import Datastore
+
+    named = os.environ.get("NGRAMKIT_BENCH_DATA")
+    if named:
+        return Datastore.open(Path(named) / "datastore")
+    store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    return build_datastore(store, folder / "datastore")
+
+
+def cold(files: list[Path]) -> None:
+    """The system forgets the pages of these files, as far as nobody has them mapped."""
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def _read(path: Path) -> None:
+    block = bytearray(BLOCK)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(block):
+            pass
