@@ -22,8 +22,8 @@ from ngramkit.corpus.opening import open_corpus
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Profile
 from ngramkit.decode.prompt import prompt_ids
-from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import Task, complete
+from ngramkit.decode.runner import Runner
+from ngramkit.decode.task import Task
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
@@ -37,8 +37,22 @@ Make = Callable[[], Drafter]
 Tokens = npt.NDArray[np.int32]
 
 
-def held_out(model: LanguageModel, count: int) -> list[Task]:
-    return [Task(prompt_ids(model.tokenizer, text), NEW_TOKENS) for _, text in demo_prompts(count)]
+def held_out(model: LanguageModel, count: int) -> list[Tokens]:
+    return [prompt_ids(model.tokenizer, text) for _, text in demo_prompts(count)]
+
+
+def task_of(
+    model: LanguageModel,
+    *,
+    budget: int | None = None,
+    profile: Profile | None = None,
+    max_new_tokens: int = NEW_TOKENS,
+) -> Task:
+    """Fixed drafts of `budget` nodes, None: by the device; with `profile`, as --budget auto."""
+    runner = Runner.of(model.model, budget=budget or model.default_budget)
+    if profile is not None:
+        runner = replace(runner, budget=profile.sizes[-1], profile=profile)
+    return Task(model, runner, max_new_tokens)
 
 
 class Drafters:
@@ -64,21 +78,16 @@ class Drafters:
         return load_drafter(name, past=past, **self._artifacts)
 
 
-def run(model: LanguageModel, make: Make, task: Task, profile: Profile | None = None) -> Decoded:
-    """With `profile`, as --budget auto decodes. Making the drafter is not in its seconds."""
-    return complete(model, make(), replace(task, profile=profile))
-
-
-def generated(model: LanguageModel, task: Task, **options: Any) -> Tokens:
+def generated(model: LanguageModel, prompt: Tokens, **options: Any) -> Tokens:
     """What transformers' greedy decoding writes, int32[n]."""
     import torch
 
-    ids = torch.from_numpy(task.prompt.astype(np.int64))[None]
+    ids = torch.from_numpy(prompt.astype(np.int64))[None]
     output = model.model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
         do_sample=False,
-        max_new_tokens=task.max_new_tokens,
+        max_new_tokens=NEW_TOKENS,
         **options,
     )
     return output[0, ids.shape[1] :].numpy().astype(np.int32)

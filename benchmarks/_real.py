@@ -68,13 +68,13 @@ def measure(data: Path, work: Path, limit: int | None) -> None:
     from ngramkit.decode.load import BUDGETS as BY_DEVICE
     from ngramkit.decode.load import load_model
     from ngramkit.decode.pass_options import PassOptions
-    from ngramkit.decode.profile import find_profile
+    from ngramkit.decode.profile import profile_file
     from ngramkit_cli.bars import LineReporter
 
     reporter = LineReporter(lambda line: print(line, flush=True))
     model = load_model(MODEL)
     built = artifacts(data, work, model, reporter)
-    if find_profile(model) is None:
+    if profile_file(model.model) is None:
         ngramkit.calibrate(model, reporter=reporter)
     ngramkit.bench(
         in_turns(data / QUESTIONS)[:limit],
@@ -184,14 +184,13 @@ def replayed(
 
 
 def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
-    import numpy as np
-
+    from ngramkit.decode.runner import Runner
     from ngramkit.decode.task import Task
     from ngramkit.evaluate.bench import Bench
     from ngramkit.templates import find_template
 
-    task = Task(np.zeros(1, np.int32), max_new_tokens=NEW_TOKENS)
-    return Bench(model, [], asked, task, find_template("auto", model.tokenizer))
+    task = Task(model, Runner.of(model.model, budget=model.default_budget), NEW_TOKENS)
+    return Bench(task, [], asked, find_template("auto", model.tokenizer))
 
 
 def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:

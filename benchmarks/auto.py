@@ -8,7 +8,6 @@ the same run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,11 +15,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks import Row, in_turns
-from benchmarks._decoding import Drafters, Make, held_out, run
+from benchmarks._decoding import Drafters, Make, Tokens, held_out, task_of
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.profile import Profile, measure
+from ngramkit.decode.measuring import measure
+from ngramkit.decode.profile import Profile
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import Task, warm_up
+from ngramkit.decode.task import warm_up
 
 PROMPTS = 6
 ROUNDS = 3
@@ -35,27 +35,28 @@ def rows() -> Iterator[Row]:
     with TemporaryDirectory() as folder:
         drafters = Drafters(model, Path(folder))
         profile = measure(model, seconds=CALIBRATION)
-        tasks = held_out(model, PROMPTS)
+        prompts = held_out(model, PROMPTS)
         for name in NAMES:
-            yield row(name, compared(model, partial(drafters.make, name), tasks, profile))
+            yield row(name, compared(model, partial(drafters.make, name), prompts, profile))
 
 
 def compared(
-    model: LanguageModel, make: Make, tasks: list[Task], profile: Profile
+    model: LanguageModel, make: Make, prompts: list[Tokens], profile: Profile
 ) -> dict[str, tuple[float, float, float]]:
     """By budget, over all prompts: tokens, seconds (each prompt's best round) and passes."""
     found = {budget: np.zeros(3) for budget in [*map(str, BUDGETS), AUTO]}
-    for task in tasks:
+    tasks = {str(budget): task_of(model, budget=budget) for budget in BUDGETS}
+    tasks[AUTO] = task_of(model, profile=profile)
+    for prompt in prompts:
         latest: dict[str, Decoded] = {}
 
-        def timed(budget: str, task: Task = task, latest: dict[str, Decoded] = latest) -> float:
-            if budget == AUTO:
-                latest[budget] = run(model, make, task, profile)
-            else:
-                latest[budget] = run(model, make, replace(task, budget=int(budget)))
+        def timed(
+            budget: str, prompt: Tokens = prompt, latest: dict[str, Decoded] = latest
+        ) -> float:
+            latest[budget] = tasks[budget].complete(prompt, make())
             return latest[budget].seconds
 
-        warm_up(model, make(), task)
+        warm_up(tasks[AUTO], prompt, make())
         best = in_turns({budget: partial(timed, budget) for budget in found}, ROUNDS)
         for budget, done in latest.items():
             found[budget] += (len(done.token_ids), best[budget], done.passes)

@@ -8,7 +8,6 @@ fall either way. Gaps are in units in the last place of the best logit, as a pla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,9 +15,8 @@ import numpy as np
 import torch
 
 from benchmarks import Row
-from benchmarks._decoding import Drafters, Tokens, generated, held_out, run
+from benchmarks._decoding import Drafters, Tokens, generated, held_out, task_of
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.task import Task
 
 PROMPTS = 30
 NAMES = ("none", "blend", "cacheback", "rest", "context")
@@ -28,39 +26,39 @@ BITS = 7  # of a bfloat16's fraction
 
 def rows() -> Iterator[Row]:
     model = load_model("demo", device="cpu", dtype="bfloat16")
-    tasks = held_out(model, PROMPTS)
-    expected = [generated(model, task) for task in tasks]
-    pairs = list(zip(tasks, expected, strict=True))
+    task, prompts = task_of(model), held_out(model, PROMPTS)
+    expected = [generated(model, prompt) for prompt in prompts]
+    pairs = list(zip(prompts, expected, strict=True))
     near = np.concatenate([np.sort(behind(model, *pair), -1)[:-1, 1] for pair in pairs]) <= NEAR
     with TemporaryDirectory() as folder:
         drafters = Drafters(model, Path(folder))
         for name in NAMES:
             gaps = [
                 gap_where_different(
-                    model, task, wanted, run(model, partial(drafters.make, name), task).token_ids
+                    model, prompt, wanted, task.complete(prompt, drafters.make(name)).token_ids
                 )
-                for task, wanted in pairs
+                for prompt, wanted in pairs
             ]
             yield row(name, [gap for gap in gaps if gap is not None], float(near.mean()))
 
 
 def gap_where_different(
-    model: LanguageModel, task: Task, wanted: Tokens, found: Tokens
+    model: LanguageModel, prompt: Tokens, wanted: Tokens, found: Tokens
 ) -> float | None:
     """At the first token that differs, the one of the two that is farther behind the best."""
     both = zip(wanted.tolist(), found.tolist(), strict=False)
     place = next((i for i, (theirs, ours) in enumerate(both) if theirs != ours), None)
     if place is None:
         return None
-    gaps = behind(model, task, wanted[:place])[-1]
+    gaps = behind(model, prompt, wanted[:place])[-1]
     return float(max(gaps[wanted[place]], gaps[found[place]]))
 
 
-def behind(model: LanguageModel, task: Task, tokens: Tokens) -> np.ndarray:
+def behind(model: LanguageModel, prompt: Tokens, tokens: Tokens) -> np.ndarray:
     """How far each logit is behind the best, float32[len(tokens) + 1, V], from one plain pass."""
-    ids = torch.from_numpy(np.concatenate([task.prompt, tokens]).astype(np.int64))[None]
+    ids = torch.from_numpy(np.concatenate([prompt, tokens]).astype(np.int64))[None]
     with torch.inference_mode():
-        logits = model.model(ids).logits[0, len(task.prompt) - 1 :].float()
+        logits = model.model(ids).logits[0, len(prompt) - 1 :].float()
     best = logits.max(-1, keepdim=True).values
     return ((best - logits) / 2.0 ** (best.abs().log2().floor() - BITS)).numpy()
 

@@ -17,11 +17,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks import Row, in_turns, timed
-from benchmarks._decoding import Drafters, Tokens, generated, held_out, run
+from benchmarks._decoding import Drafters, Tokens, generated, held_out, task_of
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.profile import Profile, measure
+from ngramkit.decode.measuring import measure
+from ngramkit.decode.profile import Profile
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import Task, warm_up
+from ngramkit.decode.task import warm_up
 from ngramkit.drafters import DRAFTERS
 
 PROMPTS = 6
@@ -53,33 +54,33 @@ def rows() -> Iterator[Row]:
         drafters = Drafters(model, Path(folder))
         profile = measure(model, seconds=CALIBRATION)
         times = Times()
-        for task in held_out(model, PROMPTS):
-            compared(model, drafters, task, profile, times)
+        for prompt in held_out(model, PROMPTS):
+            compared(model, drafters, prompt, profile, times)
     for name in DRAFTERS:
         yield row(name, times)
 
 
 def compared(
-    model: LanguageModel, drafters: Drafters, task: Task, profile: Profile, times: Times
+    model: LanguageModel, drafters: Drafters, prompt: Tokens, profile: Profile, times: Times
 ) -> None:
     """One prompt. Raises AssertionError where an output is not model.generate's."""
-    expected = generated(model, task)
-    same(THEIR_LOOKUP, generated(model, task, prompt_lookup_num_tokens=LOOKUP), expected)
+    expected = generated(model, prompt)
+    same(THEIR_LOOKUP, generated(model, prompt, prompt_lookup_num_tokens=LOOKUP), expected)
     ways = {
-        GENERATE: lambda: timed(lambda: generated(model, task)),
+        GENERATE: lambda: timed(lambda: generated(model, prompt)),
         THEIR_LOOKUP: lambda: timed(
-            lambda: generated(model, task, prompt_lookup_num_tokens=LOOKUP)
+            lambda: generated(model, prompt, prompt_lookup_num_tokens=LOOKUP)
         ),
     }
 
     def ours(name: str) -> float:
-        chosen = None if name == NONE else profile
-        latest[name] = run(model, partial(drafters.make, name), task, chosen)
+        latest[name] = (alone if name == NONE else task).complete(prompt, drafters.make(name))
         return latest[name].seconds
 
     latest: dict[str, Decoded] = {}
+    task, alone = task_of(model, profile=profile), task_of(model)
     for name in DRAFTERS:
-        warm_up(model, drafters.make(name), task)
+        warm_up(task, prompt, drafters.make(name))
         ways[name] = partial(ours, name)
     for name, best in in_turns(ways, ROUNDS).items():
         times.seconds.setdefault(name, []).append(best)
@@ -87,7 +88,7 @@ def compared(
         same(name, done.token_ids, expected)
         times.runs.setdefault(name, []).append(done)
     times.tokens += len(expected)
-    drafters.past.append(np.append(task.prompt, expected), len(task.prompt))
+    drafters.past.append(np.append(prompt, expected), len(prompt))
 
 
 def same(name: str, tokens: Tokens, expected: Tokens) -> None:

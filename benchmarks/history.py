@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import Row, interleaved
+from benchmarks._decoding import Tokens, held_out, task_of
 from benchmarks.rest import _data
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.prompt import prompt_ids
-from ngramkit.decode.task import Task, complete, warm_up
-from ngramkit.demo import demo_prompts
+from ngramkit.decode.task import Task, warm_up
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.none import NoDraft
 from ngramkit.drafters.past_requests import PastRequests
@@ -40,27 +39,24 @@ STALE = 4_000_000  # tokens at most
 
 def rows() -> Iterator[Row]:
     model = load_model("demo", device="cpu")
-    tasks = [
-        Task(prompt_ids(model.tokenizer, text), NEW_TOKENS) for _, text in demo_prompts(PROMPTS)
-    ]
-    written = [complete(model, NoDraft(), task) for task in tasks]
-    pairs = zip(tasks, written, strict=True)
-    requests = [np.append(task.prompt, decoded.token_ids) for task, decoded in pairs]
+    task = task_of(model, max_new_tokens=NEW_TOKENS)
+    prompts = held_out(model, PROMPTS)
+    requests = [np.append(prompt, task.complete(prompt, NoDraft()).token_ids) for prompt in prompts]
     ordinary = np.concatenate(requests)
-    yield learning(model, tasks, requests)
-    yield stale(model, tasks, ordinary)
+    yield learning(task, prompts, requests)
+    yield stale(task, prompts, ordinary)
     yield stale_and_learning()
     yield worst_buffer(model, ordinary)
 
 
-def learning(model: LanguageModel, tasks: list[Task], requests: list[npt.NDArray[np.int32]]) -> Row:
+def learning(task: Task, prompts: list[Tokens], requests: list[Tokens]) -> Row:
     """Requests that come a second time against the same requests the first time."""
-    first = passes(model, taught(model, ()), tasks)
-    again = passes(model, taught(model, requests), tasks)
-    pairs = zip(requests, tasks, strict=True)
-    tokens = sum(len(request) - len(task.prompt) - 1 for request, task in pairs)
+    first = passes(task, taught(task.model, ()), prompts)
+    again = passes(task, taught(task.model, requests), prompts)
+    pairs = zip(requests, prompts, strict=True)
+    tokens = sum(len(request) - len(prompt) - 1 for request, prompt in pairs)
     return Row(
-        f"ssd, {len(tasks)} requests seen before",
+        f"ssd, {len(prompts)} requests seen before",
         f"{tokens / again:.2f} tokens/step",
         f"{tokens / first:.2f} without a history",
         first / again,
@@ -68,19 +64,19 @@ def learning(model: LanguageModel, tasks: list[Task], requests: list[npt.NDArray
     )
 
 
-def stale(model: LanguageModel, tasks: list[Task], ordinary: npt.NDArray[np.int32]) -> Row:
+def stale(task: Task, prompts: list[Tokens], ordinary: Tokens) -> Row:
     """A history of requests whose words are these ones' words, in an order that nobody writes."""
     order = np.random.default_rng(0).permutation(len(ordinary) * 50) % len(ordinary)
-    drafter = taught(model, np.split(ordinary[order], range(500, len(order), 500)))
+    drafter = taught(task.model, np.split(ordinary[order], range(500, len(order), 500)))
     base = NoDraft()
     for each in (drafter, base):
-        warm_up(model, each, tasks[0])
+        warm_up(task, prompts[0], each)
     seconds = interleaved(
-        partial(passes, model, drafter, tasks), partial(passes, model, base, tasks), rounds=ROUNDS
+        partial(passes, task, drafter, prompts), partial(passes, task, base, prompts), rounds=ROUNDS
     )
     return Row(
         f"ssd over a stale history of {len(order):,} tokens",
-        f"{seconds[0]:.2f} s for {len(tasks)} requests",
+        f"{seconds[0]:.2f} s for {len(prompts)} requests",
         f"{seconds[1]:.2f} s without a history",
         seconds[1] / seconds[0],
         "0.98 or above",
@@ -155,5 +151,5 @@ def taught(model: LanguageModel, requests: Sequence[npt.NDArray[np.int32]]) -> S
     return Ssd(past, least_score=model.least_score)
 
 
-def passes(model: LanguageModel, drafter: Drafter, tasks: list[Task]) -> int:
-    return sum(complete(model, drafter, task).passes for task in tasks)
+def passes(task: Task, drafter: Drafter, prompts: list[Tokens]) -> int:
+    return sum(task.complete(prompt, drafter).passes for prompt in prompts)

@@ -49,17 +49,15 @@ if TYPE_CHECKING:
         model_unigram,
         tokenize,
     )
+    from ngramkit.verbs.exchanging import export, import_
+    from ngramkit.verbs.histories import merge_histories, trim_history
     from ngramkit.verbs.looking import history, inspect, open_artifact, verify
     from ngramkit.verbs.recipe import build_recipe
     from ngramkit.verbs.shipping import (
-        export,
-        import_,
         merge,
-        merge_histories,
         pull,
         push,
         search,
-        trim_history,
     )
     from ngramkit.warming import Warmed, warm
 
@@ -81,14 +79,14 @@ _HOMES = {
     "open_artifact": "ngramkit.verbs.looking",
     "verify": "ngramkit.verbs.looking",
     "build_recipe": "ngramkit.verbs.recipe",
-    "export": "ngramkit.verbs.shipping",
-    "import_": "ngramkit.verbs.shipping",
+    "export": "ngramkit.verbs.exchanging",
+    "import_": "ngramkit.verbs.exchanging",
     "merge": "ngramkit.verbs.shipping",
-    "merge_histories": "ngramkit.verbs.shipping",
+    "merge_histories": "ngramkit.verbs.histories",
     "pull": "ngramkit.verbs.shipping",
     "push": "ngramkit.verbs.shipping",
     "search": "ngramkit.verbs.shipping",
-    "trim_history": "ngramkit.verbs.shipping",
+    "trim_history": "ngramkit.verbs.histories",
     "NgramkitCandidates": "ngramkit.decode.candidates",
     "Conversation": "ngramkit.decode.conversation",
     "custom_generate": "ngramkit.decode.generate",

@@ -6,6 +6,9 @@ The exit codes are an interface: 0 done, 1 failed or would change, 2 usage, 3 ba
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class NgramkitError(Exception):
     """`str(error)` is what happened; `error.hint` is what to do, and may be empty.
@@ -51,6 +54,20 @@ def reason(error: Exception) -> str:
     'No such file or directory'
     """
     return getattr(error, "strerror", None) or str(error)
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """A hint for a name that is none: the nearest, and all that there are.
+
+    >>> meant("resst", ["rest", "blend"])
+    'did you mean rest? There are: rest, blend'
+    >>> meant("x", [])
+    'there are none'
+    """
+    names = list(known)
+    near = difflib.get_close_matches(given, names, n=1)
+    there = f"here are: {', '.join(names)}" if names else "here are none"
+    return f"did you mean {near[0]}? T{there}" if near else f"t{there}"
 
 
 def require_between(

@@ -81,6 +81,7 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
         folder, manifest = manifest_of(wanted)
         _download(wanted.repository, folder.name, manifest, reporter)
         _prove(wanted.repository, folder, reporter)
+    reporter.fetched(f"hf://{wanted}", folder.name)
     return Fetched(folder, folder.name)
 
 

@@ -14,6 +14,7 @@ from ngramkit.errors import InputError, NetworkError, NgramkitError
 AGAIN = {
     "dataset": "check the network, then run the same command again: finished shards are kept",
     "model": "check the network, or give a model that is on this machine",
+    "list": "check the network, then run the same command again",
 }
 RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
 

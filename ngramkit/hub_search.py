@@ -49,11 +49,13 @@ def search(
     from huggingface_hub.utils import build_hf_headers, paginate  # type: ignore[attr-defined]
 
     quiet()
-    wanted = None if tokenizer is None else _wanted(tokenizer, reporter)
+    wanted: set[str] | None = None
     query = {"filter": [TAG, kind] if kind else TAG, "expand": ["cardData", "downloads", "sha"]}
-    with hub_errors("the list of datasets"):
+    with hub_errors("its list of artifacts", "list"):
         # As raw JSON: huggingface_hub's own classes take a card's keys for their parameters.
         for item in paginate(f"{constants.ENDPOINT}/api/datasets", query, build_hf_headers()):
+            if tokenizer is not None and wanted is None:  # asked for once the Hub has answered
+                wanted = _wanted(tokenizer, reporter)
             found = read_card(item)
             if found is not None and (wanted is None or found.problem or _fits(found, wanted)):
                 yield found

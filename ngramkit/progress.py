@@ -15,5 +15,8 @@ class Reporter:
     def note(self, text: str) -> None:
         """One line that the user should read: a default taken, a fallback used."""
 
+    def fetched(self, source: str, commit: str) -> None:
+        """`source`, hf://USER/NAME[@REVISION], is now here, as this commit of it."""
+
 
 SILENT = Reporter()

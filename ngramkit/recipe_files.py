@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, meant
 
 FOLDER = Path("artifacts")
 TOP = {"kind": str, "summary": str, "destination": str, "model": dict, "corpus": dict,
@@ -108,9 +108,8 @@ def _path(source: str) -> Path:
     if named.is_file():
         return named
     names = sorted(path.stem for path in FOLDER.glob("*.toml"))
-    near = difflib.get_close_matches(given.stem, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"in artifacts/: {', '.join(names) or 'none'}"
-    raise InputError(f"there is no recipe {source}", hint)
+    where = f"no recipe is in {FOLDER}/: give a file, or begin from the repository's artifacts/"
+    raise InputError(f"there is no recipe {source}", meant(given.stem, names) if names else where)
 
 
 def _check(

@@ -18,10 +18,24 @@ NAME = 32  # characters of a stage's name
 NARROW = 70  # columns below which the bar itself has no room
 
 
-class LineReporter(Reporter):
+class QuietReporter(Reporter):
+    """For --quiet; and what all have in common: which commits came from the Hub."""
+
+    def __init__(self) -> None:
+        self.revisions: dict[str, str] = {}  # hf:// source -> commit
+
+    def fetched(self, source: str, commit: str) -> None:
+        self.revisions[source] = commit
+
+    def close(self, *, whole: bool = True) -> None:
+        """Nothing is drawn from here on; `whole`: the last stage's work was done."""
+
+
+class LineReporter(QuietReporter):
     """For logs: `tokenize 12.4 M tokens, 31 %, 2.0 M/s`, while work goes on."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
         self._say = say
         self._name = self._unit = ""
         self._total: float | None = None
@@ -71,10 +85,11 @@ class LineReporter(Reporter):
         return ", ".join(said)
 
 
-class BarReporter(Reporter):
+class BarReporter(QuietReporter):
     """A rich progress bar per stage. A stage that is over stands at 100 %."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._progress: Any = None
         self._task: Any = None
         self._name = ""
@@ -121,13 +136,6 @@ class BarReporter(Reporter):
         task = next(task for task in self._progress.tasks if task.id == self._task)
         total = task.total or task.completed or 1
         self._progress.update(self._task, total=total, completed=total)
-
-
-class QuietReporter(Reporter):
-    """For --quiet."""
-
-    def close(self, *, whole: bool = True) -> None:
-        pass
 
 
 def log_stage(name: str, seconds: float) -> None:

@@ -16,6 +16,7 @@ from ngramkit_cli.options import Debug, Force, Json, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import TemplateOfQuestions
 from ngramkit_cli.source_options import DrafterNames, SourceOptions
+from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.benchmark import BenchResults
@@ -126,14 +127,19 @@ def _needle(
 
 
 def _say(results: BenchResults, out: Output) -> None:
-    width = max(len(result.drafter) for result in results.results) + 2
-    head = "".join(f"{title:>14}" for title in ("tokens/step", "tokens/s", "speed-up"))
-    out.say("", f"{' ' * width}{head}   95% interval")
-    for r in results.results:
-        figures = f"{r.tokens_per_step:14.2f}{r.tokens_per_second:14,.1f}{r.speedup:14.2f}"
-        same = "" if r.identical else f"   {len(r.differing)} answers differ"
-        interval = f"{r.speedup_low:.2f} to {r.speedup_high:.2f}"
-        out.say(f"{r.drafter.ljust(width)}{figures}   {interval}{same}")
+    rows = [
+        (
+            r.drafter,
+            f"{r.tokens_per_step:.2f}",
+            f"{r.tokens_per_second:,.1f}",
+            f"{r.speedup:.2f}",
+            f"{r.speedup_low:.2f} to {r.speedup_high:.2f}",
+            "" if r.identical else f"{len(r.differing)} answers differ",
+        )
+        for r in results.results
+    ]
+    head = ("", "tokens/step", "tokens/s", "speed-up", "95% interval")
+    out.say("", *figures(rows, head))
     counted = [
         f"{r.drafter} {r.spec_bench['speedup']:.2f}" for r in results.results[1:] if r.spec_bench
     ]

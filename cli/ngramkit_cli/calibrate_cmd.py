@@ -9,6 +9,7 @@ import typer
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import Output
+from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.decode.profile import Profile
@@ -54,11 +55,14 @@ def calibrate(
 
 def table_lines(profile: Profile) -> list[str]:
     """Milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
-    head = "nodes".rjust(6) + "".join(f"{context:>16,}" for context in profile.contexts)
     where = f"{profile.device}, {profile.dtype}, {profile.engine}"
-    lines = [f"milliseconds per pass (slow-down) on {where}", head]
     table = profile.measured()
-    for column, size in enumerate(profile.sizes):
-        cells = [f"{1e3 * row[column]:9.2f} ({row[column] / row[0]:4.2f})" for row in table]
-        lines.append(f"{size:6}" + "".join(cell.rjust(16) for cell in cells))
-    return lines
+    rows = [
+        [str(size), *(f"{1e3 * row[i]:.2f} ({row[i] / row[0]:4.2f})" for row in table)]
+        for i, size in enumerate(profile.sizes)
+    ]
+    head = ["nodes", *(f"{context:,}" for context in profile.contexts)]
+    return [
+        f"milliseconds per pass (slow-down) on {where}",
+        *figures(rows, head, justify="right"),
+    ]

@@ -99,9 +99,8 @@ def decode(
         if compare and answer.run.ended_by != "interrupt":
             answer = answer.compared()
         say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
-        if answer.cache is not None:
-            out.say(str(answer.cache))
-        out.used(answer.drafter.revisions)
+        if answer.run.cache is not None:
+            out.say(str(answer.run.cache))
         out.result(" ".join(answer.drafter.names) or None, **answer.to_dict())
         if answer.run.ended_by == "interrupt":
             raise typer.Exit(INTERRUPTED)
@@ -110,7 +109,6 @@ def decode(
 def say_turns(talk: Conversation, screen: Screen, out: Output) -> None:
     """All that is said, until it ends."""
     replies = converse(talk, screen, out)
-    out.used(talk.drafter.revisions)
     artifacts = " ".join(talk.drafter.names) or None
     out.result(artifacts, replies=[reply.to_dict() for reply in replies], **talk.facts)
 

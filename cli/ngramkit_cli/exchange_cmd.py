@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,22 +16,25 @@ if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
 
 
-class Target(StrEnum):
-    LLAMA_CPP = "llama.cpp"
-    REST_IDX = "rest-idx"
-    PARQUET = "parquet"
-    JSONL = "jsonl"
-    TRANSFORMERS = "transformers"
-
-
-class Origin(StrEnum):
-    LLAMA_CPP = "llama.cpp"
-    REST_IDX = "rest-idx"
-
+FORMATS = "llama.cpp|rest-idx|parquet|jsonl|transformers"
+ORIGINS = "llama.cpp|rest-idx"
 
 Source = Annotated[str, typer.Argument(metavar="PATH|hf://USER/NAME", help="The artifact.")]
-To = Annotated[Target, typer.Option("--to", help="The format.")]
-From = Annotated[Origin, typer.Option("--from", help="The file's format.")]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar=FORMATS, help="The format.", autocompletion=lambda: FORMATS.split("|")
+    ),
+]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar=ORIGINS,
+        help="The file's format.",
+        autocompletion=lambda: ORIGINS.split("|"),
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="PATH", help="What to write. Default: beside the artifact."),
@@ -75,8 +77,8 @@ def export(
     """
     with Output("export", json=json, debug=debug) as out:
         done = ngramkit.export(
-            out.fetch(source),
-            to.value,
+            source,
+            to,
             out_path,
             model=model,
             dynamic=dynamic,
@@ -110,7 +112,7 @@ def import_(
     with Output("import", json=json, debug=debug) as out:
         artifact = ngramkit.import_(
             file,
-            origin.value,
+            origin,
             out_dir,
             model=the_model(model, out),
             order=order,
@@ -134,8 +136,7 @@ def merge(
     Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
     """
     with Output("merge", json=json, debug=debug) as out:
-        parts = [out.fetch(source) for source in sources]
-        artifact = ngramkit.merge(parts, out_dir, reporter=out.reporter, force=force)
+        artifact = ngramkit.merge(sources, out_dir, reporter=out.reporter, force=force)
         if artifact.kind == "frozen-table":
             out.say("counts are exact only for n-grams that every part had kept")
         _done(artifact, out)

@@ -10,7 +10,8 @@ import typer
 import ngramkit
 from ngramkit_cli.command import App
 from ngramkit_cli.options import Debug, Json
-from ngramkit_cli.output import Output, table
+from ngramkit_cli.output import Output
+from ngramkit_cli.tables import facts as facts_table
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]
@@ -44,7 +45,7 @@ def inspect(path: Folder, last: Last = 0, json: Json = False, debug: Debug = Fal
         facts = found.to_dict()
         names = [name for name, value in facts.items() if isinstance(value, int)]
         rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
-        out.show(*table(str(path), {"tokenizer": found.tokenizer, **rows}))
+        out.show(*facts_table(str(path), {"tokenizer": found.tokenizer, **rows}))
         for request in found.last:
             out.show("", f"> {request.prompt!r}", f"< {request.output!r}")
         out.result(path, **{name: facts[name] for name in names})
@@ -57,10 +58,9 @@ def merge(paths: Folders, out_path: NewFolder, json: Json = False, debug: Debug 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
     with Output("history merge", json=json, debug=debug) as out:
-        requests = ngramkit.merge_histories(paths, out_path).log.read().requests
-        tokens = sum(len(request.tokens) for request in requests)
-        out.say(f"{out_path}: {len(requests):,} requests, {tokens:,} tokens")
-        out.result(out_path, requests=len(requests), tokens=tokens)
+        made = ngramkit.merge_histories(paths, out_path)
+        out.say(f"{made.path}: {made.requests:,} requests, {made.tokens:,} tokens")
+        out.result(made.path, requests=made.requests, tokens=made.tokens)
 
 
 @app.command()
@@ -70,9 +70,9 @@ def trim(path: Folder, tokens: Tokens, json: Json = False, debug: Debug = False)
     Example: ngramkit history trim my-history --tokens 4000000
     """
     with Output("history trim", json=json, debug=debug) as out:
-        dropped = ngramkit.trim_history(path, tokens)
-        kept = ngramkit.history(path)
+        kept = ngramkit.trim_history(path, tokens)
         out.say(
-            f"{path}: {dropped:,} requests dropped, {kept.requests:,} kept ({kept.tokens:,} tokens)"
+            f"{path}: {kept.dropped:,} requests dropped, {kept.requests:,} kept "
+            f"({kept.tokens:,} tokens)"
         )
-        out.result(path, dropped=dropped, requests=kept.requests, tokens=kept.tokens)
+        out.result(path, dropped=kept.dropped, requests=kept.requests, tokens=kept.tokens)

@@ -10,6 +10,7 @@ import typer
 import ngramkit
 from ngramkit_cli.options import Debug, Force, Json
 from ngramkit_cli.output import Output
+from ngramkit_cli.tables import figures
 
 Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository.")]
 
@@ -95,9 +96,15 @@ def search(
     """
     with Output("search", json=json, debug=debug) as out:
         found = ngramkit.search(tokenizer, kind, reporter=out.reporter)
-        for entry in found:
-            said = entry.problem or f"{entry.kind} for {entry.tokenizer}, {entry.bytes:,} bytes"
-            out.show(f"hf://{entry.id}  {said}")
-        if not found:
+        rows = [
+            (
+                f"hf://{each.id}",
+                each.problem or f"{each.kind} for {each.tokenizer}, {each.bytes:,} bytes",
+            )
+            for each in found
+        ]
+        if found:
+            out.show(*figures(rows))
+        else:
             out.say("nothing found")
         out.result(found=found.to_dict())

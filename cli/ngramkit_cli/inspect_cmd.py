@@ -10,7 +10,9 @@ import typer
 
 import ngramkit
 from ngramkit_cli.options import Debug, Json
-from ngramkit_cli.output import Output, table
+from ngramkit_cli.output import Output
+from ngramkit_cli.tables import facts as facts_table
+from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest
@@ -47,7 +49,7 @@ def inspect(
     with Output("inspect", json=json, debug=debug) as out:
         found = ngramkit.inspect(path, query, model=model, top=top, reporter=out.reporter)
         manifest = found.artifact.manifest
-        out.show(*table(str(path), _facts(manifest)))
+        out.show(*facts_table(str(path), _facts(manifest)))
         if found.ids_only:
             out.say(f"ids, not text: {found.ids_only}")
         _show_phrases("most frequent", found.most_frequent, out.show)
@@ -90,6 +92,8 @@ def _facts(manifest: Manifest) -> dict[str, object]:
 def _show_phrases(title: str, phrases: Iterable[Phrase], show: Callable[..., None]) -> None:
     for phrase in phrases:
         show("", f"{title}: {phrase.phrase}  {phrase.matches:,} matches")
-        for following in phrase.continuations:
-            share = following.count / phrase.matches
-            show(f"  {following.count:>12,}  {share:6.1%}  {following.text}")
+        rows = [
+            ("", f"{each.count:,}", f"{each.count / phrase.matches:.1%}", each.text)
+            for each in phrase.continuations
+        ]
+        show(*figures(rows))

@@ -10,6 +10,7 @@ import ngramkit
 from ngramkit_cli.decode_options import Device, DeviceMap, Dtype
 from ngramkit_cli.options import Debug, Force, Json, Out, the_model
 from ngramkit_cli.output import Output
+from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_weights import Work
@@ -55,10 +56,9 @@ def models(json: Json = False, debug: Debug = False) -> None:
         from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, described
 
         chosen = chosen_model()
-        width = max(map(len, HUB_IDS))
-        for name in (DEFAULT, *HUB_IDS):
-            mark = f"   <- {chosen.why}" if name == chosen.name else ""
-            out.show(f"{name.ljust(width)}  {described(name)}{mark}")
+        marks = {chosen.name: f"  <- {chosen.why}"}
+        known = (DEFAULT, *HUB_IDS)
+        out.show(*figures([(name, described(name) + marks.get(name, "")) for name in known]))
         out.show(
             "",
             "Any other model: its Hub id (owner/name), a folder,",

@@ -9,9 +9,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +25,6 @@ from ngramkit_cli.log import log_to
 from ngramkit_cli.system_errors import as_known
 
 INTERRUPTED = 130
-WIDEST = 32  # characters of a table's first column
 
 
 class Output:
@@ -39,8 +36,7 @@ class Output:
         self._debug = debug
         self._started = time.perf_counter()
         self._quiet = verbosity() < 0
-        self._reporter: BarReporter | LineReporter | QuietReporter | None = None
-        self._revisions: dict[str, str] = {}  # the commit of every hf:// source
+        self._reporter: QuietReporter | None = None
 
     def __enter__(self) -> Self:
         self._log = log_to(self.note, verbosity())
@@ -63,7 +59,7 @@ class Output:
             streams.write(visible(line))
 
     @property
-    def reporter(self) -> BarReporter | LineReporter | QuietReporter:
+    def reporter(self) -> QuietReporter:
         """Draws progress bars on a terminal; elsewhere says now and then how far it is."""
         if self._reporter is None:
             if self._quiet:
@@ -93,19 +89,6 @@ class Output:
     def seconds(self) -> float:
         return time.perf_counter() - self._started
 
-    def fetch(self, source: str | Path) -> Path:
-        """An artifact's folder, for hf:// in the Hub's cache; the JSON line says which commit."""
-        from ngramkit.hub import Source, fetch
-
-        fetched = fetch(source, reporter=self.reporter)
-        if fetched.commit is not None:
-            self._revisions[f"hf://{Source.parse(str(source))}"] = fetched.commit
-        return fetched.path
-
-    def used(self, revisions: Mapping[str, str]) -> None:
-        """The commits of hf:// sources that the library fetched; the JSON line says them."""
-        self._revisions.update(revisions)
-
     def result(self, artifact: object = None, **values: Any) -> None:
         """Prints the JSON line when it was asked for."""
         self._finish()
@@ -113,7 +96,8 @@ class Output:
             return
         path = None if artifact is None else str(artifact)
         head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
-        revisions = {"revisions": self._revisions} if self._revisions else {}
+        fetched = self._reporter.revisions if self._reporter else {}
+        revisions = {"revisions": fetched} if fetched else {}
         streams.write(json.dumps({**head, **values, **revisions}))
 
     def __exit__(
@@ -145,12 +129,6 @@ class Output:
             with suppress(NgramkitError, OSError):
                 streams.write(json.dumps(said))
         raise typer.Exit(error.exit_code) from None
-
-
-def table(title: str, rows: Mapping[str, object]) -> list[str]:
-    """Two aligned columns under a title, as lines."""
-    width = min(max(map(len, rows), default=0), WIDEST)
-    return [title, *(f"  {visible(name, WIDEST).ljust(width)}  {rows[name]}" for name in rows)]
 
 
 def peak_rss() -> int:

@@ -36,7 +36,6 @@ def build_tokens(
     model: str | TextTokenizer,
     out: str | Path | None = None,
     *,
-    revision: str | None = None,
     eos: bool = True,
     workers: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
@@ -45,14 +44,14 @@ def build_tokens(
 ) -> TokenStore:
     """Tokenises `corpus` with the tokenizer of `model` into `out` (default: `default_path`).
 
-    `model` is a name, at `revision` on the Hub, or its tokenizer.
+    `model` is a name, or its tokenizer.
 
     A store of the same plan is opened as it is. `eos` ends every document with the tokenizer's
     EOS, if it has one; `workers` bounds the encoding threads (default: every core). A shard ends
     with the document that fills `shard_tokens`. Raises InputError where the corpus gives no
     document.
     """
-    tokenizer = load_tokenizer(model, revision) if isinstance(model, str) else model
+    tokenizer = load_tokenizer(model) if isinstance(model, str) else model
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
     path = Path(out or default_path(corpus, tokenizer.record.id, plan))
     if already_built(path, plan):

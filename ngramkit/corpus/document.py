@@ -78,6 +78,11 @@ class Corpus:
     selection: Selection = field(default_factory=Selection)
     max_document: int = MAX_DOCUMENT  # characters; nothing longer is taken
 
+    def __repr__(self) -> str:
+        """<Corpus python-stdlib, limit 100>"""
+        chosen = [f"{name} {value}" for name, value in self.selection.record().items() if value]
+        return f"<Corpus {', '.join([self.id, *chosen])}>"
+
     @property
     def id(self) -> str:
         return self.source.id

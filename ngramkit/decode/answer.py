@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, overload
 
@@ -15,22 +14,9 @@ from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids, prompt_ids
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.specache.decoding import (
-    CacheFacts,
-    require_no_drafts,
-    specache_verifier,
-)
-from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.task import (
-    Comparison,
-    Task,
-    compare,
-    complete,
-    request_for,
-    warm_up,
-)
+from ngramkit.decode.specache.decoding import require_no_drafts
+from ngramkit.decode.task import Comparison, Task, compare, warm_up
 from ngramkit.decode.text import TextStream
-from ngramkit.decode.verifiers import engine_of
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import UsageError
@@ -54,14 +40,13 @@ class Answer:
     budget: int | str  # draft nodes per pass, or "auto"
     again: Callable[[], Comparison]  # decodes the prompt with and without drafts, in turns
     comparison: Comparison | None = None
-    cache: CacheFacts | None = None  # of a SpeCache
 
     def compared(self) -> Answer:
         """The same with what drafts brought: decoded with and without them, in turns.
 
         Raises UsageError where a SpeCache was used, which takes no drafts.
         """
-        if self.cache is not None:
+        if self.run.cache is not None:
             raise UsageError("compare is for drafts, a SpeCache takes none", option="compare")
         comparison = self.again()
         return replace(self, run=comparison.drafted, comparison=comparison)
@@ -88,7 +73,7 @@ class Answer:
             "engine": self.engine,
             "budget": self.budget,
             "lossless": run.lossless,
-            **({} if self.cache is None else self.cache.to_dict()),
+            **({} if run.cache is None else run.cache.to_dict()),
         }
         if compared is not None:
             found["baseline_seconds"] = round(compared.baseline.seconds, 6)
@@ -164,56 +149,44 @@ def decode(
     prepared = passes.prepare(model, reporter)
     form = None if template is None else chat_template(template, prepared.tokenizer, reporter)
     choice = prepared.choose(drafter, artifacts, reporter)
-    loaded = prepared.load_for(choice)
-    choice = choice.with_default("least_score", loaded.least_score)
-    ids = [_ids(loaded, each, form, system) for each in _several(prompts)]
-    nodes, profile = passes.nodes(loaded, reporter)
-    facts: dict[str, Any] = {
-        "model": loaded.name,
-        "drafter": choice,
-        "template": None if form is None else form.name,
-        "engine": engine_of(loaded.model, passes.engine, passes.verify),
-        "budget": "auto" if profile else loaded.default_budget if nodes is None else nodes,
-    }
-    answers: list[Answer] = []
-    drafts: Drafter | None = None
-    for prompt in ids:
-        task = Task(
-            prompt,
-            max_new_tokens=max_new_tokens,
-            budget=nodes,
-            sampling=sampling,
-            stop=tuple(stop),
-            verify=passes.verify,
-            profile=profile,
-            engine=passes.engine,
-        )
-        if drafts is None:
-            if passes.cache is None:
-                warm_up(loaded, choice.load(forgetful=True), task)
-            drafts = choice.load()
-        text, run, held = _written_with(passes.cache, loaded, drafts, task, show)
-        again = functools.partial(compare, loaded, lambda: choice.load(forgetful=True), task)
-        answers.append(Answer(text, run, **facts, again=again, cache=held))
-        if run.ended_by == "interrupt":
-            break
+    task, (choice,) = prepared.task([choice], max_new_tokens, sampling, stop, reporter)
+    answering = _Answering(task, choice, form)
+    several = [prompts] if isinstance(prompts, str) else prompts
+    ids = [_ids(task.model, each, form, system) for each in several]
+    answers = list(answering.answers(ids, show))
     return answers[0] if isinstance(prompts, str) else answers
 
 
-def _written_with(
-    cache: SpeCache | None, model: LanguageModel, drafter: Drafter, task: Task, show: Show | None
-) -> tuple[str, Decoded, CacheFacts | None]:
-    """As `written`; with a SpeCache, what it held too."""
-    if cache is None:
-        return *written(model, drafter, task, show), None
-    room = len(task.prompt) + request_for(model, task).longest
-    with specache_verifier(model.model, cache, room=room, drafter=drafter) as verifier:
-        text, run = written(model, verifier.drafter, task, show, verifier)
-    return text, replace(run, lossless=False), CacheFacts.of(verifier.run)
+@dataclass(frozen=True)
+class _Answering:
+    task: Task
+    drafter: DrafterChoice
+    template: Template | None
 
+    def answers(self, prompts: Sequence[TokenArray], show: Show | None) -> Iterator[Answer]:
+        """One drafter for all, so that it learns on the way. Ctrl-C ends the last one."""
+        if prompts and self.task.runner.cache is None:
+            warm_up(self.task, prompts[0], self.drafter.load(forgetful=True))
+        drafter = self.drafter.load()
+        for prompt in prompts:
+            answer = self._answer(prompt, drafter, show)
+            yield answer
+            if answer.run.ended_by == "interrupt":
+                return
 
-def _several(prompts: str | list[str] | tuple[str, ...]) -> list[str]:
-    return [prompts] if isinstance(prompts, str) else list(prompts)
+    def _answer(self, prompt: TokenArray, drafter: Drafter, show: Show | None) -> Answer:
+        text, run = written(self.task, prompt, drafter, show)
+        runner = self.task.runner
+        return Answer(
+            text,
+            run,
+            model=self.task.model.name,
+            drafter=self.drafter,
+            template=None if self.template is None else self.template.name,
+            engine=runner.engine,
+            budget=runner.shown_budget,
+            again=lambda: compare(self.task, prompt, lambda: self.drafter.load(forgetful=True)),
+        )
 
 
 def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Template:
@@ -239,14 +212,14 @@ def _ids(
 
 
 def written(
-    model: LanguageModel,
-    drafter: Drafter,
     task: Task,
+    prompt: TokenArray,
+    drafter: Drafter,
     show: Show | None,
     verifier: Verifier | None = None,
 ) -> tuple[str, Decoded]:
-    """The text and the run; `show` sees the text as it comes. `verifier` as in `complete`."""
-    stream = TextStream(model.tokenizer.backend, task.prompt)
+    """The text and the run; `show` sees the text as it comes. `verifier` as in `Task.complete`."""
+    stream = TextStream(task.model.tokenizer.backend, prompt)
     pieces: list[str] = []
 
     def put(piece: str, drafted: bool) -> None:
@@ -258,6 +231,6 @@ def written(
     def sink(token: int, drafted: bool) -> None:
         put(stream.push(token), drafted)
 
-    run = complete(model, drafter, task, sink, verifier)
+    run = task.complete(prompt, drafter, sink, verifier)
     put(stream.rest(), False)
     return "".join(pieces), run

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.measuring import measure
 from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.profile import NOISY, Profile, measure, profile_path
+from ngramkit.decode.profile import NOISY, Profile, profile_path
 from ngramkit.progress import SILENT, Reporter
 
 
@@ -59,10 +60,8 @@ def calibrate(
     from ngramkit.decode.profile_plot import plot
 
     loaded = passes.load(model, reporter)
-    found = Calibration(
-        measure(loaded, engine=passes.engine, seconds=seconds, reporter=reporter),
-        profile_path(loaded, passes.engine),
-    )
+    profile = measure(loaded, engine=passes.engine, seconds=seconds, reporter=reporter)
+    found = Calibration(profile, profile_path(loaded, profile.engine))
     found.profile.save(found.path)
     plot(found.profile, found.picture)
     if found.profile.noise > NOISY:

@@ -8,7 +8,7 @@ have written alone after the same prompt. Knows no terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.task import Task, open_for, warm_up
+from ngramkit.decode.task import warm_up
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import InputError
@@ -89,21 +89,12 @@ class Conversation:
         prepared = passes.prepare(model, reporter)
         self.template = chat_template(template, prepared.tokenizer, reporter)
         chosen = prepared.choose(drafter, artifacts, reporter)
-        self.model = prepared.load_for(chosen)
-        self.drafter = chosen.with_default("least_score", self.model.least_score)
+        self._task, (self.drafter,) = prepared.task(
+            [chosen], max_new_tokens, sampling, stop, reporter
+        )
+        self.model = self._task.model
         self.system = system
         self.messages: list[Message] = self._beginning()
-        nodes, profile = passes.nodes(self.model, reporter)
-        self._task = Task(
-            np.zeros(1, np.int32),  # every turn puts its own prompt here
-            max_new_tokens=max_new_tokens,
-            budget=nodes,
-            sampling=sampling,
-            stop=tuple(stop),
-            verify=passes.verify,
-            profile=profile,
-            engine=passes.engine,
-        )
         self._drafter: Drafter | None = None
         self._verifier: ResumableVerifier | None = None
         self._held = np.empty(0, np.int32)  # the tokens that the verifier holds
@@ -118,10 +109,12 @@ class Conversation:
         """
         messages = [*self.messages, Message("user", text)]
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
-        task = self._turn(prompt)
-        drafter = self._warm_drafter(task)
-        verifier, held = self._resumed(task)
-        text, run = written(self.model, drafter, task, show, verifier)
+        self._require_room(prompt)
+        task = self._task.numbered(self._asked)
+        self._asked += 1
+        drafter = self._warm_drafter(prompt)
+        verifier, held = self._resumed(prompt)
+        text, run = written(task, prompt, drafter, show, verifier)
         whole = np.concatenate([prompt, run.token_ids])
         # The last token is read with the next pass; of an accepted path that ended early, more is
         # held than was written.
@@ -147,7 +140,7 @@ class Conversation:
     def _beginning(self) -> list[Message]:
         return [Message("system", self.system)] if self.system else []
 
-    def _turn(self, prompt: TokenArray) -> Task:
+    def _require_room(self, prompt: TokenArray) -> None:
         context = self.model.context
         if context is not None and len(prompt) >= context:
             raise InputError(
@@ -155,24 +148,21 @@ class Conversation:
                 f"{context:,}",
                 "begin another one",
             )
-        sampling = replace(self._task.sampling, seed=self._task.sampling.seed + self._asked)
-        self._asked += 1
-        return replace(self._task, prompt=prompt, sampling=sampling)
 
-    def _warm_drafter(self, task: Task) -> Drafter:
+    def _warm_drafter(self, prompt: TokenArray) -> Drafter:
         if self._drafter is None:
-            warm_up(self.model, self.drafter.load(forgetful=True), task)
+            warm_up(self._task, prompt, self.drafter.load(forgetful=True))
             self._drafter = self.drafter.load()
         return self._drafter
 
-    def _resumed(self, task: Task) -> tuple[ResumableVerifier, int]:
+    def _resumed(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
         """The verifier, rewound to where the prompt and what it holds part, and their number.
 
         At least one token is left to be read: its logits are what an answer begins with.
         """
         if self._verifier is None:
-            self._verifier = open_for(self.model, task)
-        held = shared(self._held, task.prompt[:-1])
+            self._verifier = self._task.open(prompt)
+        held = shared(self._held, prompt[:-1])
         self._verifier.rewind(held)
         self._held = self._held[:held]
         return self._verifier, held

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from ngramkit.decode.load import LanguageModel
 
-
-def device_facts(model: LanguageModel) -> dict[str, str]:
-    """The device's name, the model's dtype, and how many threads a CPU uses for it."""
-    device, dtype = model.model.device, str(model.model.dtype).removeprefix("torch.")
+def device_facts(model: Any) -> dict[str, str]:
+    """The device's name, a transformers model's dtype, and how many threads a CPU uses for it."""
+    device, dtype = model.device, str(model.dtype).removeprefix("torch.")
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
     return {"device": f"{device.type}, {torch.get_num_threads()} threads", "dtype": dtype}

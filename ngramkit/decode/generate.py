@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from ngramkit.decode.base import Rule, Sink, Stop
-from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.generate_options import refuse_what_cannot_be_honoured
-from ngramkit.decode.load import LanguageModel, default_budget
+from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.logits_processors import GREEDY_OR_SAMPLED, Processed
-from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.profile import Profile, profile_of
+from ngramkit.decode.loop import Request
+from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import GREEDY
-from ngramkit.decode.specache.decoding import require_no_drafts, specache_verifier
+from ngramkit.decode.specache.decoding import require_no_drafts
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.verifiers import open_verifier
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.errors import UsageError
@@ -49,9 +47,9 @@ def generate(
     int64[rows, n], padded on the left where `attention_mask` says so. `drafter` is a drafter, a
     function that makes one, the name of one that needs no artifact, or a list with one per row.
     `budget` is the draft nodes per pass; auto: what pays for its time, see ngramkit calibrate;
-    None: by the device. `engine` is eager, static or auto: static on CUDA. Rows are decoded one
-    after another. With `cache`, a SpeCache, there are no drafts, and what is written is not what
-    the model writes with its full cache.
+    None: auto where the model was calibrated, else by the device. `engine` is eager, static or
+    auto: static on CUDA. Rows are decoded one after another. With `cache`, a SpeCache, there are no
+    drafts, and what is written is not what the model writes with its full cache.
 
     Raises UsageError, by name, for options that cannot be honoured, and for auto where the model
     was not calibrated on this device.
@@ -101,35 +99,22 @@ def custom_generate(
     # transformers hands a function neither of these, though the caller may have given them.
     caller = sys._getframe(1).f_locals
     given = {name: caller.get(name) for name in ("streamer", "assistant_model", "synced_gpus")}
-    call = Call(
-        model, input_ids, logits_processor, stopping_criteria, generation_config, engine, cache
-    )
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, {**given, **model_kwargs})
     streamer = given["streamer"]
     mask = model_kwargs.get("attention_mask")
     if cache is not None:
         require_no_drafts(cache, drafter)
-        drafter, budget = drafter or "none", 1
-    nodes, profile = _nodes(model, budget, engine)
+        drafter = drafter or "none"
+    name = getattr(model, "name_or_path", "") or "MODEL"
+    runner = Runner.of(model, budget=budget, engine=engine, cache=cache, name=name)
+    call = Call(runner, input_ids, logits_processor, stopping_criteria, generation_config)
     rows = []
     for row, each in enumerate(one_per_row(drafter, len(input_ids))):
         padding = 0 if mask is None else int((mask[row] == 0).sum())
-        rows.append(call.row(row, padding, each, nodes, profile, streamer))
+        rows.append(call.row(row, padding, each, streamer))
     if streamer is not None:
         streamer.end()
     return call.output(rows)
-
-
-def _nodes(
-    model: Any, budget: int | Literal["auto"] | None, engine: str
-) -> tuple[int, Profile | None]:
-    """Draft nodes per pass at most, and the profile that decides where that is asked for."""
-    if budget != "auto":
-        return default_budget(model) if budget is None else budget, None
-    profile = profile_of(model, engine)
-    if profile is None:
-        raise UsageError('budget="auto" needs a calibrated model', "run: ngramkit calibrate MODEL")
-    return profile.sizes[-1], profile
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
@@ -151,43 +136,24 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
 class Call:
     """One call of model.generate, prepared by transformers."""
 
-    model: Any
+    runner: Runner
     input_ids: torch.Tensor  # int64[rows, n]
     processors: Any
     criteria: Any
     config: Any
-    engine: str
-    cache: SpeCache | None = None
 
-    def row(
-        self,
-        row: int,
-        padding: int,
-        drafter: Drafter,
-        budget: int,
-        profile: Profile | None,
-        streamer: Any,
-    ) -> torch.Tensor:
+    def row(self, row: int, padding: int, drafter: Drafter, streamer: Any) -> torch.Tensor:
         """The row with what was written after it, int64[n + m]. Ctrl-C is raised."""
         ids = self.input_ids[row]
-        request = self._request(ids, padding, budget)
-        if profile is not None:
-            request = replace(request, auto=AutoBudget(profile, drafter))
-        room = len(request.prompt) + request.longest + budget
         sink: Sink | None = None
         if streamer is not None:
             sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
-        if self.cache is None:
-            verifier = open_verifier(self.model, engine=self.engine, room=room)
-            run = decode(verifier, drafter, request, sink)
-        else:
-            with specache_verifier(self.model, self.cache, room=room, drafter=drafter) as low:
-                run = decode(low, low.drafter, request, sink)
+        run = self.runner.decode(self._request(ids, padding), drafter, sink)
         if run.ended_by == "interrupt":
             raise KeyboardInterrupt
         return torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)])
 
-    def _request(self, ids: torch.Tensor, padding: int, budget: int) -> Request:
+    def _request(self, ids: torch.Tensor, padding: int) -> Request:
         from transformers import EosTokenCriteria, MaxLengthCriteria
 
         ends, others = [self.config.max_length], []
@@ -202,7 +168,7 @@ class Call:
         return Request(
             prompt=ids[padding:].cpu().numpy().astype(np.int32),
             max_new_tokens=min(ends) - len(ids),
-            budget=budget,
+            budget=self.runner.budget,
             sampling=self._rule(ids),
             eos=frozenset(eos),
             stop=stop_of(others, ids) if others else None,

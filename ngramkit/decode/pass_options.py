@@ -5,28 +5,30 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.runner import MOST_NODES, Runner
+from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.errors import UsageError
+from ngramkit.decode.task import Task
+from ngramkit.decode.verifiers import require_known
+from ngramkit.errors import UsageError, require_between
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.sources import Given, Sources
 from ngramkit.warming import meanwhile
 
-if TYPE_CHECKING:
-    from ngramkit.decode.profile import Profile
-
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """A model's tokenizer, and what loads the model, once."""
+    """A model's tokenizer, what loads the model, once, and how its passes are to be run."""
 
     tokenizer: TextTokenizer
     load: Callable[[], LanguageModel]
+    passes: PassOptions
 
     def choose(
         self,
@@ -40,18 +42,28 @@ class PreparedModel:
             return given_drafter(drafter, record)
         return choose_drafter(drafter, record, artifacts, reporter=reporter, load_model=self.load)
 
-    def load_for(self, *choices: DrafterChoice) -> LanguageModel:
-        """The model; what the drafters need is compiled meanwhile.
+    def task(
+        self,
+        choices: Sequence[DrafterChoice],
+        max_new_tokens: int,
+        sampling: Sampling,
+        stop: Sequence[str],
+        reporter: Reporter = SILENT,
+    ) -> tuple[Task, list[DrafterChoice]]:
+        """What the loaded model is to write, and the choices as they suit it. What the drafters
+        need is compiled while the model loads.
 
-        Raises ArtifactError where transformers gives it other ids than its files.
+        Raises ArtifactError where transformers gives the model other ids than its files, else as
+        `PassOptions.runner`.
         """
         meanwhile.begin(*(choice.spec.name for choice in choices if choice.made is None))
         model = self.load()
         meanwhile.wait()
-        for choice in choices:
-            for artifact in choice.opened:
-                artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))
-        return model
+        for artifact in (each for choice in choices for each in choice.opened):
+            artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))
+        runner = self.passes.runner(model, reporter)
+        task = Task(model, runner, max_new_tokens, sampling, tuple(stop))
+        return task, [choice.with_default("least_score", model.least_score) for choice in choices]
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,9 @@ class PassOptions:
     cache: SpeCache | None = None
 
     def __post_init__(self) -> None:
+        require_known(self.engine, self.verify)
+        if isinstance(self.budget, int):
+            require_between("budget", self.budget, 1, MOST_NODES)
         if self.cache is None:
             return
         for name in ("budget", "verify"):
@@ -97,7 +112,7 @@ class PassOptions:
     ) -> PreparedModel:
         """The same, loaded when it is needed: what makes no sense is told before."""
         if isinstance(model, LanguageModel):
-            return PreparedModel(model.tokenizer, lambda: model)
+            return PreparedModel(model.tokenizer, lambda: model, self)
         chosen = chosen_model(model)
         if chosen.why:
             reporter.note(f"model: {chosen.name} ({chosen.why})")
@@ -107,38 +122,19 @@ class PassOptions:
             "device_map": self.device_map,
         }
         load = functools.cache(lambda: load_model(chosen.name, **where))
-        return PreparedModel(load_tokenizer(chosen.name), load)
+        return PreparedModel(load_tokenizer(chosen.name), load, self)
 
-    def nodes(
-        self, model: LanguageModel, reporter: Reporter = SILENT
-    ) -> tuple[int | None, Profile | None]:
-        """Draft nodes per pass, or the profile that decides; says where one was found.
+    def runner(self, model: LanguageModel, reporter: Reporter = SILENT) -> Runner:
+        """Everything settled for a loaded model; says where a profile was found.
 
         Raises UsageError for a budget below 1, and for auto without a profile.
         """
-        from ngramkit.decode.profile import find_profile, profile_path
-        from ngramkit.decode.verifiers import verify_mode
-
-        if self.cache is not None:
-            return 1, None
-        budget, engine = self.budget, self.engine
-        if isinstance(budget, int):
-            if budget < 1:
-                raise UsageError(f"budget must be at least 1, is {budget}", option="budget")
-            return budget, None
-        tree = verify_mode(model.model, self.verify) == "tree"
-        profile = find_profile(model, engine) if tree else None
-        if profile is not None:
-            reporter.note(f"budget: auto ({profile_path(model, engine)})")
-        elif budget == "auto" and not tree:
-            raise UsageError(
-                "budget=auto needs drafts verified as trees", "give a number", option="budget"
-            )
-        elif budget == "auto":
-            which = "" if engine == "auto" else f" --engine {engine}"
-            raise UsageError(
-                f"{model.name} was not calibrated on this device with this engine",
-                f"run: ngramkit calibrate {model.name}{which}",
-                option="budget",
-            )
-        return None, profile
+        return Runner.of(
+            model.model,
+            budget=self.budget,
+            engine=self.engine,
+            verify=self.verify,
+            cache=self.cache,
+            name=model.name,
+            reporter=reporter,
+        )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ngramkit.drafters.base import TokenArray
+
+if TYPE_CHECKING:
+    from ngramkit.decode.specache.decoding import CacheFacts
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,12 @@ class Decoded:
     prefill_seconds: float
     draft_seconds: float
     verify_seconds: float
-    lossless: bool = True  # what the model writes with its full cache, without drafts
+    cache: CacheFacts | None = None  # of a SpeCache, where one was used
+
+    @property
+    def lossless(self) -> bool:
+        """What the model writes with its full cache, without drafts."""
+        return self.cache is None
 
     @property
     def passes(self) -> int:

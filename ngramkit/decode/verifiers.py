@@ -15,7 +15,7 @@ from ngramkit.decode.probe import agrees
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
-from ngramkit.errors import InputError, UsageError
+from ngramkit.errors import InputError, UsageError, meant
 
 VERIFIERS: dict[str, type[TreeVerifier] | type[BatchVerifier]] = {
     "tree": TreeVerifier,
@@ -24,6 +24,29 @@ VERIFIERS: dict[str, type[TreeVerifier] | type[BatchVerifier]] = {
 ENGINES = ("auto", "eager", "static")
 _FOUND: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _STATIC: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def require_known(engine: str, mode: str | None) -> None:
+    """Raises UsageError for an unknown engine or mode, and for two that exclude each other."""
+    if engine not in ENGINES:
+        raise UsageError(
+            f"there is no engine called {engine!r}", meant(engine, ENGINES), option="engine"
+        )
+    if mode not in (None, *VERIFIERS):
+        said = f"there is no way to verify called {mode!r}"
+        raise UsageError(said, meant(str(mode), VERIFIERS), option="verify")
+    if engine == "static" and mode == "batch":
+        raise UsageError(
+            "the static engine verifies drafts as trees, not as rows",
+            "leave one out",
+            option=("engine", "verify"),
+        )
+
+
+def settled(model: Any, engine: str = "auto", mode: str | None = None) -> tuple[str, str]:
+    """What the model is run with: eager or static, tree or batch. As `engine_of`, `verify_mode`."""
+    found = engine_of(model, engine, mode)
+    return found, "tree" if found == "static" else verify_mode(model, mode)
 
 
 def open_verifier(
@@ -42,10 +65,7 @@ def engine_of(model: Any, engine: str = "auto", mode: str | None = None) -> str:
 
     Raises UsageError for an unknown engine, and for static where drafts are asked for as rows.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"there is no engine called {engine!r}", ", ".join(ENGINES))
-    if engine == "static" and mode == "batch":
-        raise UsageError("the static engine verifies drafts as trees, not as rows", "leave one out")
+    require_known(engine, mode)
     if engine == "auto":
         engine = "static" if model.device.type == "cuda" and mode != "batch" else "eager"
     return "static" if engine == "static" and _takes_static(model) else "eager"
@@ -77,8 +97,7 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
 
     Raises UsageError for an unknown mode, InputError where the model can take neither.
     """
-    if mode not in (None, *VERIFIERS):
-        raise UsageError(f"there is no way to verify called {mode!r}", ", ".join(VERIFIERS))
+    require_known("auto", mode)
     if mode == "batch":
         return mode
     if model not in _FOUND:

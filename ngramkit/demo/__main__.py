@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from ngramkit.choose import choose_drafter
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.runner import Runner
 from ngramkit.decode.task import Comparison, Task, compare
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
@@ -61,10 +62,11 @@ def comparisons(
     model: LanguageModel, drafters: dict[str, Callable[[], Drafter]]
 ) -> Iterator[tuple[str, str, Comparison]]:
     """(prompt's place, drafter's name, result) for every prompt and drafter."""
+    task = Task(model, Runner.of(model.model, budget=model.default_budget), NEW_TOKENS)
     for where, text in demo_prompts(PROMPTS):
-        task = Task(prompt_ids(model.tokenizer, text), NEW_TOKENS)
+        prompt = prompt_ids(model.tokenizer, text)
         for name, make_drafter in drafters.items():
-            yield where, name, compare(model, make_drafter, task)
+            yield where, name, compare(task, prompt, make_drafter)
 
 
 def cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:

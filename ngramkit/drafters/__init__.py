@@ -6,14 +6,13 @@ token ids only: no text, no model, no tensors.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.errors import ArtifactError, UsageError, meant
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
@@ -117,9 +116,7 @@ def drafter_entry(name: str) -> Entry:
     """Raises UsageError, with the nearest name, where no drafter is called that."""
     if name in DRAFTERS:
         return DRAFTERS[name]
-    near = difflib.get_close_matches(name, DRAFTERS, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(f"no drafter is called {name!r}", f"{meant}There are: {', '.join(DRAFTERS)}")
+    raise UsageError(f"no drafter is called {name!r}", meant(name, DRAFTERS))
 
 
 def drafter_options(name: str) -> list[DrafterOption]:
@@ -191,10 +188,7 @@ def _require_known(name: str, options: Iterable[str]) -> None:
     known = [option.name for option in drafter_options(name)]
     for option in options:
         if option not in known:
-            near = difflib.get_close_matches(option, known, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            there = f"there are: {', '.join(known)}" if known else "there are none"
-            raise UsageError(f"the drafter {name} has no option {option!r}", f"{meant}{there}")
+            raise UsageError(f"the drafter {name} has no option {option!r}", meant(option, known))
 
 
 def _opened(artifact: Artifact | str | Path | None) -> Any:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray, eos_of
+from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import ModelBigram
@@ -32,7 +33,7 @@ def arrays_of(table: ModelBigram) -> BigramArrays:
     return BigramArrays(table.next_tokens, bits, table.extended, probabilities_by_bits())
 
 
-class Bigram:
+class Bigram(Described):
     """At most `rows` drafts (default: all of the table's) of at most `width` tokens (likewise).
 
     Of their tokens those of highest probability, as far as the budget goes: each is the product of
@@ -49,6 +50,7 @@ class Bigram:
     ) -> None:
         self.rows, self.width = rows or bigram.k, width or bigram.width
         self._table = arrays_of(bigram)
+        self.over = described([bigram])
         self._eos = eos_of(bigram.tokenizer)
         self._last = NO_TOKEN
 

@@ -18,8 +18,10 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
 from ngramkit.drafters.blend_state import new_sources
 from ngramkit.drafters.blend_weights import load_weights
+from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.options import Limits, within_limits
-from ngramkit.drafters.past_requests import PastRequests, Shards
+from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.request_shards import Shards
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
@@ -42,7 +44,7 @@ Floats = npt.NDArray[np.float32]
 PAST_ROWS = 1 << 13  # of what is remembered about past requests, which change often
 
 
-class Blend:
+class Blend(Described):
     """Drafts from any number of datastores, a frozen table, the model's bigrams, past requests, and
     always from the live context. Without any of these, the `tokenizer` must be given.
 
@@ -74,6 +76,7 @@ class Blend:
         # Keeps the arrays behind the kernels' addresses alive.
         self._artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
         known = _common_tokenizer(self._artifacts, past, tokenizer)
+        self.over = described(self._artifacts, known)
         self._vocabulary = known.vocabulary
         self._past = past
         self._prompt_tokens = 0

@@ -16,12 +16,12 @@ from typing import Annotated
 import numpy as np
 
 from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.lru import Table
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.errors import UsageError
-from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.kernels.cacheback import grow_tree, learn
+from ngramkit.kernels.cacheback import Frozen, grow_tree, learn
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
 MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
@@ -32,7 +32,7 @@ DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
 RECENT, FALL, AGREEMENT = 0.6, 1.5, 0.67
 
 
-class Cacheback:
+class Cacheback(Described):
     """A drafter over an optional frozen table and a dynamic one.
 
     `leader_len` and `follower_len` are the frozen table's, else 1 and 3. `leaders` and `followers`
@@ -59,6 +59,7 @@ class Cacheback:
         keep: Annotated[bool, Limits("remember what was learnt for the next request")] = False,
     ) -> None:
         self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
+        self.over = described([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MOST_ENTRIES:
             raise UsageError(
@@ -112,13 +113,13 @@ class Cacheback:
 
 def _frozen_arrays(
     frozen: FrozenTable | None, leader_len: int | None, follower_len: int | None
-) -> tuple[tuple[Array, ...], tuple[int, int]]:
-    """The five arrays that the kernel reads (empty without a table), and LL and FL."""
+) -> tuple[Frozen, tuple[int, int]]:
+    """The arrays that the kernel reads (empty without a table), and LL and FL."""
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
         counts = np.empty(0, np.uint32)
         empty = [np.empty((0, length), np.uint16) for length in lengths]
-        return (empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
+        return Frozen(empty[0], counts, np.zeros(1, np.uint64), empty[1], counts), lengths
     lengths = (frozen.leader_len, frozen.follower_len)
     asked = (leader_len or lengths[0], follower_len or lengths[1])
     if asked != lengths:
@@ -128,7 +129,7 @@ def _frozen_arrays(
             "leave leader_len and follower_len out, or build another table",
             option=("leader_len", "follower_len"),
         )
-    arrays = (
+    arrays = Frozen(
         frozen.leaders,
         frozen.leader_counts,
         frozen.follower_offsets,

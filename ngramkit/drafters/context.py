@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.chains import tree_of_chains
+from ngramkit.drafters.described import Described
 from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.options import Limits, within_limits
 
 
-class Context:
+class Context(Described):
     """All earlier occurrences of the last `query` tokens; their next `width` tokens, by count.
 
     Ties go to the later occurrence. Where the query has none, it is shortened, down to one token.
@@ -34,6 +35,7 @@ class Context:
         width: Annotated[int, Limits("how deep a draft goes", 1, 1024)] = 10,
     ) -> None:
         self.query, self.width = query, width
+        self.over = f"query={query}, width={width}"
 
     def start(self, prompt: TokenArray) -> None:
         self._live = LiveContext(prompt)
@@ -64,7 +66,7 @@ class Context:
         pass
 
 
-class PromptLookup:
+class PromptLookup(Described):
     """The earliest occurrence of the longest n-gram, n from `max_ngram` down to 1: one chain."""
 
     scores_are_shares = True
@@ -77,6 +79,7 @@ class PromptLookup:
         width: Annotated[int, Limits("how deep a draft goes", 1, 1024)] = 10,
     ) -> None:
         self.max_ngram, self.width = max_ngram, width
+        self.over = f"max_ngram={max_ngram}, width={width}"
 
     def start(self, prompt: TokenArray) -> None:
         self._live = LiveContext(prompt)

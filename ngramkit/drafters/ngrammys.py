@@ -12,6 +12,7 @@ import numpy as np
 
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray, eos_of
 from ngramkit.drafters.bigram import arrays_of
+from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.formats.model_bigram import ModelBigram
@@ -20,7 +21,7 @@ from ngramkit.kernels.ngrammys import mixed_tree
 SOURCES = np.array([Source.CONTEXT, Source.MODEL], np.uint8)
 
 
-class Ngrammys:
+class Ngrammys(Described):
     """The last `query` tokens are looked up in the context, fewer where they are new.
 
     Rows with a beginning in common share nodes. Where the budget is less than all rows, the nodes
@@ -38,6 +39,7 @@ class Ngrammys:
     ) -> None:
         self.rows, self.width, self.query = rows, width, query
         self._table = arrays_of(bigram)
+        self.over = described([bigram])
         self._eos = eos_of(bigram.tokenizer)
 
     def start(self, prompt: TokenArray) -> None:

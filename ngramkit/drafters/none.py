@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
+from ngramkit.drafters.described import Described
 
 
-class NoDraft:
+class NoDraft(Described):
     """Every pass yields one token."""
 
     def start(self, prompt: TokenArray) -> None: ...

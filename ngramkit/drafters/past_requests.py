@@ -22,31 +22,22 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from ngramkit.drafters.described import described
+from ngramkit.drafters.request_shards import Shards, joined, sorted_shards
 from ngramkit.drafters.token_ring import TokenRing
 from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark
-from ngramkit.kernels.suffix.sort import sort_shard
 
 CAPACITY = 4_000_000  # tokens
 REBUILD = 1 << 15  # tokens; sorting as many takes 5 to 20 ms
 NEWEST = 1 << 16  # tokens
-
-
-class Shards(NamedTuple):
-    """By origin: none, one (sorted), or two (sorted, and a tail)."""
-
-    earlier: tuple[DatastoreShard, ...] = ()  # there at first, or after the log was rewritten
-    session: tuple[DatastoreShard, ...] = ()  # added since, by anybody, but for
-    newest: tuple[DatastoreShard, ...] = ()  # the last of these
 
 
 class PastRequests:
@@ -99,6 +90,9 @@ class PastRequests:
         self._clear()
         if history is not None:
             self._load(history)
+
+    def __repr__(self) -> str:
+        return f"<PastRequests {self.tokens:,} tokens, {described((), self.tokenizer)}>"
 
     @property
     def tokens(self) -> int:
@@ -197,16 +191,17 @@ class PastRequests:
         load of a long history, or a slow rebuild, may leave much to the background."""
         begin = max(self._sorted_end, self._stream.end - 2 * self._rebuild_tokens)
         tails = self._parted(self._stream.since(begin), self._newest)
-        self.shards = Shards(*(s + self._sort(t) for s, t in zip(self._sorted, tails, strict=True)))
+        self.shards = Shards(
+            *(
+                s + sorted_shards(t, self.separator)
+                for s, t in zip(self._sorted, tails, strict=True)
+            )
+        )
 
     def _parted(self, tokens: Array, newest: int) -> list[Array]:
         """The stream's last `tokens` by origin; `newest`: where in the stream those begin."""
         begin = self._stream.end - len(tokens)
         return np.split(tokens, [max(self._opened - begin, 0), max(newest - begin, 0)])
-
-    def _sort(self, tokens: Array) -> tuple[DatastoreShard, ...]:
-        """One shard, or none of no tokens."""
-        return (DatastoreShard(**sort_shard(tokens, self.separator)),) if len(tokens) else ()
 
     def _rebuild(self) -> None:
         """Again and again, until only a short tail was added meanwhile; then saves the index."""
@@ -217,7 +212,7 @@ class PastRequests:
             self._building = False
             raise
         if self._history is not None and mark is not None and not self._read_only:
-            shard = self._joined(shards)
+            shard = joined(shards, self.separator)
             # Without its index a history is only slower to load: a full disk may go unsaid here.
             with contextlib.suppress(OSError):
                 self._history.save_index(shard, mark, complete=end < self._capacity)
@@ -230,8 +225,8 @@ class PastRequests:
             earlier, *others = self._parted(stream.since(0), newest)
             kept = self._sorted.earlier if self._sorted_end >= self._opened else ()
         if sum(len(shard.tokens) for shard in kept) != len(earlier):  # else it is as it was
-            kept = self._sort(earlier)
-        shards = Shards(kept, *map(self._sort, others))
+            kept = sorted_shards(earlier, self.separator)
+        shards = Shards(kept, *(sorted_shards(each, self.separator) for each in others))
         with self._swap:
             if stream is self._stream:  # else the history was rewritten meanwhile
                 self._sorted, self._sorted_end = shards, end
@@ -247,10 +242,3 @@ class PastRequests:
             return self._newest
         limit = self._stream.end - self._newest_tokens // 2
         return max((end for end in self._ends if end <= limit), default=self._newest)
-
-    def _joined(self, shards: Shards) -> DatastoreShard:
-        """What a later process loads: all of it is then earlier."""
-        each = [shard for part in shards for shard in part]
-        return (
-            each[0] if len(each) == 1 else self._sort(np.concatenate([s.tokens for s in each]))[0]
-        )

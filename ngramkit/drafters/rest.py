@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray, eos_of
+from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.errors import UsageError
@@ -22,7 +23,7 @@ from ngramkit.kernels.rest import draft
 from ngramkit.kernels.suffix.continuations import DEPTHS
 
 
-class Rest:
+class Rest(Described):
     """Drafts from datastores, as `drafters.base.Drafter` says.
 
     A node's score is its share of the matches. Raises UsageError for bounds that make no sense,
@@ -50,6 +51,7 @@ class Rest:
                 option=("min_match", "max_match"),
             )
         require_one_tokenizer(datastores)
+        self.over = described(datastores)
         # Keeps the arrays behind the table's addresses alive.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)

@@ -18,6 +18,7 @@ from typing import Annotated
 import numpy as np
 
 from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, Source, TokenArray, eos_of
+from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.past_requests import PastRequests
@@ -57,7 +58,7 @@ class _Origin:
             self.drafted = None
 
 
-class Ssd:
+class Ssd(Described):
     """Drafts from past requests, as `drafters.base.Drafter` says.
 
     What is searched, and whether finished requests join it, is for `past` to say. Raises UsageError
@@ -74,6 +75,7 @@ class Ssd:
         least_score: Annotated[float, Limits("no node less probable is drafted", 0, 1)] = 0.01,
     ) -> None:
         self._past = past
+        self.over = f"{past.tokens:,} tokens of past requests, {described((), past.tokenizer)}"
         rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)
         self._origins = [_Origin(rules, least_score) for _ in past.shards]
         self._live = LiveContext(NOTHING)

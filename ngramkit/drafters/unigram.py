@@ -8,13 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.described import Described, described
 from ngramkit.formats.model_unigram import ModelUnigram
 
 
-class Unigram:
+class Unigram(Described):
     """A tree of one level: the best `budget` tokens of the table."""
 
     def __init__(self, unigram: ModelUnigram) -> None:
+        self.over = described([unigram])
         self._tree = DraftTree(
             token_ids=unigram.tokens.astype(np.int32),
             parents=np.full(unigram.k, -1, np.int32),

@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.profile import Profile
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import WARM_UP, Task, complete, warm_up
+from ngramkit.decode.task import WARM_UP, Task, warm_up
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.errors import InputError
 from ngramkit.evaluate.contestants import BASELINE, NOBODY, Contestant
@@ -30,33 +28,29 @@ from ngramkit.templates import Message, Template
 
 
 class Bench:
-    """`task` says how every answer is written; its prompt is replaced by each question's.
+    """`task` says how every answer is written, `template` turns a conversation into text.
 
-    `profile` is for contestants of the budget "auto". `template` turns a conversation into text.
     Sampling gets a seed per question, the same for every contestant. Questions whose first turn
     leaves no room in the model's context are left out; raises InputError where that leaves none.
     """
 
     def __init__(
         self,
-        model: LanguageModel,
+        task: Task,
         contestants: Sequence[Contestant],
         questions: Sequence[Question],
-        task: Task,
         template: Template,
-        profile: Profile | None = None,
     ) -> None:
-        self.model = model
         self.contestants = [NOBODY, *contestants]
         self.task = task
-        self.profile = profile or task.profile
+        self.model = task.model
         self.template = template
         self.questions = [q for q in questions if self._fits(q)]
         self.too_long = len(questions) - len(self.questions)
         if not self.questions:
             raise InputError(
-                f"every question is longer than the context of {model.name}",
-                f"{model.context} tokens; use another model or other questions",
+                f"every question is longer than the context of {self.model.name}",
+                f"{self.model.context} tokens; use another model or other questions",
             )
 
     def run(self, runs: Runs, reporter: Reporter = SILENT) -> None:
@@ -64,7 +58,7 @@ class Bench:
         reporter.stage("answers", len(self.questions) * len(self.contestants), "answers")
         drafters = {c.name: c.make(True) for c in self.contestants}
         if any((c.name, str(q.id)) not in runs.found for c, q in self._pairs()):
-            first = self._task(0, self._first_prompt(self.questions[0]))
+            first = self._first_prompt(self.questions[0])
             for contestant in self.contestants:
                 self._warm_up(contestant, first)
         for index, question in enumerate(self.questions):
@@ -96,29 +90,29 @@ class Bench:
         first = index % len(self.contestants)
         return self.contestants[first:] + self.contestants[:first]
 
-    def _warm_up(self, contestant: Contestant, task: Task) -> None:
+    def _warm_up(self, contestant: Contestant, prompt: TokenArray) -> None:
         if contestant.answer is None:
-            warm_up(self.model, contestant.make(False), contestant.task(task, self.profile))
+            warm_up(contestant.task(self.task), prompt, contestant.make(False))
         else:
-            contestant.answer(self.model, replace(task, max_new_tokens=WARM_UP))
+            contestant.answer(replace(self.task, max_new_tokens=WARM_UP), prompt)
 
     def _answer(
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
     ) -> Run:
         turns: list[TurnRun] = []
         load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
-        for prompt in self._conversation(question, turns):
-            task = contestant.task(self._task(index, prompt), self.profile)
+        task = contestant.task(self.task.numbered(index))
+        for prompt in self.conversation(question, turns):
             if contestant.answer is None:
-                decoded = complete(self.model, drafter, task)
+                decoded = task.complete(prompt, drafter)
             else:
-                decoded = contestant.answer(self.model, task)
+                decoded = contestant.answer(task, prompt)
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
             turns.append(self._turn(decoded))
         return Run(contestant.name, question.id, question.category, turns, load)
 
-    def _conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
+    def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
         """Every turn's prompt; ends early where the model's context is full.
 
         `turns` are the answers so far: they grow while this goes on.
@@ -137,18 +131,14 @@ class Bench:
         return chat_ids(self.model.tokenizer, self.template, messages)
 
     def _prompts(self, question: Question, run: Run) -> list[TokenArray]:
-        return list(self._conversation(question, run.turns))[: len(run.turns)]
+        return list(self.conversation(question, run.turns))[: len(run.turns)]
 
     def _first_prompt(self, question: Question) -> TokenArray:
-        return next(self._conversation(question, []))
+        return next(self.conversation(question, []))
 
     def _fits(self, question: Question) -> bool:
         room = self.model.context
         return room is None or len(self._first_prompt(question)) < room - 1
-
-    def _task(self, index: int, prompt: TokenArray) -> Task:
-        sampling = replace(self.task.sampling, seed=self.task.sampling.seed + index)
-        return replace(self.task, prompt=prompt, sampling=sampling)
 
     def _turn(self, decoded: Decoded) -> TurnRun:
         written = decoded.token_ids.tolist()

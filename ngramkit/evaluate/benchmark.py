@@ -8,19 +8,18 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from ngramkit.choose import DrafterChoice, distinct
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions, PreparedModel
+from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.task import Task
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.bench import Bench
 from ngramkit.evaluate.contestants import (
     BASELINE,
+    Budget,
     Contestant,
     foreign,
     is_foreign,
@@ -141,31 +140,21 @@ def bench(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     budgets, choices = _choices(named, prepared, Sources.of(artifacts).recorded(), reporter)
-    loaded = prepared.load_for(*choices)
-    choices = [choice.with_default("least_score", loaded.least_score) for choice in choices]
-    nodes, profile = passes.nodes(loaded, reporter)
-    auto = profile
-    if "auto" in budgets.values():
-        auto = replace(passes, budget="auto").nodes(loaded, reporter)[1]
-    task = Task(
-        np.zeros(1, np.int32),  # every question puts its own prompt here
-        max_new_tokens=max_new_tokens,
-        budget=loaded.default_budget if nodes is None and profile is None else nodes,
-        sampling=sampling,
-        stop=tuple(stop),
-        verify=passes.verify,
-        profile=profile,
-        engine=passes.engine,
-    )
-    contestants = [_contestant(choice, budgets.get(choice.label, 0)) for choice in choices]
+    task, choices = prepared.task(choices, max_new_tokens, sampling, stop, reporter)
+    own = {
+        budget: replace(passes, budget=budget).runner(task.model, reporter)
+        for budget in dict.fromkeys(budgets.values())
+        if budget
+    }
+    contestants = [_contestant(choice, own.get(budgets.get(choice.label, 0))) for choice in choices]
     others = [foreign(str(each)) for each in dict.fromkeys(named) if is_foreign(each)]
     if others:
         require_plain(task)
-    contest = Bench(loaded, [*others, *contestants], asked, task, form, auto)
+    contest = Bench(task, [*others, *contestants], asked, form)
     if contest.too_long:
         reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
     plan = plan_of(contest, asked.name, form.name, _artifacts(choices))
-    folder = Path(out or Path("bench") / f"{asked.name}-{Path(loaded.name).name}")
+    folder = Path(out or Path("bench") / f"{asked.name}-{Path(task.model.name).name}")
     runs = Runs(folder, plan, force=force)
     _run(contest, runs, folder, reporter)
     results = publish(contest, runs, plan, folder, reporter)
@@ -195,10 +184,10 @@ def questions_for(given: Any, model: str) -> Questions:
 
 def _choices(
     named: Sequence[Any], model: PreparedModel, artifacts: Sources, reporter: Reporter
-) -> tuple[dict[str, int | str], list[DrafterChoice]]:
+) -> tuple[dict[str, Budget], list[DrafterChoice]]:
     """Those that are named, each once; else all that have what they need. And their own budgets."""
     found: list[DrafterChoice] = []
-    budgets: dict[str, int | str] = {}
+    budgets: dict[str, Budget] = {}
     for each in named or DRAFTERS:
         if is_foreign(each):
             continue
@@ -218,9 +207,9 @@ def _choices(
     return budgets, distinct(found)
 
 
-def _contestant(choice: DrafterChoice, budget: int | str) -> Contestant:
+def _contestant(choice: DrafterChoice, runner: Runner | None) -> Contestant:
     return Contestant(
-        choice.label, lambda remember: choice.load(forgetful=not remember), choice.learns, budget
+        choice.label, lambda remember: choice.load(forgetful=not remember), choice.learns, runner
     )
 
 

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
-from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import MOST_NODES, Task
-from ngramkit.drafters.base import Drafter
+from ngramkit.decode.runner import MOST_NODES, Runner
+from ngramkit.decode.task import Task
+from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.foreign import OPTIONS, written_by
 
 BASELINE = "none"
+Budget = int | Literal["auto"]  # 0: none of its own
 BUDGET = "budget"
 
 
@@ -24,23 +25,21 @@ BUDGET = "budget"
 class Contestant:
     """`make(remember)` gives a new drafter; one made with False forgets what it has written.
 
-    `learns`: from finished requests, so that its answers depend on their order. `budget`: its own,
-    in place of the task's; 0 is the task's. `answer` writes in another way than ours.
+    `learns`: from finished requests, so that its answers depend on their order. `runner`: its own,
+    for another budget than the task's. `answer` writes in another way than ours.
     """
 
     name: str
     make: Callable[[bool], Drafter]
     learns: bool = False
-    budget: int | str = 0
-    answer: Callable[[LanguageModel, Task], Decoded] | None = None
+    runner: Runner | None = None
+    answer: Callable[[Task, TokenArray], Decoded] | None = None
 
-    def task(self, task: Task, profile: Any) -> Task:
-        """The same with this contestant's budget; `profile` is the model's, for `auto`."""
+    def task(self, task: Task) -> Task:
+        """The same with this contestant's budget."""
         if self.name == BASELINE:
-            return replace(task, profile=None)
-        if isinstance(self.budget, str):
-            return replace(task, budget=None, profile=profile)
-        return replace(task, budget=self.budget, profile=None) if self.budget else task
+            return task.undrafted()
+        return task if self.runner is None else replace(task, runner=self.runner)
 
 
 NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
@@ -55,7 +54,7 @@ def is_foreign(name: object) -> bool:
     return name in OPTIONS
 
 
-def split_budget(text: str) -> tuple[str, int | str]:
+def split_budget(text: str) -> tuple[str, Budget]:
     """A drafter's name and options without `budget`, and that: nodes, "auto", or 0 for none given.
 
     >>> split_budget("blend:budget=auto"), split_budget("rest:max_match=8,budget=16")
@@ -78,4 +77,4 @@ def split_budget(text: str) -> tuple[str, int | str]:
         )
     others = [part for part in parts if part not in own]
     plain = f"{name}:{','.join(others)}" if others else name
-    return plain, value if value == "auto" else int(value)
+    return plain, "auto" if value == "auto" else int(value)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import Task, request_for
+from ngramkit.decode.task import Task
+from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import UsageError
 
 LOOKUP_TOKENS = 10  # as transformers' documentation has it
@@ -26,9 +26,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def written_by(name: str) -> Callable[[LanguageModel, Task], Decoded]:
+def written_by(name: str) -> Callable[[Task, TokenArray], Decoded]:
     """What writes an answer in the way that is called `name`, one of OPTIONS."""
-    return lambda model, task: _generated(model, task, OPTIONS[name])
+    return lambda task, prompt: _generated(task, prompt, OPTIONS[name])
 
 
 def require_plain(task: Task) -> None:
@@ -66,12 +66,12 @@ class _Passes:
         return [max(each - 1, 0) for each in found]
 
 
-def _generated(model: LanguageModel, task: Task, options: dict[str, Any]) -> Decoded:
+def _generated(task: Task, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
     require_plain(task)
-    request = request_for(model, task)
-    room = len(task.prompt) + task.max_new_tokens
+    model, request = task.model, task.request(prompt)
+    room = len(prompt) + task.max_new_tokens
     longest = room if model.context is None else min(room, model.context)
-    ids = torch.tensor(np.asarray(task.prompt, np.int64), device=model.model.device)[None]
+    ids = torch.tensor(np.asarray(prompt, np.int64), device=model.model.device)[None]
     passes = _Passes([])
     hooks = (
         model.model.register_forward_pre_hook(passes.before, with_kwargs=True),
@@ -93,12 +93,12 @@ def _generated(model: LanguageModel, task: Task, options: dict[str, Any]) -> Dec
         for hook in hooks:
             hook.remove()
     seconds = time.perf_counter() - began
-    written = whole[0, len(task.prompt) :].cpu().numpy().astype(np.int32)
+    written = whole[0, len(prompt) :].cpu().numpy().astype(np.int32)
     ended = len(written) and int(written[-1]) in request.eos
     return Decoded(
-        prompt_tokens=len(task.prompt),
+        prompt_tokens=len(prompt),
         token_ids=written,
-        accepted_per_pass=passes.accepted(len(task.prompt), len(written)),
+        accepted_per_pass=passes.accepted(len(prompt), len(written)),
         ended_by="eos" if ended else "length",
         seconds=seconds,
         prefill_seconds=passes.first_over - began,

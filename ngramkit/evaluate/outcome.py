@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.decode.device import device_facts
-from ngramkit.decode.verifiers import engine_of
 from ngramkit.evaluate.bench import Bench
 from ngramkit.evaluate.contestants import BASELINE
 from ngramkit.evaluate.replay import Replay, replay
@@ -41,12 +40,12 @@ def plan_of(
         "template": template,
         "drafters": [contestant.name for contestant in bench.contestants[1:]],
         "artifacts": list(artifacts),
-        "budget": task.budget if task.profile is None else "auto",
+        "budget": task.runner.shown_budget,
         "max_new_tokens": task.max_new_tokens,
         "stop": list(task.stop),
         "sampling": asdict(task.sampling),
-        "engine": engine_of(bench.model.model, task.engine, task.verify),
-        **device_facts(bench.model),
+        "engine": task.runner.engine,
+        **device_facts(bench.model.model),
     }
 
 
@@ -61,7 +60,7 @@ def publish(
     tokenizer = bench.model.tokenizer
     results = summarize(runs, plan["drafters"], lambda text: len(tokenizer.encode_prompt(text)))
     curves = by_budget(bench, runs, reporter)
-    facts = machine(device_facts(bench.model))
+    facts = machine(device_facts(bench.model.model))
     for result in results:
         write_answers(folder, bench.model.name, runs, result.drafter)
     points = [
@@ -77,7 +76,9 @@ def publish(
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
     """The baseline's answers replayed with every drafter at every budget."""
     records = bench.records(runs, BASELINE)
-    drafters = [each for each in bench.contestants[1:] if each.answer is None and not each.budget]
+    drafters = [
+        each for each in bench.contestants[1:] if each.answer is None and each.runner is None
+    ]
     reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
     return [
         replay(

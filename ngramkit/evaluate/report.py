@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ngramkit.evaluate.plot import draw_categories, draw_lines, projection
+from ngramkit.evaluate.plot import draw_lines
+from ngramkit.evaluate.plot_categories import draw_categories, projection
 from ngramkit.evaluate.replay import Replay
 from ngramkit.evaluate.results import Result
 from ngramkit.evaluate.style import DARK, MUTED, PALETTE

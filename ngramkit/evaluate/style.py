@@ -28,3 +28,13 @@ def styled(**settings: Any) -> AbstractContextManager[None]:
     given |= dict.fromkeys(parts, INK) | {"axes.prop_cycle": cycler(color=PALETTE)}
     context: AbstractContextManager[None] = matplotlib.rc_context(given)
     return context
+
+
+def legend_below(axes: Any, entries: int) -> None:
+    """Outside the axes, where it covers nothing."""
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=min(max(entries, 1), 3),
+        frameon=False,
+    )

@@ -240,8 +240,7 @@ def _table(cache: Cache, order: int, dtype: np.dtype[np.uint16 | np.uint32]) -> 
     counts = cache.pairs[pairs, 1].astype(np.int64)
     best = np.lexsort((tokens, -counts, leader))
     sizes = np.bincount(leader, minlength=len(rows))
-    seen = np.zeros(len(rows), np.int64)
-    np.add.at(seen, leader, counts)
+    seen = np.bincount(leader, counts, len(rows)).astype(np.int64)  # exact up to 2**53
     return {
         "leaders": cache.keys[rows, :order].astype(dtype),
         "leader_counts": narrow(seen),

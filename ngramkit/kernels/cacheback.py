@@ -6,14 +6,25 @@ its leader's entry. The frozen table is the arrays of its format.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ngramkit.kernels import lru
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.compile import allocating_entry, entry, part
 from ngramkit.kernels.sorted_rows import find_row
 from ngramkit.kernels.source import DYNAMIC, FROZEN
+
+
+class Frozen(NamedTuple):
+    """A frozen table's arrays, as its format has them; see ngramkit.formats.frozen_table."""
+
+    leaders: Array  # u16|u32[L, LL], sorted
+    leader_counts: Array  # u[L]
+    follower_offsets: Array  # u64[L + 1]
+    followers: Array  # u16|u32[F, FL]
+    follower_counts: Array  # u[F]
 
 
 @entry
@@ -59,10 +70,10 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
     Every queried leader gives its dynamic followers, most recent first, then its frozen ones, most
     frequent first; a follower's end is queried in the next level. The first level stops at
     `first_level` nodes, the tree at `budget`; the follower that meets the limit is cut there.
-    `frozen` is (leaders, leader_counts, follower_offsets, followers, follower_counts). `shares`
-    (f64[FC]) is how likely the first token of the dynamic follower of each rank of recency comes
-    next; each further token of it is right with a chance of `agreement`. Where the dynamic table
-    knows a leader, the frozen one is believed for what the shares leave.
+    `frozen` is a Frozen. `shares` (f64[FC]) is how likely the first token of the dynamic follower
+    of each rank of recency comes next; each further token of it is right with a chance of
+    `agreement`. Where the dynamic table knows a leader, the frozen one is believed for what the
+    shares leave.
 
     Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
     """
@@ -85,7 +96,7 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
         head += 1
         _last_tokens(tree, tail, node, row)
         leader = lru.find(leaders, 0, row)
-        known = find_row(frozen[0], row)
+        known = find_row(frozen.leaders, row)
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != lru.NONE:
             lru.refresh(leaders, leader)
@@ -100,14 +111,14 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
                 rank += 1
             chance *= left
         if known >= 0:
-            begin: Any = max(np.int64(frozen[2][known]), 0)
-            stop: Any = min(np.int64(frozen[2][known + 1]), len(frozen[3]))
+            begin: Any = max(np.int64(frozen.follower_offsets[known]), 0)
+            stop: Any = min(np.int64(frozen.follower_offsets[known + 1]), len(frozen.followers))
             for i in range(begin, stop):
                 if size >= limit:
                     break
                 size, last = _add_path(
-                    tree, children, size, limit, node, frozen[3][i],
-                    chance * (frozen[4][i] / frozen[1][known]), 1.0, FROZEN,
+                    tree, children, size, limit, node, frozen.followers[i],
+                    chance * (frozen.follower_counts[i] / frozen.leader_counts[known]), 1.0, FROZEN,
                 )  # fmt: skip
                 end = _enqueue(queue, queued, end, last)
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.budget import SPARE, AutoBudget
 from ngramkit.decode.generate import generate
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.profile import Pass, Profile, find_profile, measure, profile_path
+from ngramkit.decode.measuring import measure
+from ngramkit.decode.profile import Pass, Profile, profile_file, profile_path
 from ngramkit.decode.profile_plot import plot
-from ngramkit.decode.task import Task, complete
+from ngramkit.decode.runner import Runner
+from ngramkit.decode.task import Task
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -119,11 +122,14 @@ def test_a_drafter_is_asked_for_little_more_than_was_kept():
 @pytest.mark.parametrize("node", [0.0, 0.02, 0.3, 5.0])
 def test_what_is_written_does_not_change(model, node):
     prompt = np.array([3, 14, 15, 92, 65], np.int32)
-    plain = complete(model, NoDraft(), Task(prompt, 20))
+    fixed = Task(model, Runner.of(model.model, budget=6), 20)
+    costs = profile(node)
+    auto = replace(fixed, runner=replace(fixed.runner, budget=costs.sizes[-1], profile=costs))
+    plain = fixed.complete(prompt, NoDraft())
     for seed in range(4):
         drafter = NoisyOracle(plain.token_ids, 4096, seed)
         drafter.draft = scored_draft(drafter.draft)
-        run = complete(model, drafter, Task(prompt, 20, profile=profile(node)))
+        run = auto.complete(prompt, drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
         assert (run.tokens_per_step > 1.5) == (node < 1)
 
@@ -147,9 +153,10 @@ def test_measured_profiles_are_found_again(model, tmp_path):
     assert table.min() > 0
     assert np.all(np.diff(table) >= 0)
     assert np.all(np.diff(table, axis=0) >= 0)
-    assert find_profile(model) is None
+    assert profile_file(model.model) is None
     found.save(profile_path(model))
-    assert find_profile(model) == found
+    assert profile_file(model.model) == profile_path(model)
+    assert Profile.load(profile_path(model)) == found
     assert profile_path(model).is_relative_to(tmp_path)
     plot(found, tmp_path / "map.png")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
@@ -167,12 +174,12 @@ def test_a_damaged_profile_is_named(model):
     for damage in ("{", json.dumps({"passes": []}), json.dumps({**whole, "passes": [{"size": 1}]})):
         path.write_text(damage)
         with pytest.raises(InputError, match=r"not JSON|is no profile"):
-            find_profile(model)
+            Profile.load(profile_file(model.model))
 
 
 def test_generate_takes_what_pays_for_its_time(model):
     ids = torch.tensor([[3, 14, 15, 92, 65]])
-    with pytest.raises(UsageError, match="needs a calibrated model"):
+    with pytest.raises(UsageError, match="was not calibrated"):
         generate(model, ids, drafter=NoDraft(), budget="auto", max_new_tokens=20)
     plain = generate(model, ids, drafter=NoDraft(), max_new_tokens=20)
     oracle = NoisyOracle(plain[0, 5:].tolist(), 4096)
@@ -202,7 +209,7 @@ def test_noise_is_measured_and_shown_not_smoothed_away(model):
 def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
     import time
 
-    from ngramkit.decode import profile as module
+    from ngramkit.decode import measuring as module
 
     took = {8: 0.002, 64: 0.2}
 
@@ -220,7 +227,7 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
         def note(self, text):
             notes.append(text)
 
-    monkeypatch.setattr(module, "_filled", lambda model, engine, context, most: Slow(context))
+    monkeypatch.setattr(module, "_filled", lambda runner, context: Slow(context))
     monkeypatch.setattr(module, "_timed", timed)
     took[32] = 0.05
     started = time.monotonic()

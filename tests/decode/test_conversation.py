@@ -12,8 +12,9 @@ from ngramkit.decode.conversation import Conversation, shared
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids
+from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.task import Task, complete
+from ngramkit.decode.task import Task
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -57,7 +58,8 @@ class Read:
 def alone(model, conversation, messages, sampling=None):
     """What the model writes to the same prompt with an empty memory and no drafts."""
     prompt = chat_ids(model.tokenizer, conversation.template, messages)
-    return complete(model, NoDraft(), Task(prompt, 16, sampling=sampling or Sampling()))
+    task = Task(model, Runner.of(model.model, budget=1), 16, sampling or Sampling())
+    return task.complete(prompt, NoDraft())
 
 
 @pytest.mark.parametrize("way", WAYS)

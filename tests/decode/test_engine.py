@@ -15,9 +15,11 @@ from tiny_models import tiny_model
 import ngramkit
 from ngramkit.decode import static, verifiers
 from ngramkit.decode.load import load_model
-from ngramkit.decode.profile import find_profile, measure, profile_path
+from ngramkit.decode.measuring import measure
+from ngramkit.decode.profile import profile_file, profile_path
+from ngramkit.decode.runner import Runner
 from ngramkit.decode.static import StaticVerifier
-from ngramkit.decode.task import Task, complete, warm_up
+from ngramkit.decode.task import Task, warm_up
 from ngramkit.decode.verifiers import engine_of, open_verifier
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
@@ -118,10 +120,12 @@ def opened(monkeypatch):
 
 def test_complete_takes_it(demo, opened):
     prompt = np.array([3, 14, 15, 92, 65], np.int32)
-    plain = complete(demo, NoDraft(), Task(prompt, 20))
+    plain = Task(demo, Runner.of(demo.model, budget=6), 20).complete(prompt, NoDraft())
     assert not opened
     drafter = NoisyOracle(plain.token_ids, 4096)
-    run = complete(demo, drafter, Task(prompt, 20, 12, engine="static"))
+    run = Task(demo, Runner.of(demo.model, budget=12, engine="static"), 20).complete(
+        prompt, drafter
+    )
     assert run.token_ids.tolist() == plain.token_ids.tolist()
     assert run.tokens_per_step > 1.5
     assert opened
@@ -131,10 +135,11 @@ def test_a_warm_up_records_what_the_task_needs(demo, monkeypatch):
     monkeypatch.setattr(static, "POOLS", weakref.WeakKeyDictionary())
     tape = Tape()
     monkeypatch.setattr(static, "recorder_for", lambda model: tape)
-    task = Task(np.arange(300, dtype=np.int32), 40, engine="static")
-    warm_up(demo, NoDraft(), task)
+    prompt = np.arange(300, dtype=np.int32)
+    task = Task(demo, Runner.of(demo.model, budget=6, engine="static"), 40)
+    warm_up(task, prompt, NoDraft())
     recorded, replayed = tape.recorded, tape.replayed
-    complete(demo, NoDraft(), task)
+    task.complete(prompt, NoDraft())
     assert tape.recorded == recorded
     assert tape.replayed == replayed + 39
 
@@ -156,6 +161,5 @@ def test_every_engine_has_its_profile(demo, tmp_path, monkeypatch):
     assert found.engine == "static"
     assert found.sizes == [0, 1, 8, 9, 16, 17, 32, 33, 64, 65, 96]
     found.save(profile_path(demo, "static"))
-    assert find_profile(demo, "static") == found
-    assert find_profile(demo) is None
-    assert profile_path(demo) == profile_path(demo, "eager") != profile_path(demo, "static")
+    assert profile_file(demo.model, "static") == profile_path(demo, "static")
+    assert profile_file(demo.model, "eager") is None

@@ -7,6 +7,7 @@ import pytest
 
 from ngramkit.decode.load import load_model
 from ngramkit.decode.result import Decoded
+from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.task import Task
 from ngramkit.drafters.context import Context
@@ -44,15 +45,15 @@ def contest(model):
     made = []
 
     def ssd(remember):
-        made.append(Ssd(PastRequests(tokenizer=record, forgetful=not remember, background=False)))
-        return made[-1]
+        made.append(PastRequests(tokenizer=record, forgetful=not remember, background=False))
+        return Ssd(made[-1])
 
     contestants = [
         Contestant("ssd", ssd, learns=True),
         Contestant("context", lambda remember: Context()),
     ]
-    task = Task(np.zeros(1, np.int32), 16, 6)
-    bench = Bench(model, contestants, QUESTIONS, task, PLAIN)
+    task = Task(model, Runner.of(model.model, budget=6), 16)
+    bench = Bench(task, contestants, QUESTIONS, PLAIN)
     bench.made = made
     return bench
 
@@ -138,13 +139,13 @@ def _self_contained(page, drafters):
 
 
 def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monkeypatch):
-    order, real = [], module.complete
+    order, real = [], Task.complete
 
-    def spying(model, drafter, task, sink=None):
+    def spying(task, prompt, drafter):
         order.append(type(drafter).__name__)
-        return real(model, drafter, task, sink)
+        return real(task, prompt, drafter)
 
-    monkeypatch.setattr(module, "complete", spying)
+    monkeypatch.setattr(Task, "complete", spying)
     monkeypatch.setattr(module, "warm_up", lambda *a: None)
     contest.run(Runs(folder, {}))
     none, ssd, context = "NoDraft", "Ssd", "Context"
@@ -156,7 +157,7 @@ def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monke
 def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
     whole = Runs(folder.with_name("whole"), {"x": [1]})
     contest.run(whole)
-    calls, real = [], module.complete
+    calls, real = [], Task.complete
 
     def interrupted(*args):
         calls.append(1)
@@ -166,12 +167,12 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
             raise KeyboardInterrupt
         return replace(real(*args), ended_by="interrupt")
 
-    monkeypatch.setattr(module, "complete", interrupted)
+    monkeypatch.setattr(Task, "complete", interrupted)
     with pytest.raises(KeyboardInterrupt):
         contest.run(Runs(folder, {"x": (1,)}))
     with (folder / NAME).open("a") as file:
         file.write('{"drafter": "ssd", "quest')
-    monkeypatch.setattr(module, "complete", lambda *args: calls.append(2) or real(*args))
+    monkeypatch.setattr(Task, "complete", lambda *args: calls.append(2) or real(*args))
     runs = Runs(folder, {"x": [1]})
     known = len(runs.found)
     contest.run(runs)
@@ -182,7 +183,7 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
         assert run.same_text(whole.found[key])
         assert run.tokens_per_pass == whole.found[key].tokens_per_pass
     assert Runs(folder, {"x": [1]}).found == runs.found
-    monkeypatch.setattr(module, "complete", None)
+    monkeypatch.setattr(Task, "complete", None)
     contest.run(Runs(folder, {"x": [1]}))  # nothing is left to do
 
 
@@ -200,8 +201,8 @@ def test_other_plans_and_damaged_runs_are_refused(folder):
 def test_the_drafter_that_learns_learns_in_a_benchmark_and_forgets_the_warm_up(contest, folder):
     contest.run(Runs(folder, {}))
     living, warmed = contest.made
-    assert warmed._past.tokens == 0
-    assert living._past.tokens > 5 * 16
+    assert warmed.tokens == 0
+    assert living.tokens > 5 * 16
 
 
 def test_replays_take_the_passes_that_were_recorded(contest, folder):
@@ -220,7 +221,7 @@ def test_replays_take_the_passes_that_were_recorded(contest, folder):
 def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, contest, folder):
     task = replace(contest.task, sampling=Sampling(1.0, 0, 1.0, 7))
     twice = [Question(1, "a", ["def f("]), Question(2, "a", ["def f("])]
-    sampled = Bench(model, contest.contestants[1:], twice, task, PLAIN)
+    sampled = Bench(task, contest.contestants[1:], twice, PLAIN)
     runs = Runs(folder, {})
     sampled.run(runs)
     assert all(result.identical for result in summarize(runs, NAMES[1:]))
@@ -229,14 +230,14 @@ def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, conte
 
 def test_questions_longer_than_the_context_are_left_out(model, contest):
     long = Question(9, "long", ["x = 1\n" * 1000])
-    bench = Bench(model, contest.contestants[1:], [long, *QUESTIONS], contest.task, PLAIN)
+    bench = Bench(contest.task, contest.contestants[1:], [long, *QUESTIONS], PLAIN)
     assert bench.too_long == 1
     assert bench.questions == QUESTIONS
     with pytest.raises(InputError, match="longer than the context"):
-        Bench(model, [], [long], contest.task, PLAIN)
+        Bench(contest.task, [], [long], PLAIN)
     grows = Question(8, "long", ["def f():\n", "x = 1\n" * 1000])
-    bench = Bench(model, [], [grows], contest.task, PLAIN)
-    assert len(list(bench._conversation(grows, [_turn([1], 1.0)]))) == 1
+    bench = Bench(contest.task, [], [grows], PLAIN)
+    assert len(list(bench.conversation(grows, [_turn([1], 1.0)]))) == 1
 
 
 def _turn(tokens, seconds):

@@ -1,0 +1,68 @@
+"""Tables for people, as lines: rich lays them out, Output writes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+from ngramkit.visible import visible
+
+WIDEST = 32  # characters of a name
+UNBOUNDED = 10_000  # columns where nothing is cut: off a terminal, and of figures
+
+
+def facts(title: str, rows: Mapping[str, object]) -> list[str]:
+    """Names and what they are under a title; on a terminal long values go on below themselves."""
+    table = _grid("left")
+    for name, value in rows.items():
+        _add(table, (visible(name, WIDEST), str(value)))
+    return [title, *(f"  {line}" for line in _lines(table, _columns() - 2))]
+
+
+def figures(
+    rows: Iterable[Sequence[str]], head: Sequence[str] = (), justify: str = "left"
+) -> list[str]:
+    """A name to the left and figures to the right; no figure is cut or folded.
+
+    `justify` is the last column's where it holds words: "right" makes it figures too.
+    """
+    listed = [list(map(str, row)) for row in ([head, *rows] if head else rows)]
+    most = max(map(len, listed), default=0)
+    table = _grid(*["right"] * (most - 2), justify) if most > 1 else _grid()
+    for row in listed:
+        _add(table, row)
+    return _lines(table, UNBOUNDED)
+
+
+def _grid(*justify: Any) -> Any:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for each in ("left", *justify):
+        table.add_column(justify=each, overflow="fold")
+    return table
+
+
+def _add(table: Any, row: Sequence[str]) -> None:
+    from rich.text import Text
+
+    table.add_row(*(Text(visible(cell)) for cell in row))  # text, not markup
+
+
+def _lines(table: Any, columns: int) -> list[str]:
+    from rich.console import Console
+
+    text = StringIO()
+    Console(file=text, width=columns, color_system=None, legacy_windows=False).print(table)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def _columns() -> int:
+    """Of the terminal that shows the table, if one does."""
+    if not sys.stdout.isatty():
+        return UNBOUNDED
+    from rich.console import Console
+
+    return Console().width

@@ -1,0 +1,117 @@
+"""How a loaded model's passes are run: everything that "auto" and None stood for, settled once.
+
+The one place that asks `verifiers` what a model can be given. Knows transformers models, no
+tokenizers and no text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
+from ngramkit.decode.budget import AutoBudget
+from ngramkit.decode.load import default_budget
+from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.profile import Profile, profile_file
+from ngramkit.decode.result import Decoded
+from ngramkit.decode.specache.decoding import CacheFacts, specache_verifier
+from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.verifiers import open_verifier, settled
+from ngramkit.drafters.base import Drafter
+from ngramkit.errors import UsageError, require_between
+from ngramkit.progress import SILENT, Reporter
+
+MOST_NODES = 4096  # of a draft; attention to itself grows with their square
+
+
+@dataclass(frozen=True)
+class Runner:
+    """`model` is a transformers causal LM, `engine` eager or static, `verify` tree or batch.
+
+    `budget` is the most draft nodes of a pass; a `profile` says how many of them pay. With `cache`,
+    a SpeCache, there are no drafts, and what is written is not the model's own.
+    """
+
+    model: Any
+    engine: str
+    verify: str
+    budget: int
+    profile: Profile | None = None
+    cache: SpeCache | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        *,
+        budget: int | Literal["auto"] | None = None,
+        engine: str = "auto",
+        verify: str | None = None,
+        cache: SpeCache | None = None,
+        name: str = "MODEL",
+        reporter: Reporter = SILENT,
+    ) -> Runner:
+        """As ngramkit.PassOptions says; `name` is the model's in messages.
+
+        Raises UsageError for what makes no sense and for auto without a profile, InputError for a
+        model that can take no drafts.
+        """
+        if cache is not None:
+            return cls(model, "eager", "tree", 1, cache=cache)
+        if isinstance(budget, int):
+            require_between("budget", budget, 1, MOST_NODES)
+        engine, verify = settled(model, engine, verify)
+        if isinstance(budget, int):
+            return cls(model, engine, verify, budget)
+        path = profile_file(model, engine) if verify == "tree" else None
+        if path is not None:
+            reporter.note(f"budget: auto ({path})")
+            profile = Profile.load(path)
+            return cls(model, engine, verify, profile.sizes[-1], profile)
+        if budget == "auto":
+            raise _not_calibrated(name, engine, verify)
+        return cls(model, engine, verify, default_budget(model))
+
+    @property
+    def shown_budget(self) -> int | str:
+        """As users write it."""
+        return self.budget if self.profile is None else "auto"
+
+    def undrafted(self) -> Runner:
+        """For passes without drafts: there is nothing to decide about."""
+        return replace(self, profile=None)
+
+    def open(self, tokens: int) -> ResumableVerifier:
+        """A verifier with room for so many tokens and one draft."""
+        return open_verifier(self.model, self.verify, self.engine, room=tokens + self.budget)
+
+    def decode(
+        self,
+        request: Request,
+        drafter: Drafter,
+        sink: Sink | None = None,
+        verifier: Verifier | None = None,
+    ) -> Decoded:
+        """Writes what was requested. `verifier`: one that holds the prompt's beginning, in place of
+        an empty one. Ctrl-C ends it; what was written until then is returned."""
+        if self.profile is not None:
+            request = replace(request, auto=AutoBudget(self.profile, drafter))
+        room = len(request.prompt) + request.longest
+        if self.cache is None:
+            return decode(verifier or self.open(room), drafter, request, sink)
+        with specache_verifier(self.model, self.cache, room=room, drafter=drafter) as low:
+            run = decode(low, low.drafter, request, sink)
+            return replace(run, cache=CacheFacts.of(low.run))
+
+
+def _not_calibrated(name: str, engine: str, verify: str) -> UsageError:
+    if verify != "tree":
+        return UsageError(
+            "budget=auto needs drafts verified as trees", "give a number", option="budget"
+        )
+    return UsageError(
+        f"{name} was not calibrated on this device with the {engine} engine",
+        f"run: ngramkit calibrate {name} --engine {engine}",
+        option="budget",
+    )
