@@ -110,8 +110,9 @@ def _not_calibrated(name: str, engine: str, verify: str) -> UsageError:
         return UsageError(
             "budget=auto needs drafts verified as trees", "give a number", option="budget"
         )
+    engines = "" if engine == "eager" else f" --engine {engine}"
     return UsageError(
         f"{name} was not calibrated on this device with the {engine} engine",
-        f"run: ngramkit calibrate {name} --engine {engine}",
+        f"run: ngramkit calibrate {name}{engines}",
         option="budget",
     )

@@ -29,18 +29,12 @@ _STATIC: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 def require_known(engine: str, mode: str | None) -> None:
     """Raises UsageError for an unknown engine or mode, and for two that exclude each other."""
     if engine not in ENGINES:
-        raise UsageError(
-            f"there is no engine called {engine!r}", meant(engine, ENGINES), option="engine"
-        )
+        raise UsageError(f"there is no engine called {engine!r}", meant(engine, ENGINES))
     if mode not in (None, *VERIFIERS):
         said = f"there is no way to verify called {mode!r}"
-        raise UsageError(said, meant(str(mode), VERIFIERS), option="verify")
+        raise UsageError(said, meant(str(mode), VERIFIERS))
     if engine == "static" and mode == "batch":
-        raise UsageError(
-            "the static engine verifies drafts as trees, not as rows",
-            "leave one out",
-            option=("engine", "verify"),
-        )
+        raise UsageError("the static engine verifies drafts as trees, not as rows", "leave one out")
 
 
 def settled(model: Any, engine: str = "auto", mode: str | None = None) -> tuple[str, str]:

@@ -157,6 +157,7 @@ def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monke
 def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
     whole = Runs(folder.with_name("whole"), {"x": [1]})
     contest.run(whole)
+    monkeypatch.setattr(module, "warm_up", lambda *a: None)
     calls, real = [], Task.complete
 
     def interrupted(*args):
