@@ -90,9 +90,8 @@ def test_a_conversation_is_refused_by_a_model_of_code(model):
 
 def test_budgets_are_checked(model):
     for budget, said in ((0, "must be 1 to 4096, is 0"), ("auto", "was not calibrated")):
-        passes = ngramkit.PassOptions(budget=budget)
         with pytest.raises(UsageError, match=said):
-            ngramkit.decode("x", model, drafter="none", passes=passes)
+            ngramkit.decode("x", model, passes=ngramkit.PassOptions(budget=budget))
 
 
 def test_a_calibration_is_kept_and_used(model):
