@@ -95,15 +95,17 @@ class BatchDrafter:
         started = time.perf_counter()
         drafts = [DraftTree.empty()] * len(rows)
         asked = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
-        known = [_known(rows[i], self.source.vocabulary) for i in asked]
-        found = self.sessions.find(known)
+        contexts = [known(rows[i], self.source.vocabulary) for i in asked]
+        found = self.sessions.find(contexts)
         parts = max(min(len(self._desks), len(asked) // SHARE), 1)
 
         def work(part: int) -> None:
-            for k in range(part, len(asked), parts):
+            for k in range(len(asked)):
+                if found[k].session.number % parts != part:  # it finds its samples at that desk
+                    continue
                 size, desk = sizes[asked[k]], self._desks[part]
                 one = partial(draw, desk=desk, n=size)
-                drafts[asked[k]] = self._one(found[k], known[k], desk, one)
+                drafts[asked[k]] = self._one(found[k], contexts[k], desk, one)
 
         others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
         try:
@@ -112,7 +114,7 @@ class BatchDrafter:
             failed = [error for error in (other.exception() for other in others) if error]
         if failed:
             raise failed[0]
-        for each, row in zip(found, known, strict=True):
+        for each, row in zip(found, contexts, strict=True):
             self._settle(each.session, row)
         self.statistics.seconds += time.perf_counter() - started
         self._tell()
@@ -166,7 +168,7 @@ class BatchDrafter:
                 self._metrics = None
 
 
-def _known(row: Any, vocabulary: int) -> TokenArray:
+def known(row: Any, vocabulary: int) -> TokenArray:
     """int32[n]: ids that requests do not know are all one, the vocabulary's size."""
     ids = np.ascontiguousarray(row, np.int32).view(np.uint32)
     found: TokenArray = np.minimum(ids, np.uint32(vocabulary)).view(np.int32)

@@ -47,7 +47,8 @@ class BlendSource:
         histories = self.sources.earlier, self.sources.lately
         first = [history.trust.ravel() for history in histories] + [opinions.trust.ravel()]
         self.first_trust: Trust = np.concatenate(first)
-        self.trust_shapes = [h.trust.shape for h in histories] + [opinions.trust.shape]
+        # Where in that each begins, in bytes: earlier and later past requests, opinions.
+        self.trust_offsets = np.cumsum([0, *(each.nbytes for each in first[:2])]).tolist()
         self.live = Packed(new_live(self.vocabulary, 1))
         self.place = Packed(new_place(len(self.sources.corpus.table)))
 
@@ -78,6 +79,9 @@ class Desk:
             )
         )
         self._seated: Packed | None = None
+        inside = self.sources.inside
+        self._live = self.sources.place_of("live")
+        self._trusts = [inside[n].place_of("trust") for n in ("earlier", "lately", "opinions")]
         self.chains = Packed(new_tree(len(shared.corpus.table), LOOKS))
         self.room(0)
 
@@ -90,10 +94,11 @@ class Desk:
         """What kernels do next they do for `request`."""
         if self._seated is request.live:  # anew where a request has outgrown its arrays
             return
-        inside = self.sources.inside
-        self.sources.point("live", request.live)
-        for name, trust in zip(("earlier", "lately", "opinions"), request.trusts, strict=True):
-            inside[name].point("trust", trust)
+        block, word = self._live
+        block[word] = request.live.address
+        if self._source.judged:  # else nothing is learnt, and trust is what it was at first
+            for (block, word), address in zip(self._trusts, request.trusts, strict=True):
+                block[word] = address
         self._seated = request.live
 
 
@@ -111,7 +116,8 @@ def _own_frozen(frozen: Frozen) -> Frozen:
 
 class BlendRequest:
     """One request, `prompt` tokens of which were there at first. Use it from one thread at a time,
-    each call with that thread's desk."""
+    each call with that thread's desk. Tokens are int32[n], 0..vocabulary: unknown ids are the
+    vocabulary's size, as `batch.known` makes them."""
 
     def __init__(self, source: BlendSource, desk: Desk, prompt: TokenArray) -> None:
         self._source = source
@@ -119,7 +125,8 @@ class BlendRequest:
         self.live = source.live.of_same_type(new_live(source.vocabulary, room))
         self._place = source.place.of_same_type(new_place(len(source.sources.corpus.table)))
         self.trust: Trust = source.first_trust.copy()
-        self.trusts = self._shaped()
+        begin = self.trust.__array_interface__["data"][0]
+        self.trusts = [begin + offset for offset in source.trust_offsets]  # addresses
         self._learnt: deque[tuple[int, Trust]] = deque(maxlen=CHECKPOINTS)
         self.prompt = self.size = 0
         self._write(desk, prompt, EXTEND)
@@ -190,9 +197,7 @@ class BlendRequest:
         if end > len(self.live.parts.tokens):
             live = grown(self.live.parts, end + max(ROOM, end // 4))
             self.live = self._source.live.of_same_type(live)
-        inside = self.live.parts.tokens[begin:end].view(np.uint32)
-        known = np.asarray(tokens, np.int32).view(np.uint32)
-        np.minimum(known, self._source.vocabulary, out=inside)
+        self.live.parts.tokens[begin:end] = tokens
         self._act(desk, what, begin, end)
         self.size = end
 
@@ -203,12 +208,3 @@ class BlendRequest:
     def _serve(self, desk: Desk, what: int, begin: int, end: int) -> int:
         desk.seat(self)
         return int(serve(what, desk.sources, self._place, desk.chains, begin, end))
-
-    def _shaped(self) -> list[Trust]:
-        """Views of `trust`: of earlier and later past requests, and of the model's opinions."""
-        found, begin = [], 0
-        for shape in self._source.trust_shapes:
-            size = int(np.prod(shape))
-            found.append(self.trust[begin : begin + size].reshape(shape))
-            begin += size
-        return found

@@ -40,10 +40,12 @@ def best_path(tree: DraftTree, length: int, least: float) -> DraftTree:
 
 def came_true(tree: DraftTree, written: np.ndarray) -> int:
     """How many tokens of `written`, int32[n], stand on a path from the root."""
-    at, tokens = -1, tree.token_ids
+    at, tokens, parents = -1, tree.token_ids.tolist(), tree.parents.tolist()
     for count, token in enumerate(written.tolist()):
-        children = np.flatnonzero((tree.parents == at) & (tokens == token))
-        if len(children) == 0:
+        for node in range(at + 1, len(tokens)):
+            if parents[node] == at and tokens[node] == token:
+                at = node
+                break
+        else:
             return count
-        at = int(children[0])
     return len(written)

@@ -26,9 +26,10 @@ Key = tuple[int, int]
 class Session:
     """A request and what is known of its drafts. `request` is None until it is begun."""
 
-    __slots__ = ("draft", "gate", "judged", "keys", "opened", "request", "size", "used")
+    __slots__ = ("draft", "gate", "judged", "keys", "number", "opened", "request", "size", "used")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number  # of all sessions, from 0
         self.request: Any = None
         self.size = 0  # of the tokens that it is found by
         self.keys: list[Key] = []
@@ -56,7 +57,7 @@ class Sessions:
         self._most, self._stride = most, stride
         self._by_key: dict[Key, list[Session]] = {}
         self._order: OrderedDict[int, Session] = OrderedDict()  # by use, the oldest first
-        self._step = 0
+        self._step = self._begun = 0
 
     def __len__(self) -> int:
         return len(self._order)
@@ -136,7 +137,8 @@ class Sessions:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:
                 self.forget(oldest)
-        session = Session()
+        session = Session(self._begun)
+        self._begun += 1
         self._order[id(session)] = session
         return self._take(session, 0)
 

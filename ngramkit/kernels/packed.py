@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -77,17 +78,12 @@ class Packed:
         return packed
 
     def point(self, name: str, value: Any) -> None:
-        """From now on `name` is `value`, an array or a Packed; no kernel may be reading meanwhile.
-        `parts` does not follow; the caller keeps `value` alive.
+        """From now on `name` is the array `value`; no kernel may be reading meanwhile. `parts` does
+        not follow; the caller keeps `value` alive.
 
         Raises ValueError for one of another type.
         """
         kind, word = self._numba_type_.fields[name]
-        if isinstance(value, Packed):
-            if value._numba_type_ is not kind:
-                raise ValueError(f"{name} is of another type")
-            self._block[word] = value.address
-            return
         found = value.__array_interface__
         if (value.ndim, found["typestr"]) != (kind.ndim, TYPESTR[kind.dtype]):
             raise ValueError(f"{name} is of another type")
@@ -95,6 +91,11 @@ class Packed:
             raise ValueError(f"{name} is not contiguous")
         self._block[word] = found["data"][0]
         self._block[word + 1 : word + 1 + value.ndim] = value.shape
+
+    def place_of(self, name: str) -> tuple[npt.NDArray[np.int64], int]:
+        """The block and the word where the address of `name` stands: who writes another there,
+        keeps what is behind it alive, of the same type, and writes while no kernel reads."""
+        return self._block, self._numba_type_.fields[name][1]
 
 
 class PackedType(types.Type):

@@ -1,0 +1,124 @@
+"""Drafts for 1 to 256 requests at once: what a request holds, how it starts, what a step takes.
+
+Each request is a recorded turn; every step appends two tokens of its answer and asks for a tree.
+The reference is a Blend for each request, one after another; both remember samples of the datastore
+from earlier rounds, as a server does from earlier requests. Memory and start are those of a
+vocabulary of 152,000 ids; the trees are drawn from the datastore (NGRAMKIT_BENCH_DATA as in
+`benchmarks.rest`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import Row
+from benchmarks.rest import _data
+
+VOCABULARY, PROMPT = 152_000, 500
+REQUESTS = (1, 16, 64, 256)
+ALLOWED = {(64, 16): 6.0, (64, 64): 15.0}  # requests, nodes -> milliseconds on two cores
+STEPS, WRITTEN, ROUNDS, WARM = 12, 2, 3, 2
+
+
+def rows() -> Iterator[Row]:
+    yield from _one_request()
+    with tempfile.TemporaryDirectory() as name:
+        datastore, pairs = _data(Path(name))
+        turns = [pair for pair in pairs if len(pair[1]) > STEPS * WRITTEN]
+        for requests in REQUESTS:
+            for nodes in (16, 64):
+                yield _step(datastore, turns, requests, nodes)
+
+
+def _one_request() -> Iterator[Row]:
+    from ngramkit.drafters.blend import Blend
+    from ngramkit.engines.blend_requests import BlendSource
+    from ngramkit.formats.manifest import TokenizerRecord
+
+    record = TokenizerRecord("made up", VOCABULARY, "made-up")
+    prompt = np.random.default_rng(0).zipf(1.3, PROMPT).clip(0, VOCABULARY - 1).astype(np.int32)
+    source = BlendSource(Blend(tokenizer=record))
+    desk = source.desk()
+    held, ours, theirs = 0, [], []
+    for _ in range(20):
+        started = time.perf_counter()
+        request = source.request(desk, prompt)
+        ours.append(time.perf_counter() - started)
+        held = request.bytes
+        started = time.perf_counter()
+        alone = Blend(tokenizer=record)
+        alone.start(prompt)
+        theirs.append(time.perf_counter() - started)
+    whole, allowed = _bytes(alone.sources), 1e6 + 16 * PROMPT
+    yield Row(
+        f"memory of a request of {PROMPT} tokens, {VOCABULARY:,} ids",
+        f"{held / 1e6:.2f} MB",
+        f"a Blend of its own {whole / 1e6:.2f} MB, without a datastore's memo",
+        whole / held,
+        f"<= {allowed / 1e6:.2f} MB",
+    )
+    yield Row(
+        f"start of a request of {PROMPT} tokens, {VOCABULARY:,} ids",
+        f"{1e3 * min(ours):.2f} ms",
+        f"a Blend of its own {1e3 * min(theirs):.1f} ms",
+        min(theirs) / min(ours),
+        f"<= {0.3 + 2e-3 * PROMPT:.1f} ms",
+    )
+
+
+def _bytes(parts: Any) -> int:
+    return sum(p.nbytes if isinstance(p, np.ndarray) else _bytes(p) for p in parts)
+
+
+def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Row:
+    """The median step's least time of ROUNDS; the first steps, which begin the requests, apart."""
+    from ngramkit.drafters.blend import Blend
+    from ngramkit.engines.batch import BatchDrafter
+    from ngramkit.engines.blend_requests import BlendSource
+
+    # More requests than turns: the same ones again, each behind a token of its own.
+    chosen = [(turns[i % len(turns)], i // len(turns)) for i in range(requests)]
+    prompts = [np.append(np.full(own, 1, np.int32), prompt) for (prompt, _), own in chosen]
+    answers = [answer for (_, answer), _ in chosen]
+    drafter = BatchDrafter(BlendSource(Blend([datastore])), sessions=requests)
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        drafter.sessions.clear()
+        ours.append([_batch(drafter, prompts, answers, step, nodes) for step in range(STEPS)])
+        alone = [Blend([datastore]) for _ in prompts]
+        for each, prompt in zip(alone, prompts, strict=True):
+            each.start(prompt)
+        theirs.append([_alone(alone, answers, step, nodes) for step in range(STEPS)])
+    mine, other = (1e3 * float(np.median(np.min(t, axis=0)[WARM:])) for t in (ours, theirs))
+    allowed = ALLOWED.get((requests, nodes))
+    return Row(
+        f"a step of {requests} requests x {nodes} nodes",
+        f"{mine:.2f} ms ({min(os.cpu_count() or 1, 4)} threads)",
+        f"{other:.2f} ms, a Blend each, one after another",
+        other / mine,
+        f"<= {allowed:g} ms" if allowed else "no slower" if requests > 1 else "about 1",
+    )
+
+
+def _batch(drafter: Any, prompts: Any, answers: Any, step: int, nodes: int) -> float:
+    pairs = zip(prompts, answers, strict=True)
+    contexts = [np.concatenate([prompt, answer[: step * WRITTEN]]) for prompt, answer in pairs]
+    started = time.perf_counter()
+    drafter.draft_batch(contexts, [nodes] * len(contexts))
+    return time.perf_counter() - started
+
+
+def _alone(alone: Any, answers: Any, step: int, nodes: int) -> float:
+    started = time.perf_counter()
+    for drafter, answer in zip(alone, answers, strict=True):
+        if step:
+            drafter.accept(answer[(step - 1) * WRITTEN : step * WRITTEN])
+        drafter.draft(nodes)
+    return time.perf_counter() - started
