@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ngramkit.builders.pieces import Piece, join, merge_ends, most_frequent, prune
 from ngramkit.builders.windows import Counts, Keys, Partition, Windows
@@ -27,6 +28,7 @@ from ngramkit.progress import SILENT, Reporter
 MOST = (1 << 31) - 1  # leaders, and followers of one
 LEADER_LENGTHS = range(1, 5)
 FOLLOWER_LENGTHS = range(1, 9)
+BASE_MEMORY = 224 << 20  # bytes, of Python, libraries and kernels; measured: 214 MB
 LEAST_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would cost a pass of its own
 
 
@@ -47,8 +49,9 @@ def build_frozen(
     """The frozen table of `store` at `out`, which is opened where it is built already.
 
     `memory` (bytes; default half of what is free, at least 32 MiB) bounds the windows held at a
-    time, however large the corpus is; the finished table, at most leaders * followers entries,
-    comes on top. The result depends neither on it nor on `workers` (threads; default all cores).
+    time, however large the corpus is. The table comes on top, and so do Python and the kernels;
+    `reporter` notes how much at most, where that is more than `memory`. The result depends neither
+    on it nor on `workers` (threads; default all cores).
 
     Raises UsageError for lengths outside 1..4 and 1..8 or counts below one, and where `out` holds
     something else; InputError where no document has leader_len + follower_len tokens.
@@ -70,7 +73,7 @@ def build_frozen(
         reporter.note(f"{out} is up to date")
         return FrozenTable.open(out)
     workers = threads(workers)
-    memory = max(memory or free_memory() // 2, LEAST_MEMORY)
+    memory = _bounded(memory, store, leaders * followers, follower_len, reporter)
     options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
     with ArtifactWriter(out, FrozenTable.kind, plan, **options) as writer:
         windows = Windows(store, leader_len + follower_len, memory, workers)
@@ -87,6 +90,25 @@ def build_frozen(
             store.tokenizer, parameters=parameters, corpus=store.manifest.corpus, counts=counts
         )
     return FrozenTable.open(out)
+
+
+def _bounded(
+    memory: int | None, store: TokenStore, rows: int, follower_len: int, reporter: Reporter
+) -> int:
+    """What the windows may take, once it is said what comes on top; `rows` of the table at most."""
+    if memory is None:
+        return max(free_memory() // 2, LEAST_MEMORY)
+    if memory < LEAST_MEMORY:
+        reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
+    tokens = store.manifest.counts.get("tokens", rows)
+    row = token_dtype(store.tokenizer.vocabulary).itemsize * follower_len + 8
+    table = min(rows, tokens) * row * 2  # twice: its parts, and what they are joined to
+    if table + BASE_MEMORY > memory:
+        reporter.note(
+            f"memory bounds the counting; Python and kernels take {BASE_MEMORY >> 20} MiB more, "
+            f"the table at most {table >> 20} MiB of {tokens:,} tokens"
+        )
+    return max(memory, LEAST_MEMORY)
 
 
 def validate(
@@ -118,7 +140,8 @@ def count_table(
     def use(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, Piece]:
         if counts is None:
             return partition.windows, _counted(windows, partition, keys, leader_len, followers)
-        return partition.windows, _one_leader(partition, keys, counts, leader_len, followers)
+        ids = token_dtype(windows.vocabulary)
+        return partition.windows, _one_leader(partition, keys, counts, leader_len, followers, ids)
 
     for size, piece in windows.each(use):
         if pieces and np.array_equal(pieces[-1].leaders[-1], piece.leaders[0]):
@@ -148,15 +171,22 @@ def _counted(
     base = np.uint64(partition.low)
     ngrams = unpack(keys, rows, windows.bits, base, prefix, windows.length)
     first = np.cumsum(chosen) - chosen
-    return Piece(ngrams[first, :leader_len], totals, chosen, ngrams[:, leader_len:], counts)
+    ngrams = ngrams.astype(token_dtype(windows.vocabulary))
+    leaders = ngrams[first, :leader_len]
+    return Piece(leaders, totals, chosen, ngrams[:, leader_len:].copy(), counts)
 
 
 def _one_leader(
-    partition: Partition, last: Keys, counts: Counts, leader_len: int, followers: int
+    partition: Partition,
+    last: Keys,
+    counts: Counts,
+    leader_len: int,
+    followers: int,
+    ids: npt.DTypeLike,
 ) -> Piece:
     """A prefix that lacks only the last token holds a leader and most of its followers."""
     best = np.argsort(-counts, kind="stable")[:followers]
-    ngrams = np.empty((len(best), len(partition.prefix) + 1), np.uint32)
+    ngrams = np.empty((len(best), len(partition.prefix) + 1), ids)
     ngrams[:, :-1] = partition.prefix
     ngrams[:, -1] = last[best, 0] + np.uint64(partition.low)
     total, size = np.array([counts.sum()]), np.array([len(best)])
@@ -166,10 +196,10 @@ def _one_leader(
 def _arrays(table: Piece, vocabulary: int) -> dict[str, Any]:
     ids = token_dtype(vocabulary)
     return {
-        "leaders": table.leaders.astype(ids),
+        "leaders": table.leaders.astype(ids, copy=False),
         "leader_counts": narrow(table.counts),
         "follower_offsets": np.concatenate([[0], np.cumsum(table.sizes)]).astype(np.uint64),
-        "followers": table.followers.astype(ids),
+        "followers": table.followers.astype(ids, copy=False),
         "follower_counts": narrow(table.follower_counts),
     }
 

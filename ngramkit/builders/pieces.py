@@ -11,14 +11,16 @@ class Piece:
     """Some leaders in order, each with its best followers."""
 
     def __init__(self, leaders: Array, counts: Array, sizes: Array, followers: Array, of: Array):
-        self.leaders = leaders  # uint32[l, LL]
+        self.leaders = leaders  # uint16 | uint32[l, LL]
         self.counts = counts  # int64[l]
         self.sizes = sizes  # int64[l], followers of each
-        self.followers = followers  # uint32[f, FL]
+        self.followers = followers  # uint16 | uint32[f, FL]
         self.follower_counts = of  # int64[f]
 
     def keep(self, wanted: Array) -> Piece:
-        """Only the leaders where `wanted` (bool[l]) holds."""
+        """Only the leaders where `wanted` (bool[l]) holds; itself where all do."""
+        if wanted.all():
+            return self
         rows = np.repeat(wanted, self.sizes)
         return Piece(
             self.leaders[wanted],
@@ -30,8 +32,15 @@ class Piece:
 
 
 def join(pieces: list[Piece]) -> Piece:
+    """All of them as one; they are emptied on the way, so that memory holds little twice."""
     names = ("leaders", "counts", "sizes", "followers", "follower_counts")
-    return Piece(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in names))
+    joined = []
+    for name in names:
+        joined.append(np.concatenate([getattr(piece, name) for piece in pieces]))
+        for piece in pieces:
+            delattr(piece, name)
+    pieces.clear()
+    return Piece(*joined)
 
 
 def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
@@ -39,7 +48,8 @@ def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
     last = pieces.pop()
     if len(last.leaders) > 1:
         pieces.append(last.keep(np.arange(len(last.leaders)) < len(last.leaders) - 1))
-    both = join([last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1), piece])
+    own = last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1)
+    both = join([own, piece])
     size = int(both.sizes[0] + both.sizes[1])
     order = np.lexsort((*both.followers[:size].T[::-1], -both.follower_counts[:size]))[:followers]
     rows = np.concatenate([order, np.arange(size, len(both.followers))])

@@ -1,0 +1,84 @@
+"""`memory` holds: what a build takes over what the process had, windows and table together."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ngramkit.builders import frozen
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.progress import Reporter
+
+MEASURED = """
+import re, sys, threading, time
+from pathlib import Path
+import numpy as np
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.writer import ArtifactWriter
+
+def taken():  # bytes that no file backs
+    return int(re.search(r"RssAnon:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+
+def store(name, size):
+    ids, ends = np.random.default_rng(1).integers(0, 20_000, size), np.array([0, size], np.uint64)
+    with ArtifactWriter(Path(name), "tokens", {"size": size}) as writer:
+        writer.write("shard-00000.safetensors", {"tokens": ids.astype("u2"), "documents": ends})
+        record = TokenizerRecord("x", 20_000, "f" * 64, 1)
+        counts = {"documents": 1, "tokens": size}
+        writer.commit(record, parameters={}, corpus={}, counts=counts)
+    return TokenStore.open(name)
+
+build_frozen(store("small", 5_000), "warm", memory=1 << 25, workers=2)  # kernels are there
+large = store("large", 2_000_000)
+before, most, working = taken(), 0, True
+
+def watch():
+    global most
+    while working:
+        most = max(most, taken())
+        time.sleep(0.002)
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+table = build_frozen(large, "table", memory=1 << 25, workers=2)
+working = False
+watcher.join()
+print(most - before, len(table.followers))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says what is taken")
+def test_windows_and_table_stay_within_what_is_said(tmp_path):
+    root = Path(frozen.__file__).parents[2]
+    code = f"import sys; sys.path.insert(0, {str(root)!r})\n{MEASURED}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    taken, rows = map(int, done.stdout.split())
+    assert rows > 1_900_000
+    assert taken < frozen.LEAST_MEMORY + rows * (3 * 2 + 8) * 2
+
+
+class Notes(Reporter):
+    def __init__(self):
+        self.lines = []
+
+    def note(self, text):
+        self.lines.append(text)
+
+
+def test_what_comes_on_top_is_said_before_the_work(tmp_path, token_store):
+    reporter = Notes()
+    build_frozen(token_store([[1, 2, 3, 4, 5]], 10), tmp_path / "x", memory=1, reporter=reporter)
+    assert reporter.lines[0] == "32 MiB for counting, the least that works"
+    assert re.match(r"memory bounds the counting; .* take 224 MiB more", reporter.lines[1])
+    reporter = Notes()
+    store = token_store([[1, 2, 3, 4, 5, 6]], 10)
+    build_frozen(store, tmp_path / "y", memory=1 << 30, reporter=reporter)
+    assert not reporter.lines
