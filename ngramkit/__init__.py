@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.self_corpus import self_corpus
     from ngramkit.sources import PastUse, Sources
     from ngramkit.verbs.building import (
-        BuiltTable,
         build_datastore,
         build_frozen,
         model_bigram,
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from ngramkit.verbs.histories import merge_histories, trim_history
     from ngramkit.verbs.looking import history, inspect, open_artifact, verify
     from ngramkit.verbs.recipe import build_recipe
+    from ngramkit.verbs.results import BuiltTable
     from ngramkit.verbs.shipping import (
         merge,
         pull,
@@ -73,7 +73,7 @@ _HOMES = {
     "model_bigram": "ngramkit.verbs.building",
     "model_unigram": "ngramkit.verbs.building",
     "tokenize": "ngramkit.verbs.building",
-    "BuiltTable": "ngramkit.verbs.building",
+    "BuiltTable": "ngramkit.verbs.results",
     "history": "ngramkit.verbs.looking",
     "inspect": "ngramkit.verbs.looking",
     "open_artifact": "ngramkit.verbs.looking",

@@ -4,6 +4,7 @@ drafters <- engines."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,7 @@ MAY_IMPORT = {
     },
     "evaluate": {"kernels", "formats", "corpus", "builders", "drafters", "demo", "decode", *CHOICE},
 }
+LINES = 250  # of a file
 HEAVY = {
     "torch", "transformers", "datasets", "numba", "pyarrow", "matplotlib", "huggingface_hub",
     "numpy", "tokenizers", "scipy",
@@ -114,6 +116,40 @@ def test_no_function_has_more_parameters_than_one_can_hold():
         if isinstance(node, ast.FunctionDef) and (count := parameters(node)) > most
     ]
     assert not found
+
+
+def test_files_stay_short_enough_to_read():
+    long = {
+        path.relative_to(ROOT).as_posix(): lines
+        for package in ("ngramkit", "cli", "benchmarks", "examples")
+        for path in modules(package)
+        if (lines := len(path.read_text().splitlines())) > LINES
+    }
+    assert long == {}
+
+
+PRIVATE = re.compile(r"_[a-z]\w*")
+THEIRS = {"_getframe", "_exit", "_replace", "_attn_implementation", "_get_candidate_generator",
+          "_python_dispatch", "_pytree"}  # fmt: skip
+
+
+def test_tests_reach_into_no_privates_of_the_product():
+    """Attributes and what is patched by name; those of the test's own objects are free."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in reached(node)
+        if PRIVATE.fullmatch(name) and name not in THEIRS
+    ]
+    assert not found
+
+
+def reached(node):
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+        yield node.attr
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
+        yield from (str(a.value) for a in node.args[1:2] if isinstance(a, ast.Constant))
 
 
 def parameters(node):

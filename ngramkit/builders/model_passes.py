@@ -204,12 +204,12 @@ def _best_of(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
 
     normaliser = logits.logsumexp(dim=1, keepdim=True)
-    ids = _select(logits, k)
+    ids = select_likeliest(logits, k)
     log_probs = (logits.gather(1, ids) - normaliser).clamp(float(LOWEST), 0.0)
     return ids.to(torch.int32), log_probs.to(torch.float16)
 
 
-def _select(values: torch.Tensor, k: int) -> torch.Tensor:
+def select_likeliest(values: torch.Tensor, k: int) -> torch.Tensor:
     """int64[n, k]: the columns of the k highest values, best first, ties to the lower column.
 
     torch.topk leaves ties open, and 16-bit logits are full of them, so it sorts whole numbers made

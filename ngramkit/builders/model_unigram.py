@@ -99,8 +99,8 @@ def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
     began = time.perf_counter()
     with torch.inference_mode():
         embedding = model.get_output_embeddings().weight
-        outputs = _rows(embedding, present, embedding.device)
-        inputs = _rows(model.get_input_embeddings().weight, present, embedding.device)
+        outputs = weight_rows(embedding, present, embedding.device)
+        inputs = weight_rows(model.get_input_embeddings().weight, present, embedding.device)
         centred = inputs - inputs.mean(dim=0)
         covariance = centred.T @ centred / max(len(present) - 1, 1)
         mean = outputs.mean(dim=0)
@@ -116,7 +116,7 @@ def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
     return values, Work(flops, seconds, matmul_peak(embedding.device, torch.float32))
 
 
-def _rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:
+def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:
     import torch
 
     chosen = torch.from_numpy(present).to(weight.device)

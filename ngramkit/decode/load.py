@@ -90,7 +90,7 @@ def load_model(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
-    where = _device(device)
+    where = device_of(device)
     tokenizer = load_tokenizer(name, revision, confirm=True)
     gguf = find_gguf(name, revision)
     source = resolve_model(name, revision) if gguf is None else str(model_folder(gguf))
@@ -160,7 +160,7 @@ def _spread(device_map: str | None) -> dict[str, str]:
     return {"device_map": device_map}
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

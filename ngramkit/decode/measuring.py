@@ -58,7 +58,7 @@ def measure(
         rounds = 0
         while rounds < LEAST_ROUNDS or before < seconds:
             for (context, size), found in times.items():
-                found.append(_timed(verifiers[context], size))
+                found.append(timed(verifiers[context], size))
             now = time.perf_counter() - started
             reporter.advance(min(now, seconds) - min(before, seconds))
             rounds, before = rounds + 1, now
@@ -89,23 +89,23 @@ def _begun(
         if begun and seconds and before - started + 2 * expected > seconds:
             reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
             break
-        verifier = _filled(runner, context)
+        verifier = filled(runner, context)
         before = time.perf_counter()
         for size in sizes:
-            _timed(verifier, size)
+            timed(verifier, size)
         rounds += time.perf_counter() - before
         begun[context] = verifier
     return begun
 
 
-def _filled(runner: Runner, context: int) -> Verifier:
+def filled(runner: Runner, context: int) -> Verifier:
     vocabulary = int(runner.model.config.get_text_config().vocab_size)
     verifier = runner.open(context + 1)
     verifier.prefill(np.arange(context, dtype=np.int32) % vocabulary)
     return verifier
 
 
-def _timed(verifier: Verifier, size: int) -> float:
+def timed(verifier: Verifier, size: int) -> float:
     nodes = np.arange(size, dtype=np.int32)
     tree = DraftTree(nodes, (nodes - 1) // 2, np.zeros(size, np.float32), np.zeros(size, np.uint8))
     started = time.perf_counter()

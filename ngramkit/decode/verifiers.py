@@ -62,10 +62,10 @@ def engine_of(model: Any, engine: str = "auto", mode: str | None = None) -> str:
     require_known(engine, mode)
     if engine == "auto":
         engine = "static" if model.device.type == "cuda" and mode != "batch" else "eager"
-    return "static" if engine == "static" and _takes_static(model) else "eager"
+    return "static" if engine == "static" and takes_static(model) else "eager"
 
 
-def _takes_static(model: Any) -> bool:
+def takes_static(model: Any) -> bool:
     if model not in _STATIC:
         reason = _against_static(model)
         if reason is not None:

@@ -62,6 +62,10 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._order)
 
+    def latest(self) -> list[Session]:
+        """Those that were drafted for in the last step."""
+        return [session for session in self._order.values() if session.used == self._step]
+
     def find(self, rows: Sequence[TokenArray]) -> list[Found]:
         """A session for each row, int32[n] with ids in 0..vocabulary, no two the same.
 

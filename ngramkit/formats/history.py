@@ -22,7 +22,6 @@ working on. Ids are those of one tokenizer, as in every artifact.
 
 from __future__ import annotations
 
-import itertools
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -38,7 +37,6 @@ from ngramkit.formats.artifact import (
     Part,
     require,
     require_layout,
-    require_one_tokenizer,
     token_dtype,
 )
 from ngramkit.formats.container import Array, open_arrays, write_arrays
@@ -46,7 +44,6 @@ from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
 from ngramkit.formats.datastore import DatastoreShard, check_shard
 from ngramkit.formats.locks import locked
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
-from ngramkit.formats.replacing import Replacement
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.writer import write_text
 
@@ -80,7 +77,7 @@ class History(Artifact):
         if not (path / NAME).exists():
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             with locked(path / LOCK):
-                _create(path, tokenizer)
+                create(path, tokenizer)
         _clear_strays(path)
         history = cls.open(path)
         history.tokenizer.require(tokenizer, str(path))
@@ -207,23 +204,7 @@ class History(Artifact):
         yield f"{INDEX}: checksum, mark and order"
 
 
-def merge(sources: Sequence[History], out: Path) -> History:
-    """A new history of all requests of `sources`, the newest of each next to each other at its end.
-
-    Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
-    """
-    require_one_tokenizer(sources)
-    columns = [reversed(source.log.read().requests) for source in sources]
-    rows = itertools.zip_longest(*columns)
-    newest_first = [request for row in rows for request in reversed(row) if request is not None]
-    with Replacement(out, inputs=[source.path for source in sources], mode=PRIVATE) as new:
-        new.empty()
-        _create(new.partial, sources[0].tokenizer, newest_first[::-1])
-        new.put_in_place()
-    return History.open(out)
-
-
-def _create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastRequest] = ()) -> None:
+def create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastRequest] = ()) -> None:
     """The manifest last: a folder with one is whole. Does nothing where there is one already."""
     if (path / NAME).exists():
         return

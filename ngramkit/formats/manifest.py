@@ -35,16 +35,8 @@ FORMAT = "ngramkit"
 VERSION = 1
 NAME = "manifest.json"
 KEYS = {
-    "format",
-    "version",
-    "kind",
-    "build",
-    "parameters",
-    "counts",
-    "tokenizer",
-    "corpus",
-    "files",
-}
+    "format", "version", "kind", "build", "parameters", "counts", "tokenizer", "corpus", "files"
+}  # fmt: skip
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 OWN_NAMES = {NAME, "readme.md", "recipe.json"}  # an artifact's files that hold no arrays
 SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -33,7 +33,7 @@ TICK_NS = 20_000_000
 Copy = dict[str, Identity]  # file name -> which file it is
 
 log = logging.getLogger("ngramkit")
-_told = False
+told = False
 
 
 def recall(checksum: str) -> list[Copy] | None:
@@ -108,9 +108,9 @@ def _make_room(folder: Path) -> None:
 
 
 def _tell_once() -> None:
-    global _told
-    if not _told:
-        _told = True
+    global told
+    if not told:
+        told = True
         log.warning(
             "the cache folder cannot be used, so artifacts are checked each time they are opened"
         )

@@ -6,7 +6,6 @@ The bytes, little-endian:
              bytes before it (0: an older log, which has none)
     record   4 bytes "NGRQ", u32 n ids, u32 p of them prompt, u32 crc32 of the eight bytes before
              it and the ids, n ids, zeros up to a multiple of 4
-    record   ...
 
 Records begin at multiples of 4. A process that is killed while it writes leaves a torn record at
 the end, one that is too short; readers stop before it, the next writer cuts it off. Anything else
@@ -14,8 +13,6 @@ that is no valid record is damage. It is stepped over and never deleted, at the 
 next record goes behind it. Writers hold the folder's lock, readers need none: a record is added by
 one write. A rewritten log (trim) is another file with a higher generation, put in place by a
 rename, so whoever has read part of the old one notices and begins again.
-
-This module does not know what the requests are good for.
 """
 
 from __future__ import annotations
@@ -38,9 +35,8 @@ from ngramkit.formats.swap import sync_folder
 HEADER = struct.Struct("<6sHII")
 RECORD = struct.Struct("<4sIII")
 LOG_MAGIC, RECORD_MAGIC = b"NGKLOG", b"NGRQ"
-ALIGNED = 4
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum
-BLOCK = 1 << 20  # bytes searched at a time for the next valid record
+ALIGNED, BLOCK = 4, 1 << 20  # bytes: of records; searched at a time for the next valid one
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class RequestLog:
     def read(self, after: Mark | None = None) -> Reading:
         """Every valid record behind `after`, or all of them. Raises ArtifactError for a non-log."""
         # Unbuffered: others write meanwhile, and what was read once must not be served again.
-        with self._open("rb", buffering=0) as file:
+        with self.opened("rb", buffering=0) as file:
             mark = Mark(self._generation(file))
             reading = Reading(mark=mark, damage=[self._header_damage(file)])
             if after is not None and self._holds(file, after):
@@ -125,7 +121,7 @@ class RequestLog:
         The caller holds the lock and has read up to `at`. A full disk leaves the log as it was.
         """
         record = self._packed(request)
-        with self._open("r+b", buffering=0) as file:
+        with self.opened("r+b", buffering=0) as file:
             rest = _between(file, at.offset, None)
             end = at.offset if self._is_torn(rest) else at.offset + len(rest)
             record = bytes(-end % ALIGNED) + record
@@ -140,7 +136,7 @@ class RequestLog:
                 raise
         return Mark(at.generation, end + len(record))
 
-    def _open(self, mode: str, buffering: int = -1) -> IO[bytes]:
+    def opened(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():
             raise ArtifactError(f"{self.path} is missing", "start a new history")
         if not self.path.is_file():  # opening a pipe would wait for somebody to write into it
@@ -250,7 +246,5 @@ def _checksum(count: int, prompt: int, ids: bytes) -> int:
 
 
 def _between(file: IO[bytes], begin: int, end: int | None) -> bytes:
-    if begin == end:
-        return b""
     file.seek(begin)
     return file.read(-1 if end is None else end - begin)

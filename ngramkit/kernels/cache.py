@@ -24,9 +24,9 @@ logger = logging.getLogger("ngramkit")
 
 def prepare() -> None:
     """Called before the first kernel is asked for; machine_code looks where this points."""
-    if any(map(writable, _places())):
+    if any(map(writable, places())):
         return
-    config.CACHE_DIR = str(_own_temporary())
+    config.CACHE_DIR = str(own_temporary())
     logger.warning(
         "compiled kernels cannot be kept where they belong; they are in %s for now "
         "(NUMBA_CACHE_DIR chooses a folder)",
@@ -34,7 +34,7 @@ def prepare() -> None:
     )
 
 
-def _places() -> list[Path]:
+def places() -> list[Path]:
     """The folder that machine_code keeps kernels in, where there can be one."""
     if config.CACHE_DIR:
         return [Path(config.CACHE_DIR)]
@@ -52,7 +52,7 @@ def writable(folder: Path) -> bool:
         return False
 
 
-def _own_temporary() -> Path:
+def own_temporary() -> Path:
     """One folder per user; a new one where that name is somebody else's."""
     if hasattr(os, "getuid"):
         folder = Path(tempfile.gettempdir(), f"ngramkit-kernels-{os.getuid()}")

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ngramkit.builders.model_options import require_bigram_options, require_unigram_options
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.opening import open_corpus
-from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.places import default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.machine import parse_size
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.verbs.results import Result
+from ngramkit.verbs.results import BuiltTable
 
 if TYPE_CHECKING:
-    from ngramkit.builders.model_weights import Work
     from ngramkit.decode.load import LanguageModel
     from ngramkit.formats.datastore import Datastore
     from ngramkit.formats.frozen_table import FrozenTable
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
 
-Table = TypeVar("Table", bound=Artifact)
 # Tokens or text: a token store or its folder, else a corpus, opened or by name.
 Source = TokenStore | Corpus | str | Path
 
@@ -132,14 +128,6 @@ def build_frozen(
         reporter=reporter,
         force=force,
     )
-
-
-@dataclass(frozen=True)
-class BuiltTable(Result, Generic[Table]):
-    """A table read off a model; `work` says what it took, None where it was there already."""
-
-    table: Table
-    work: Work | None
 
 
 def model_bigram(

@@ -32,7 +32,7 @@ class HistorySize(Result):
 def merge_histories(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """A new history of all requests of several, the newest of each last."""
     from ngramkit.formats.history import History
-    from ngramkit.formats.history import merge as merged
+    from ngramkit.formats.history_merge import merge as merged
 
     return HistorySize.of(merged([History.open(path) for path in paths], Path(out)))
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ngramkit.formats.artifact import Artifact
+
+if TYPE_CHECKING:
+    from ngramkit.builders.model_weights import Work
+
+Table = TypeVar("Table", bound=Artifact)
 
 
 class Result:
@@ -66,3 +71,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     return value
+
+
+@dataclass(frozen=True)
+class BuiltTable(Result, Generic[Table]):
+    """A table read off a model; `work` says what it took, None where it was there already."""
+
+    table: Table
+    work: Work | None

@@ -125,7 +125,7 @@ def _work(
     if not checked:
         checks.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
     proofs.private_folder = lambda name: None  # type: ignore[assignment]
-    proofs._told = True
+    proofs.told = True
     size = len(results) - 8
     with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
         folder = Path(scratch, "artifact")

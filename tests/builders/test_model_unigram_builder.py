@@ -99,7 +99,7 @@ def test_out_of_memory_is_said(tmp_path, monkeypatch):
     def full(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(model_unigram, "_rows", full)
+    monkeypatch.setattr(model_unigram, "weight_rows", full)
     with pytest.raises(InputError, match="out of memory"):
         build_model_unigram(tiny_lm("llama"), tiny_tokenizer(), tmp_path / "t", k=5)
     assert not (tmp_path / "t").exists()

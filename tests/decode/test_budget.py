@@ -227,8 +227,8 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
         def note(self, text):
             notes.append(text)
 
-    monkeypatch.setattr(module, "_filled", lambda runner, context: Slow(context))
-    monkeypatch.setattr(module, "_timed", timed)
+    monkeypatch.setattr(module, "filled", lambda runner, context: Slow(context))
+    monkeypatch.setattr(module, "timed", timed)
     took[32] = 0.05
     started = time.monotonic()
     found = measure(model, sizes=(0, 1), contexts=(8, 32, 64), seconds=0.6, reporter=Notes())

@@ -74,7 +74,7 @@ def test_a_quantised_model_is_neither_moved_nor_cast(quantised, monkeypatch):
     assert isinstance(load_model(folder, device="cpu").model, Unmoved)
     assert told == {"revision": None, "dtype": "auto"}
     # A GPU's is loaded to where it is to be.
-    monkeypatch.setattr(load, "_device", lambda name: torch.device("cuda:1"))
+    monkeypatch.setattr(load, "device_of", lambda name: torch.device("cuda:1"))
     load_model(folder, dtype="bfloat16")
     assert told["dtype"] == torch.bfloat16
     assert told["device_map"] == {"": torch.device("cuda:1")}

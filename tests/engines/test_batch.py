@@ -68,7 +68,7 @@ def same(one, other):
 
 def prompts(drafter, tokens):
     """The prompts' lengths of the sessions that were drafted for as `tokens` in the last step."""
-    held = [s for s in drafter.sessions._order.values() if s.used == drafter.sessions._step]
+    held = drafter.sessions.latest()
     return [s.request.prompt for s in held if s.request.tokens.tolist() == tokens]
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.history import INDEX, LOG, History, merge
+from ngramkit.formats.history import INDEX, LOG, History
+from ngramkit.formats.history_merge import merge
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import HEADER, Mark, PastRequest, RequestLog
@@ -298,8 +299,8 @@ def test_a_full_disk_leaves_the_log_as_it_was(history, monkeypatch):
         def write(self, data):
             return self.file.write(data[:10])
 
-    real = RequestLog._open
-    monkeypatch.setattr(RequestLog, "_open", lambda *a, **k: Full(real(*a, **k)))
+    real = RequestLog.opened
+    monkeypatch.setattr(RequestLog, "opened", lambda *a, **k: Full(real(*a, **k)))
     with pytest.raises(OSError, match="No space left"):
         history.log.append(PastRequest(np.array([7, 8], np.uint16), 1), mark)
     assert history.log.path.read_bytes() == before

@@ -14,7 +14,7 @@ from ngramkit.kernels.notice import NOTICE, SAID, Once
 
 def test_without_a_place_kernels_go_to_a_private_temporary_folder(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(config, "CACHE_DIR", "/proc/nowhere")
-    monkeypatch.setattr(cache, "_places", lambda: [tmp_path / "file" / "below"])
+    monkeypatch.setattr(cache, "places", lambda: [tmp_path / "file" / "below"])
     (tmp_path / "file").write_text("a file")
     monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path))
     cache.prepare()
@@ -29,15 +29,15 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path, monkeypatch):
     theirs = tmp_path / f"ngramkit-kernels-{os.getuid()}"
     theirs.mkdir()
     theirs.chmod(0o777)
-    assert cache._own_temporary() != theirs
+    assert cache.own_temporary() != theirs
     theirs.rmdir()
     theirs.symlink_to(tmp_path)
-    assert cache._own_temporary() != theirs
+    assert cache.own_temporary() != theirs
 
 
 def test_where_kernels_can_be_written_nothing_changes(tmp_path, monkeypatch):
     before = config.CACHE_DIR
-    monkeypatch.setattr(cache, "_places", lambda: [tmp_path / "new"])
+    monkeypatch.setattr(cache, "places", lambda: [tmp_path / "new"])
     cache.prepare()
     assert before == config.CACHE_DIR
 

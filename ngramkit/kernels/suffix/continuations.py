@@ -4,9 +4,8 @@ Best first: what is emitted next is the most frequent prefix left, ties to the s
 to the parent emitted earlier, then to the lower token. A prefix's count is the width of its
 interval, summed over the shards, so no match is ever enumerated. The children of a wide interval
 are found through a grid: one of at least T suffixes cannot hide between points T/2 apart, and its
-ends then are a bisection inside two cells. T falls only as far as the budget asks. See
-`kernels.suffix.search` for shard tables and intervals.
-"""
+ends then are a bisection inside two cells. T falls only as far as the budget asks. For shard
+tables and intervals see `kernels.suffix.search`."""
 
 from __future__ import annotations
 
