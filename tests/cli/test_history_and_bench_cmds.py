@@ -12,6 +12,7 @@ from ngramkit.formats.history import LOG, History
 from ngramkit.models import resolve_model
 
 BENCH_KEYS = {
+    "spec_bench",
     "drafter", "tokens", "passes", "tokens_per_step", "tokens_per_second", "speedup",
     "speedup_low", "speedup_high", "identical", "by_category", "draft_seconds", "verify_seconds",
     "seconds", "accepted_lengths", "differing",
