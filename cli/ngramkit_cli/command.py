@@ -108,6 +108,15 @@ def _with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+# What SpeCache calls its own. Its top_k is not among them: a command's own --top-k is of sampling.
+OTHER_NAMES = {
+    "kv_bits": "bits",
+    "kv_group": "group",
+    "kv_residual": "residual",
+    "speculative_token": "speculative",
+}
+
+
 class App(typer.Typer):
     """A Typer whose commands are of the class above."""
 
@@ -134,6 +143,8 @@ def running_flags() -> dict[str, Flag]:
             if flag.startswith("--"):
                 name = flag.removeprefix("--").replace("-", "_")
                 found[name] = Flag(flag, off, bool(getattr(entry, "is_flag", False)))
+                if name in OTHER_NAMES:
+                    found[OTHER_NAMES[name]] = found[name]
                 if getattr(entry, "multiple", False):
                     found.setdefault(f"{name}s", found[name])
     return found

@@ -20,7 +20,7 @@ from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
-from ngramkit.evaluate.forced import Forced, forced
+from ngramkit.evaluate.forced import Forced, forced_each
 from ngramkit.progress import SILENT, Reporter
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper")
@@ -126,9 +126,9 @@ def search_needles(
 ) -> Iterator[NeedleResult]:
     """Every needle with every cache in turn; `caches` are names of ngramkit.evaluate.forced."""
     reporter.stage("needles", len(hidden) * len(caches), "needles")
+    each = {name: cache_of(name, options) for name in caches}
     for needle in hidden:
-        for name in caches:
-            found = forced(model, needle.prompt, needle.answer, cache_of(name, options))
+        for name, found in forced_each(model, needle.prompt, needle.answer, each).items():
             yield _result(name, needle, found)
             reporter.advance(1)
 

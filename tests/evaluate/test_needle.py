@@ -9,8 +9,9 @@ import torch
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import load_model
 from ngramkit.decode.specache.options import SpeCache, cache_of
+from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate.forced import forced
+from ngramkit.evaluate.forced import forced, forced_each
 from ngramkit.evaluate.needle import docstrings, needles, search_needles
 from ngramkit.evaluate.needle_plot import plot_needles
 
@@ -63,6 +64,64 @@ def test_losses_are_those_of_the_model_read_at_once(model):
         np.testing.assert_allclose(got.losses, right.numpy(), atol=1e-3)
 
 
+def test_several_caches_after_one_reading_of_the_prompt_are_as_each_alone(model):
+    ids = np.random.default_rng(2).integers(1, 4000, 90).astype(np.int32)
+    caches = {
+        "first": None,
+        "specache": SpeCache(bits=2, group=8, top_k=5, residual=8, measure=True),
+        "low": SpeCache(bits=1, group=8, top_k=0, residual=0),
+        "again": None,
+    }
+    found = forced_each(model.model, ids[:70], ids[70:], caches)
+    for name, cache in caches.items():
+        alone = forced(model.model, ids[:70], ids[70:], cache)
+        np.testing.assert_allclose(found[name].losses, alone.losses, atol=1e-4)
+        assert found[name].exact == alone.exact
+        assert found[name].bytes == alone.bytes
+    assert (
+        found["specache"].hits == forced(model.model, ids[:70], ids[70:], caches["specache"]).hits
+    )
+
+
+def test_a_drafter_that_guesses_right_asks_for_what_the_text_will_want(model):
+    """The speculative row then holds the very token that is read next: most of its top-k is hit."""
+
+    class Told:
+        def __init__(self, text):
+            self.text, self.at = text.tolist(), 0
+
+        def start(self, prompt):
+            self.at = 0
+
+        def draft(self, budget):
+            left = self.text[self.at : self.at + 1]
+            n = len(left)
+            return DraftTree(
+                np.array(left, np.int32),
+                np.full(n, -1, np.int32),
+                np.ones(n, np.float32),
+                np.zeros(n, np.uint8),
+            )
+
+        def accept(self, tokens, evidence=None):
+            self.at += len(tokens)
+
+        def finish(self):
+            pass
+
+    ids = np.random.default_rng(3).integers(1, 4000, 120).astype(np.int32)
+    common = {"bits": 1, "group": 8, "top_k": 6, "residual": 0, "measure": True}
+    found = forced_each(
+        model.model,
+        ids[:90],
+        ids[90:],
+        {who: SpeCache(speculative=who, **common) for who in ("model", "drafter")},
+        lambda: Told(ids[90:]),
+    )
+    told, guessed = (np.mean(found[who].hits.top_k_found()) for who in ("drafter", "model"))
+    assert told > guessed
+
+
 def test_exact_is_what_greedy_decoding_writes(model):
     ids = np.random.default_rng(1).integers(1, 4000, 30).astype(np.int32)
     prompt = torch.from_numpy(ids).long()[None]
@@ -94,10 +153,12 @@ def test_a_cache_that_is_none_is_refused():
 
 def test_the_command_tests_needles_and_says_what_is_not_lossless(ngramkit_cli):
     line = "bench --task needle --lengths 96 --depths 1 --kv-group 8 --kv-residual 8 --model demo"
-    done, wrong, long = ngramkit_cli(
+    done, wrong, long, bits, group = ngramkit_cli(
         [*line.split(), "--plot", "n.png", "--json"],
         ["bench", "--task", "haystack", "--model", "demo"],
         ["bench", "--task", "needle", "--lengths", "1M", "--model", "demo"],
+        ["bench", "--task", "needle", "--kv-bits", "3", "--model", "demo"],
+        ["bench", "--task", "needle", "--kv-group", "7", "--model", "demo"],
     )
     assert done.code == 0, done.err
     said = [row for row in done.err.splitlines() if row.startswith(("full", "low-bit", "specache"))]
@@ -106,5 +167,8 @@ def test_the_command_tests_needles_and_says_what_is_not_lossless(ngramkit_cli):
     assert [row["lossless"] for row in found] == [True, False, False]
     assert wrong.code == 2
     assert "questions, needle" in wrong.err
+    assert bits.code == group.code == 2
+    assert "error: --kv-bits must be 1 or 2, is 3" in bits.err
+    assert "error: --kv-group must be a multiple of 8, is 7" in group.err
     assert long.code == 2
     assert "--lengths '1m' is no number of tokens" in long.err

@@ -89,6 +89,7 @@ class SpeCacheLayer(CacheLayerMixin):
                     f"group {self.options.group} does not divide {part.shape[-1]}, the channels "
                     "that the model caches",
                     "choose a smaller group",
+                    option="group",
                 )
         empty = [part[:, :, :0] for part in (key_states, value_states)]
         self._residual = (empty[0], empty[1])

@@ -40,15 +40,20 @@ class SpeCache:
     def __post_init__(self) -> None:
         for bits in _each(self.bits):
             if bits not in BITS:
-                raise UsageError(f"bits must be 1 or 2, is {bits}")
+                raise UsageError(f"bits must be 1 or 2, is {bits}", option="bits")
         if self.group < PER_BYTE or self.group % PER_BYTE:
-            raise UsageError(f"group must be a multiple of {PER_BYTE}, is {self.group}")
+            raise UsageError(
+                f"group must be a multiple of {PER_BYTE}, is {self.group}", option="group"
+            )
         if min(_each(self.top_k), default=-1) < 0:
-            raise UsageError(f"top_k must be 0 or more, is {self.top_k}")
+            raise UsageError(f"top_k must be 0 or more, is {self.top_k}", option="top_k")
         if self.residual < 0:
-            raise UsageError(f"residual must be 0 or more, is {self.residual}")
+            raise UsageError(f"residual must be 0 or more, is {self.residual}", option="residual")
         if self.speculative not in ("model", "drafter"):
-            raise UsageError(f"speculative must be model or drafter, is {self.speculative!r}")
+            raise UsageError(
+                f"speculative must be model or drafter, is {self.speculative!r}",
+                option="speculative",
+            )
 
     def of_layers(self, layers: int) -> list[tuple[int, int]]:
         """(bits, top_k) of each layer. Raises UsageError where a list has another length."""
@@ -59,6 +64,7 @@ class SpeCache:
                 raise UsageError(
                     f"{name} names {len(values)} layers, the model has {layers}",
                     "give one number, or one per layer",
+                    option="bits" if name == "bits" else (),
                 )
             columns.append(values)
         return list(zip(*columns, strict=True))
@@ -96,7 +102,9 @@ def require_fit(options: SpeCache, config: Any) -> None:
         fitting = [size for size in (128, 64, 32, 16, 8) if head_dim % size == 0]
         hint = f"one that does: {', '.join(map(str, fitting))}" if fitting else ""
         raise UsageError(
-            f"group {options.group} does not divide the model's head_dim {head_dim}", hint
+            f"group {options.group} does not divide the model's head_dim {head_dim}",
+            hint,
+            option="group",
         )
     options.of_layers(config.num_hidden_layers)
 

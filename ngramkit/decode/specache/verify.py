@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
@@ -96,6 +97,14 @@ class SpeCacheVerifier:
                 "leave out the cache option; SpeCache cannot serve it",
             )
         return logits
+
+    def take_over(self, cache: InPlaceCache) -> None:
+        """In place of `prefill`: the prompt that `cache`, this model's own, has read already. The
+        paper reads it in full precision too, so both come to the same."""
+        self._speculative = None
+        for layer, full in zip(self.run.low_layers, cache.in_place, strict=True):
+            layer.update(full.keys[:1, :, : cache.length], full.values[:1, :, : cache.length])
+        self.run.end_pass()
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
         """Logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""

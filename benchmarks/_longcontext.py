@@ -1,0 +1,256 @@
+"""What a SpeCache forgets on a real model: needles, perplexity, hits (docs/specache.md).
+
+    python -m benchmarks._longcontext --data DIR [--work DIR] [--lengths N ...] [PART ...]
+    python -m benchmarks._longcontext --publish [--work DIR]
+
+PARTs: needles, text, guesses, layers; default all. DIR of --data holds essays and news as below.
+Each finding is a line in WORK/longcontext.jsonl and is not measured again; --publish writes
+docs/longcontext.json, which pages and docs/needles.svg are made of. Nothing here depends on the
+machine's load: `python -m benchmarks specache` has the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks._picture import needles_picture
+
+if TYPE_CHECKING:
+    from ngramkit.decode.specache.options import SpeCache
+    from ngramkit.evaluate.forced import Forced
+
+DOCS = Path(__file__).parents[1] / "docs"
+MODEL = "smollm2-135m"
+ESSAYS, NEWS = "longcontext/essays/*.txt", "longcontext/multi_news.jsonl"
+LENGTHS, DEPTHS, SEEDS = (512, 1024, 2048, 4096), 5, 2
+TEXTS, HALF, READ = 4, 2048, 256  # texts, tokens before, tokens whose loss is taken
+TOP_K = (16, 64, 256)
+COMMON = {"group": 32, "residual": 64}
+PARTS = ("needles", "text", "guesses", "layers")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks._longcontext", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--data", type=Path, metavar="DIR")
+    parser.add_argument("--work", type=Path, default=Path("build/real"), metavar="DIR")
+    parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS)
+    parser.add_argument("--publish", action="store_true")
+    options = parser.parse_args()
+    findings = Findings(options.work / "longcontext.jsonl")
+    if options.publish:
+        publish(findings)
+        return
+    for part in options.parts or PARTS:
+        if part not in PARTS:
+            parser.error(f"there is no part {part}")
+        for _ in MEASURE[part](findings, options):
+            pass
+
+
+class Findings:
+    """One JSON object a line, each with a key of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.found: dict[str, dict[str, Any]] = {}
+        for line in lines:
+            body = json.loads(line)
+            self.found[body["key"]] = body
+
+    def add(self, key: str, **body: Any) -> None:
+        self.found[key] = {"key": key, **body}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(self.found[key]) + "\n")
+        losses = {name: round(loss, 3) for name, loss in body["loss"].items()}
+        print(key, losses, flush=True)
+
+    def of(self, part: str) -> list[dict[str, Any]]:
+        return [body for key, body in self.found.items() if key.startswith(f"{part} ")]
+
+
+def each_cache() -> dict[str, SpeCache | None]:
+    from ngramkit.decode.specache.options import SpeCache
+
+    found: dict[str, SpeCache | None] = {"full": None}
+    for bits in (2, 1):
+        options = SpeCache(bits=bits, top_k=64, measure=True, **COMMON)
+        found[f"low-bit, {bits} bit"] = options.without_fetching()
+        found[f"specache, {bits} bit"] = options
+    return found
+
+
+def needles(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
+    from ngramkit.decode.load import load_model
+    from ngramkit.evaluate.forced import forced_each
+    from ngramkit.evaluate.needle import needles as hide
+
+    model = load_model(MODEL)
+    hay = "\n".join(path.read_text("utf-8") for path in sorted(options.data.glob(ESSAYS)))
+    for needle in hide(model.tokenizer, hay, options.lengths, DEPTHS, SEEDS):
+        key = f"needles {needle.length} {needle.depth} {needle.seed}"
+        if key not in findings.found:
+            found = forced_each(model.model, needle.prompt, needle.answer, each_cache())
+            findings.add(
+                key,
+                length=needle.length,
+                depth=needle.depth,
+                exact={name: each.exact for name, each in found.items()},
+                loss={name: each.loss for name, each in found.items()},
+                held={name: _held(each) for name, each in found.items() if each.hits},
+                found={name: _top(each) for name, each in found.items() if each.hits},
+            )
+        yield
+
+
+def _held(found: Forced) -> list[float]:
+    assert found.hits is not None
+    return [round(share, 4) for share in found.hits.mass_held()]
+
+
+def _top(found: Forced) -> list[float]:
+    assert found.hits is not None
+    return [round(share, 4) for share in found.hits.top_k_found()]
+
+
+def texts(data: Path, tokenizer: Any) -> list[tuple[str, Any]]:
+    """News and essays that are long enough: (name, int32[HALF + READ])."""
+    found = []
+    with (data / NEWS).open(encoding="utf-8") as file:
+        for number, line in enumerate(file):
+            ids = tokenizer.encode(json.loads(line)["context"])
+            if len(ids) >= HALF + READ and len(found) < TEXTS // 2:
+                found.append((f"news {number}", ids[: HALF + READ]))
+    for path in sorted(data.glob(ESSAYS)):
+        ids = tokenizer.encode(path.read_text("utf-8"))
+        if len(ids) >= HALF + READ and len(found) < TEXTS:
+            found.append((f"essay {path.stem}", ids[: HALF + READ]))
+    return found
+
+
+def text(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
+    """Of the tokens after a text's first 2,048."""
+    from ngramkit.decode.specache.options import SpeCache
+
+    caches: dict[str, SpeCache | None] = {"full": None}
+    for bits in (2, 1):
+        for top_k in (0, *TOP_K):
+            caches[f"{bits} bit, k {top_k}"] = SpeCache(bits=bits, top_k=top_k, **COMMON)
+    yield from _read(findings, options, "text", caches)
+
+
+def guesses(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
+    """Whose guess at the next token says what to fetch: the model's own, or a drafter's."""
+    from ngramkit.decode.specache.options import SpeCache
+
+    caches: dict[str, SpeCache | None] = {
+        f"{bits} bit, {who}": SpeCache(bits=bits, top_k=64, measure=True, speculative=who, **COMMON)
+        for bits in (2, 1)
+        for who in ("model", "drafter")
+    }
+    yield from _read(findings, options, "guesses", caches)
+
+
+def layers(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
+    """As many pairs in all, given to all layers alike, or more to the first, or to the last."""
+    from ngramkit.decode.specache.options import SpeCache
+
+    third = [96] * 10 + [64] * 10 + [32] * 10
+    ways = {"alike": [64] * 30, "more to the first": third, "more to the last": third[::-1]}
+    caches: dict[str, SpeCache | None] = {
+        f"{bits} bit, {way}": SpeCache(bits=bits, top_k=tuple(k), measure=True, **COMMON)
+        for bits in (2, 1)
+        for way, k in ways.items()
+    }
+    yield from _read(findings, options, "layers", caches)
+
+
+def _read(
+    findings: Findings,
+    options: argparse.Namespace,
+    part: str,
+    caches: Mapping[str, SpeCache | None],
+) -> Iterator[None]:
+    from ngramkit.decode.load import load_model
+    from ngramkit.drafters import load_drafter
+    from ngramkit.evaluate.forced import forced_each
+
+    model = load_model(MODEL)
+    for name, ids in texts(options.data, model.tokenizer):
+        if f"{part} {name}" not in findings.found:
+            found = forced_each(
+                model.model,
+                ids[:HALF],
+                ids[HALF:],
+                caches,
+                lambda: load_drafter("blend", tokenizer=model.tokenizer.record),
+            )
+            findings.add(
+                f"{part} {name}",
+                loss={each: f.loss for each, f in found.items()},
+                held={each: _held(f) for each, f in found.items() if f.hits},
+                found={each: _top(f) for each, f in found.items() if f.hits},
+            )
+        yield
+
+
+MEASURE = {"needles": needles, "text": text, "guesses": guesses, "layers": layers}
+
+
+def publish(findings: Findings) -> None:
+    figures = {part: _mean(findings.of(part)) for part in PARTS[1:]}
+    body = {"needles": _cells(findings.of("needles")), **figures}
+    (DOCS / "longcontext.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    (DOCS / "needles.svg").write_text(needles_picture(body["needles"]), encoding="utf-8")
+
+
+def _cells(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Per length and depth: the share of needles written exactly and the loss, by cache."""
+    cells = []
+    for length, depth in sorted({(each["length"], each["depth"]) for each in found}):
+        own = [e for e in found if (e["length"], e["depth"]) == (length, depth)]
+        names = own[0]["exact"]
+        cells.append(
+            {
+                "length": length,
+                "depth": depth,
+                "needles": len(own),
+                "exact": {n: float(np.mean([e["exact"][n] for e in own])) for n in names},
+                "loss": {n: round(float(np.mean([e["loss"][n] for e in own])), 4) for n in names},
+                "held": {
+                    n: np.mean([e["held"][n] for e in own], axis=0).round(4).tolist()
+                    for n in own[0]["held"]
+                },
+            }
+        )
+    return cells
+
+
+def _mean(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Over texts: the mean loss, and per layer the shares of mass and of top-k that were there."""
+    if not found:
+        return {}
+    names = found[0]["loss"]
+    return {
+        "texts": len(found),
+        "loss": {n: round(float(np.mean([each["loss"][n] for each in found])), 4) for n in names},
+        **{
+            kind: {
+                n: np.mean([each[kind][n] for each in found], axis=0).round(4).tolist()
+                for n in found[0][kind]
+            }
+            for kind in ("held", "found")
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()
