@@ -15,7 +15,7 @@ from typing import Any
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.formats.places import ARTIFACTS, AUTOMATIC, artifacts_in, default_place
+from ngramkit.formats.places import ARTIFACTS, AUTOMATIC, artifacts_in, corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.models import DEFAULT, resolve_model
 from ngramkit.progress import Reporter
@@ -47,7 +47,7 @@ def provide(
         store = _stdlib_store(reporter)
     else:
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
-    corpus = str(store.manifest.corpus.get("id", store.path.name))
+    corpus = corpus_name(store.manifest.corpus, store.path.name)
     place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
     return _built(kind, store, place, reporter)
 

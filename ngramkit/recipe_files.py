@@ -9,8 +9,9 @@
     revision = "main"                   a branch, tag or commit
     fingerprint = "..."                 the tokenizer's, if it is to be compared
 
-    [corpus]                            the options of `ngramkit tokenize`, see CORPUS
-    name = "openwebtext"
+    [corpus]                            the options of `ngramkit tokenize`, see CORPUS; several
+    name = "openwebtext"                [[corpus]] are mixed, each with options of its own
+    weight = 0.3                        the share of its documents that is kept
 
     [parameters]                        those of the kind, see PARAMETERS; defaults are pinned there
 
@@ -24,18 +25,25 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ngramkit.errors import InputError, meant
+from ngramkit.progress import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from ngramkit.corpus.document import Corpus
+    from ngramkit.corpus.mixing import Mixture
 
 FOLDER = Path("artifacts")
-TOP = {"kind": str, "summary": str, "destination": str, "model": dict, "corpus": dict,
-       "parameters": dict}  # fmt: skip
+TOP: dict[str, type | tuple[type, ...]] = {
+    "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
+    "parameters": dict,
+}  # fmt: skip
 MODEL = {"id": str, "revision": str, "fingerprint": str}
 CORPUS = {
     "name": str, "revision": str, "split": str, "column": str, "language": str,
-    "join_turns": bool, "sample": float, "seed": int, "limit": int, "licenses": list,
-    "exclude": str,
+    "weight": float, "join_turns": bool, "sample": float, "seed": int, "limit": int,
+    "licenses": list, "exclude": str,
 }  # fmt: skip
 # Defaults that do not depend on the machine, as those of the commands may.
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -57,10 +65,26 @@ class Recipe:
     model: str
     revision: str | None
     fingerprint: str | None
-    corpus: dict[str, Any]
+    corpus: list[dict[str, Any]]  # several are mixed
     parameters: dict[str, Any]
     summary: str = ""
     destination: str | None = None
+
+    def open_corpus(self, reporter: Reporter = SILENT) -> Corpus | Mixture:
+        """Its corpus; of several, or of one with a weight, a mixture."""
+        from ngramkit.corpus.opening import open_corpus
+
+        parts: list[tuple[Corpus, float | None]] = []
+        for table in self.corpus:
+            options = dict(table)
+            name, weight = options.pop("name"), options.pop("weight", None)
+            if "exclude" in options:
+                options["exclude"] = self.folder / options["exclude"]
+            parts.append((open_corpus(name, **options, reporter=reporter), weight))
+        (first, weight), *others = parts
+        if not others and weight is None:
+            return first
+        return open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
 
 
 def read_recipe(source: str) -> Recipe:
@@ -80,13 +104,17 @@ def read_recipe(source: str) -> Recipe:
     defaults = PARAMETERS[kind]
     types = {name: type(value) for name, value in defaults.items()}
     model, parameters = body["model"], body.get("parameters", {})
-    corpus = body.get("corpus", {})
+    given = body.get("corpus", {})
+    corpora = given if isinstance(given, list) else [given]
     _check(path, "model.", model, MODEL, required=("id",))
     _check(path, "parameters.", parameters, types)
     if kind == "model-bigram":
-        _check(path, "corpus.", corpus, {})
-    else:
-        _check(path, "corpus.", corpus, CORPUS, required=("name",))
+        _check(path, "corpus.", corpora[0], {})
+        corpora = []
+    for table in corpora:
+        if not isinstance(table, dict):
+            raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
+        _check(path, "corpus.", table, CORPUS, required=("name",))
     return Recipe(
         name=path.stem,
         folder=path.parent,
@@ -94,7 +122,7 @@ def read_recipe(source: str) -> Recipe:
         model=model["id"],
         revision=model.get("revision"),
         fingerprint=model.get("fingerprint"),
-        corpus=corpus,
+        corpus=corpora,
         parameters={**defaults, **parameters},
         summary=body.get("summary", ""),
         destination=body.get("destination"),
@@ -116,7 +144,7 @@ def _check(
     path: Path,
     where: str,
     table: Mapping[str, Any],
-    allowed: Mapping[str, type],
+    allowed: Mapping[str, type | tuple[type, ...]],
     required: tuple[str, ...] = (),
 ) -> None:
     for key, value in table.items():
@@ -127,8 +155,11 @@ def _check(
             raise InputError(f"{path}: unknown key {where}{key}", hint)
         wanted = allowed[key]
         number = wanted is float and type(value) is int
-        if type(value) is not wanted and not number:
-            raise InputError(f"{path}: {where}{key} is {value!r}", f"write a {_said(wanted)} there")
+        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+        if type(value) not in kinds and not number:
+            raise InputError(
+                f"{path}: {where}{key} is {value!r}", f"write a {_said(kinds[0])} there"
+            )
     for key in required:
         if key not in table:
             raise InputError(f"{path} has no {where}{key}", "add it")

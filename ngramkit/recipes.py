@@ -30,6 +30,7 @@ from ngramkit.recipe_files import Recipe
 
 if TYPE_CHECKING:
     from ngramkit.corpus.document import Corpus
+    from ngramkit.corpus.mixing import Mixture
     from ngramkit.corpus.tokenizer import TextTokenizer
 
 Inputs = dict[str, Any]
@@ -50,7 +51,7 @@ class Resolved:
 
     recipe: Recipe
     tokenizer: TextTokenizer
-    corpus: Corpus | None  # None for a model's table
+    corpus: Corpus | Mixture | None  # None for a model's table
     inputs: Inputs  # everything that decides the bytes, with branches resolved to commits
 
 
@@ -60,7 +61,6 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
     Raises ArtifactError where the tokenizer is not the one whose fingerprint the recipe gives, else
     what opening the corpus and the tokenizer raises.
     """
-    from ngramkit.corpus.opening import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(recipe.model, recipe.revision)
@@ -79,11 +79,7 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
     }
     if recipe.kind == "model-bigram":
         return Resolved(recipe, tokenizer, None, {**inputs, "weights": _weights(recipe)})
-    options = dict(recipe.corpus)
-    name = options.pop("name")
-    if "exclude" in options:
-        options["exclude"] = recipe.folder / options["exclude"]
-    corpus = open_corpus(name, **options, reporter=reporter)
+    corpus = recipe.open_corpus(reporter)
     return Resolved(recipe, tokenizer, corpus, {**inputs, "corpus": corpus.record()})
 
 
@@ -138,6 +134,9 @@ def _differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
         for key in sorted(before.keys() | now.keys()):
             inner = f"{name}.{key}" if name else key
             yield from _differences(before.get(key), now.get(key), inner)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
+            yield from _differences(one, other, f"{name} {at}")
     elif before != now:
         yield f"{name} is {_short(now)}, was {_short(before)}"
 
@@ -210,7 +209,11 @@ def _says(path: Path, text: str) -> bool:
 
 
 def _build_from_corpus(
-    resolved: Resolved, corpus: Corpus, path: Path, workers: int | None, options: dict[str, Any]
+    resolved: Resolved,
+    corpus: Corpus | Mixture,
+    path: Path,
+    workers: int | None,
+    options: dict[str, Any],
 ) -> Artifact:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
@@ -222,7 +225,7 @@ def _build_from_corpus(
     store = build_tokens(
         corpus,
         resolved.tokenizer,
-        path.parent / default_path(corpus, resolved.recipe.model, plan).name,
+        path.parent / default_path(resolved.recipe.model, plan).name,
         eos=eos,
         workers=workers,
         reporter=options["reporter"],

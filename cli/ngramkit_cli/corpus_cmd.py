@@ -61,9 +61,9 @@ def tokenize(
     """
     with Output("tokenize", json=json, debug=debug) as out:
         name = the_model(model, out)
-        warn_of_demo([corpus.name], name, out)
+        warn_of_demo(corpus.names, name, out)
         store = ngramkit.tokenize(
-            corpus.name,
+            corpus.text,
             name,
             out_dir,
             **corpus.options,

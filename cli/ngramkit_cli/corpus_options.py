@@ -3,7 +3,7 @@
 @app.command()
 @takes_corpus
 def tokenize(corpus: CorpusOptions, model: Model = None) -> None:
-    store = ngramkit.tokenize(corpus.name, model, **corpus.options)
+    store = ngramkit.tokenize(corpus.text, model, **corpus.options)
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from ngramkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ngramkit.corpus.mixing import Weighted
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,12 @@ class CorpusOptions:
     """What was chosen. A field is an option."""
 
     corpus: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB",
+            metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB[:WEIGHT]",
             help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
-            ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob.",
+            ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob. Repeat it to mix corpora: "
+            "of NAME:0.3 three documents in ten are kept.",
         ),
     ] = None
     split: Annotated[
@@ -72,16 +76,31 @@ class CorpusOptions:
     ] = "64M"
 
     @property
-    def name(self) -> str:
-        """Raises UsageError without --corpus."""
-        if self.corpus is None:
+    def text(self) -> Any:
+        """What `ngramkit.tokenize` takes: one name, or the parts of a mixture.
+
+        Raises UsageError without --corpus, and for a weight that is no share.
+        """
+        parts = self._parts
+        alone = len(parts) == 1 and parts[0].weight == 1
+        return parts[0].corpus if alone else [tuple(part) for part in parts]
+
+    @property
+    def names(self) -> list[str]:
+        return [str(part.corpus) for part in self._parts]
+
+    @property
+    def _parts(self) -> list[Weighted]:
+        from ngramkit.corpus.mixing import parse_weighted
+
+        if not self.corpus:
             raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
-        return self.corpus
+        return [parse_weighted(each) for each in self.corpus]
 
     @property
     def options(self) -> dict[str, Any]:
         """All but the name, as `ngramkit.open_corpus` takes them."""
-        chosen = {key: value for key, value in asdict(self).items() if key != "corpus"}
+        chosen = {key: value for key, value in vars(self).items() if key != "corpus"}
         return {**chosen, "licenses": self.licenses.split(",") if self.licenses else ()}
 
 

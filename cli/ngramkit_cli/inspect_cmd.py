@@ -75,8 +75,13 @@ def verify(path: ArtifactPath, json: Json = False, debug: Debug = False) -> None
 
 
 def _facts(manifest: Manifest) -> dict[str, object]:
+    from ngramkit.formats.card_corpus import mixed_part
+
     tokenizer = manifest.tokenizer
-    corpus = {f"corpus {name}": value for name, value in manifest.corpus.items() if value}
+    said = dict(manifest.corpus)
+    parts = enumerate(said.pop("mixed", []), 1)
+    corpus = {f"corpus {name}": value for name, value in said.items() if value}
+    corpus |= {f"corpus {at}": mixed_part(part) for at, part in parts}
     return {
         "kind": manifest.kind,
         "tokenizer": f"{tokenizer.id} ({tokenizer.vocabulary:,} tokens, "

@@ -36,7 +36,7 @@ def the_source(
     Raises UsageError unless exactly one of them was given.
     """
     if tokens is not None:
-        if corpus.corpus is not None:
+        if corpus.corpus:
             raise UsageError("--corpus and --tokens exclude each other", "drop one of them")
         from ngramkit.formats.tokens import TokenStore
 
@@ -44,8 +44,8 @@ def the_source(
         out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
         return {"source": store}
     name = the_model(model, out)
-    warn_of_demo([corpus.name], name, out)
-    return {"source": corpus.name, "model": name, "eos": eos, **corpus.options}
+    warn_of_demo(corpus.names, name, out)
+    return {"source": corpus.text, "model": name, "eos": eos, **corpus.options}
 
 
 def memory_bytes(memory: str | None) -> int | None:

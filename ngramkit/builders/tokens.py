@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from ngramkit.corpus.document import Corpus, Document, Position
 from ngramkit.corpus.encoding import Packed, encoded, use_cores
+from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.manifest import build_id
-from ngramkit.formats.places import default_place
+from ngramkit.formats.places import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
@@ -32,7 +33,7 @@ SHARD_TOKENS = 1 << 24
 
 
 def build_tokens(
-    corpus: Corpus,
+    corpus: Corpus | Mixture,
     model: str | TextTokenizer,
     out: str | Path | None = None,
     *,
@@ -53,7 +54,7 @@ def build_tokens(
     """
     tokenizer = load_tokenizer(model) if isinstance(model, str) else model
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
-    path = Path(out or default_path(corpus, tokenizer.record.id, plan))
+    path = Path(out or default_path(tokenizer.record.id, plan))
     if already_built(path, plan):
         reporter.note(f"up to date: {path}")
         return TokenStore.open(path)
@@ -73,7 +74,11 @@ def build_tokens(
 
 
 def tokens_plan(
-    corpus: Corpus, tokenizer: TextTokenizer, *, eos: bool = True, shard_tokens: int = SHARD_TOKENS
+    corpus: Corpus | Mixture,
+    tokenizer: TextTokenizer,
+    *,
+    eos: bool = True,
+    shard_tokens: int = SHARD_TOKENS,
 ) -> dict[str, Any]:
     """Everything that decides a token store's bytes, its manifest included."""
     return {
@@ -84,13 +89,19 @@ def tokens_plan(
     }
 
 
-def default_path(corpus: Corpus, model: str, plan: Mapping[str, Any]) -> Path:
-    """artifacts/CORPUS-MODEL-tokens-XXXXXXXX; the digits are the plan's, so plans never collide."""
-    return default_place(corpus.id, model, "tokens", build_id(plan)[:8])
+def default_path(model: str, plan: Mapping[str, Any]) -> Path:
+    """artifacts/CORPUS-MODEL-tokens-XXXXXXXX, of a mixture CORPUS-CORPUS-...
+
+    The digits are the plan's, so plans never collide."""
+    return default_place(corpus_name(plan["corpus"]), model, "tokens", build_id(plan)[:8])
 
 
 def _fill(
-    cutter: ShardCutter, corpus: Corpus, tokenizer: TextTokenizer, eos: bool, reporter: Reporter
+    cutter: ShardCutter,
+    corpus: Corpus | Mixture,
+    tokenizer: TextTokenizer,
+    eos: bool,
+    reporter: Reporter,
 ) -> None:
     reporter.stage("tokenize", corpus.selection.limit, "documents")
     reporter.advance(cutter.position.kept, **cutter.counts)
@@ -99,10 +110,11 @@ def _fill(
         reporter.advance(len(packed.documents), **cutter.counts)
     cutter.flush()
     if not cutter.documents:
-        narrowed = bool(corpus.selection.record())
         raise InputError(
             f"{corpus.id} gives no documents",
-            "loosen sample, licenses or exclude" if narrowed else "check corpus and split",
+            "loosen sample, licenses, exclude or weights"
+            if corpus.narrowed
+            else "check corpus and split",
             option=("sample", "licenses", "exclude", "corpus", "split"),
         )
 

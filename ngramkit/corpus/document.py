@@ -88,6 +88,11 @@ class Corpus:
         return self.source.id
 
     @property
+    def narrowed(self) -> bool:
+        """Whether documents are left out."""
+        return bool(self.selection.record())
+
+    @property
     def places(self) -> Sequence[Path]:
         """The files and folders of this machine that it is read from; a source may have none."""
         return getattr(self.source, "places", ())

@@ -6,10 +6,12 @@ import difflib
 import glob
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, overload
 
 from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.local import SUFFIXES, LocalSource, kind_of, local_source
+from ngramkit.corpus.mixing import Mixture, Weighted, mixed
 from ngramkit.corpus.named import NAMED, STDLIB
 from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
@@ -17,9 +19,66 @@ from ngramkit.errors import UsageError
 from ngramkit.progress import SILENT, Reporter
 
 HUB = "hf:"
+# Of a mixture: a corpus, opened or by name, or the pair of it and its weight.
+Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
+OF_ONE = ("split", "column", "revision", "language")
 
 
-def open_corpus(
+@overload
+def open_corpus(name: str | Path, **options: Any) -> Corpus: ...
+@overload
+def open_corpus(name: Sequence[Part], **options: Any) -> Mixture: ...
+def open_corpus(name: str | Path | Sequence[Part], **options: Any) -> Corpus | Mixture:
+    """A named corpus, `hf:ID[:CONFIG]`, or local files: a path, a folder or a glob. Of a list, a
+    mixture: `["a", ("b", 0.3)]` is all of a, then three documents in ten of b, see corpus.mixing.
+
+    Options: `split`, `column`, `revision` and `language` (of one corpus alone), `join_turns`;
+    `sample` in (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents;
+    `licenses` keeps documents whose licences are all listed; `exclude` is a file of repository
+    names and document digests; `reporter`. Raises UsageError where an option does not fit the
+    corpus or a weight is no share, InputError where there is no such corpus, split or column,
+    NetworkError where the Hub refuses.
+    """
+    if isinstance(name, str | Path):
+        return _open_one(str(name), **options)
+    return _open_several([_weighted(part) for part in name], **options)
+
+
+def _weighted(part: Part) -> Weighted:
+    corpus, weight = part if isinstance(part, tuple) else (part, 1.0)
+    named = corpus if isinstance(corpus, Corpus) else str(corpus)
+    if not isinstance(weight, float | int):
+        raise UsageError(
+            f"the weight of {named} is no number: {weight!r}",
+            "as in (corpus, 0.3)",
+            option="corpus",
+        )
+    return Weighted(named, weight)
+
+
+def _open_several(parts: Sequence[Weighted], **options: Any) -> Mixture:
+    for option in OF_ONE:
+        if options.get(option) is not None:
+            raise UsageError(
+                f"{option} does not say of which corpus of a mixture",
+                "a recipe has a [[corpus]] with options for each; in Python, open each first",
+                option=option,
+            )
+    limit = options.pop("limit", None)
+    opened = any(isinstance(corpus, Corpus) for corpus, _ in parts)
+    for option, value in options.items():
+        if opened and option != "reporter" and value not in (None, (), False, 1.0, 0):
+            raise UsageError(f"{option} comes too late for an opened corpus", option=option)
+    return mixed(
+        [
+            Weighted(each if isinstance(each, Corpus) else _open_one(each, **options), weight)
+            for each, weight in parts
+        ],
+        limit,
+    )
+
+
+def _open_one(
     name: str,
     *,
     split: str | None = None,
@@ -34,13 +93,6 @@ def open_corpus(
     exclude: Path | None = None,
     reporter: Reporter = SILENT,
 ) -> Corpus:
-    """A named corpus, `hf:ID[:CONFIG]`, or local files: a path, a folder or a glob.
-
-    `sample` in (0, 1] keeps a document by a hash of (seed, index); `limit` counts kept documents;
-    `licenses` keeps documents whose licences are all listed; `exclude` is a file of repository
-    names and document digests. Raises UsageError where an option does not fit the corpus,
-    InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
-    """
     selection = Selection(
         sample=sample,
         seed=seed,

@@ -20,7 +20,8 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Selection:
-    """`limit` counts kept documents; `licenses` and `excluded` are lower-case.
+    """`limit` counts kept documents; `weight` is the corpus's in a mixture, a share like `sample`
+    (both are multiplied); `licenses` and `excluded` are lower-case.
 
     `excluded` holds repository names (owner/name) and sha256 hex digests of UTF-8 texts.
     """
@@ -30,6 +31,7 @@ class Selection:
     limit: int | None = None
     licenses: frozenset[str] = field(default_factory=frozenset)
     excluded: frozenset[str] = field(default_factory=frozenset)
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.sample <= 1:
@@ -38,16 +40,18 @@ class Selection:
                 "0.01 keeps a hundredth",
                 option="sample",
             )
+        require_weight("a corpus", self.weight)
         require_between("seed", self.seed, 0, (1 << 64) - 1)
         if self.limit is not None:
             require_between("limit", self.limit, 1)
 
     def samples(self, index: int) -> bool:
         """Whether document `index` of the corpus falls into the sample."""
-        if self.sample == 1.0:
+        share = self.sample * self.weight
+        if share == 1.0:
             return True
         digest = hashlib.sha256(f"{self.seed}:{index}".encode()).digest()
-        return int.from_bytes(digest[:8], "little") < self.sample * 2**64
+        return int.from_bytes(digest[:8], "little") < share * 2**64
 
     def admits(self, text: str, licenses: Iterable[str], repository: str) -> bool:
         """Whether licences and opt-outs let the document in.
@@ -69,7 +73,11 @@ class Selection:
         """JSON: only what differs from keeping everything."""
         said: dict[str, Any] = {}
         if self.sample != 1.0:
-            said |= {"sample": self.sample, "seed": self.seed}
+            said["sample"] = self.sample
+        if self.weight != 1.0:
+            said["weight"] = self.weight
+        if said:
+            said["seed"] = self.seed
         require_between("seed", self.seed, 0, (1 << 64) - 1)
         if self.limit is not None:
             said["limit"] = self.limit
@@ -79,6 +87,16 @@ class Selection:
             lines = "\n".join(sorted(self.excluded))
             said["excluded"] = hashlib.sha256(lines.encode()).hexdigest()
         return said
+
+
+def require_weight(corpus: str, weight: float) -> None:
+    """Raises UsageError where it is no share."""
+    if isinstance(weight, bool) or not 0 < weight <= 1:
+        raise UsageError(
+            f"the weight of {corpus} must be above 0 and at most 1, is {weight:g}",
+            "0.3 keeps three documents in ten",
+            option="corpus",
+        )
 
 
 def read_exclusions(path: Path) -> frozenset[str]:

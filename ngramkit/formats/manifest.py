@@ -47,8 +47,9 @@ CORPUS: dict[str, type | tuple[type, ...]] = {
         ("id", "dataset", "config", "revision", "split", "column", "data_dir", "format", "sha256",
          "excluded"), str,
     ),
-    "licenses": dict, "licenses_kept": list, "merged": list, "dataset_license": (str, list),
-    "sample": (float, int), "seed": int, "limit": int, "files": int, "join_turns": bool,
+    "licenses": dict, "licenses_kept": list, "merged": list, "mixed": list,
+    "dataset_license": (str, list), "sample": (float, int), "weight": (float, int), "seed": int,
+    "limit": int, "files": int, "join_turns": bool,
 }  # fmt: skip
 
 
@@ -212,7 +213,7 @@ def _corpus(path: Path, body: Any) -> dict[str, Any]:
         fits = value is None or isinstance(value, wanted)
         fits = fits and (wanted in (bool, object) or not isinstance(value, bool))
         _hold(path, fits, f"the corpus's {name!r:.40} makes no sense")
-    for part in body.get("merged") or []:
+    for part in [*(body.get("merged") or []), *(body.get("mixed") or [])]:
         _corpus(path, part)
     licences = body.get("licenses") or {}
     _hold(path, all(map(whole_number, licences.values())), "licences without counts")

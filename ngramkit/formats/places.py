@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
@@ -33,6 +34,12 @@ def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
     """
     names = [SHORT.get(part, short_name(part)) for part in parts]
     return folder / "-".join(name for name in names if name)
+
+
+def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
+    """What a corpus is called in a file's name, by its record; of a mixture, each one's name."""
+    parts = record.get("mixed") or [record]
+    return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
 
 
 def short_name(text: str) -> str:

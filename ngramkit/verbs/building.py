@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.builders.model_options import require_bigram_options, require_unigram_options
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.document import Corpus
-from ngramkit.corpus.opening import open_corpus
 from ngramkit.formats.manifest import NAME
-from ngramkit.formats.places import default_place
+from ngramkit.formats.places import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.machine import parse_size
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.verbs.results import BuiltTable
+from ngramkit.verbs.texts import Source, Text, opened, size_of
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -24,12 +22,9 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
 
-# Tokens or text: a token store or its folder, else a corpus, opened or by name.
-Source = TokenStore | Corpus | str | Path
-
 
 def tokenize(
-    corpus: Corpus | str | Path,
+    corpus: Text,
     model: str | None = None,
     out: str | Path | None = None,
     *,
@@ -41,10 +36,11 @@ def tokenize(
 ) -> TokenStore:
     """Tokenises a corpus once: the input of every builder.
 
-    `corpus` is an opened one, or what `open_corpus` takes, with its `options`; `model` a short
-    name, a Hub id (or ID@REVISION) or a folder, by default the chosen one. `eos` ends every
-    document with the tokenizer's EOS; `workers` bounds the threads. The store is written to `out`,
-    by default under artifacts/; one of the same plan is opened as it is.
+    `corpus` is an opened one, or what `open_corpus` takes, with its `options`; a list of corpora
+    and weights is a mixture, `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or
+    ID@REVISION) or a folder, by default the chosen one. `eos` ends every document with the
+    tokenizer's EOS; `workers` bounds the threads. The store is written to `out`, by default under
+    artifacts/; one of the same plan is opened as it is.
     """
     return build_tokens(
         opened(corpus, reporter, **options),
@@ -203,37 +199,18 @@ def _loaded(model: str | LanguageModel | None, **loading: Any) -> LanguageModel:
     return load_model(chosen_model(model).name, **loading)
 
 
-def opened(
-    corpus: Corpus | str | Path,
-    reporter: Reporter = SILENT,
-    *,
-    max_document: int | str | None = None,
-    **options: Any,
-) -> Corpus:
-    """A corpus as it is, or the one of that name; a text has at most `max_document` bytes."""
-    if not isinstance(corpus, Corpus):
-        corpus = open_corpus(str(corpus), **options, reporter=reporter)
-    most = size_of(max_document)
-    return corpus if most is None else corpus.bounded(most)
-
-
 def tokens_of(
     source: Source, model: str | None, eos: bool, reporter: Reporter, **options: Any
 ) -> TokenStore:
     """The token store that `source` is, or becomes."""
     if isinstance(source, TokenStore):
         return source
-    if not isinstance(source, Corpus) and (Path(source) / NAME).is_file():
+    if isinstance(source, str | Path) and (Path(source) / NAME).is_file():
         return TokenStore.open(source)
     return tokenize(source, model, eos=eos, reporter=reporter, **options)
 
 
 def default_out(store: TokenStore, kind: str) -> Path:
     """artifacts/CORPUS-MODEL-KIND."""
-    corpus = store.manifest.corpus.get("id", store.path.name)
+    corpus = corpus_name(store.manifest.corpus, store.path.name)
     return default_place(corpus, store.tokenizer.id, kind)
-
-
-def size_of(memory: int | str | None) -> int | None:
-    """Bytes. Raises UsageError where it is no size."""
-    return parse_size(memory) if isinstance(memory, str) else memory

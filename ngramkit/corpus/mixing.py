@@ -1,0 +1,136 @@
+"""Several corpora as one, each with a weight.
+
+A corpus's weight, above 0 and at most 1, is the share of its documents that is kept. They are
+chosen as `sample` chooses them, by a hash of (seed, the document's index in its own corpus): of a
+corpus of weight 0.3 exactly those are kept that sample=0.3 would keep of it alone. With a sample
+too, the share is sample times weight. The corpora follow each other in the order in which they are
+named, and `limit` counts documents of them all. So a mixture is the same wherever and however
+often it is read, and a killed build goes on in the middle of any of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ngramkit.corpus.document import Corpus, Document, Position
+from ngramkit.corpus.selection import Selection, require_weight
+from ngramkit.errors import UsageError
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+class Weighted(NamedTuple):
+    """A corpus, by name or opened, and its weight."""
+
+    corpus: Corpus | str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What builders read, as a Corpus is. Its corpora have their weights in their selections."""
+
+    corpora: tuple[Corpus, ...]
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        Selection(limit=self.limit)  # raises where it makes no sense
+        names = [(each.id, each.source.record()) for each in self.corpora]
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                raise UsageError(f"{name[0]} is named twice", "name it once", option="corpus")
+            if self.corpora[at].selection.limit is not None:
+                raise UsageError(
+                    f"{name[0]} has a limit of its own in a mixture",
+                    "limit the mixture, or give it a weight",
+                    option="limit",
+                )
+
+    @property
+    def id(self) -> str:
+        return " + ".join(each.id for each in self.corpora)
+
+    @property
+    def selection(self) -> Selection:
+        """What holds of the whole; each corpus has its own too."""
+        return Selection(limit=self.limit)
+
+    @property
+    def narrowed(self) -> bool:
+        return any(each.narrowed for each in self.corpora)
+
+    @property
+    def places(self) -> Sequence[Path]:
+        return [place for each in self.corpora for place in each.places]
+
+    def bounded(self, max_document: int) -> Mixture:
+        return replace(self, corpora=tuple(each.bounded(max_document) for each in self.corpora))
+
+    def record(self) -> dict[str, Any]:
+        """JSON for the manifest: the record of each corpus with its weight, in order."""
+        parts = [{**each.record(), "weight": each.selection.weight} for each in self.corpora]
+        return {"id": self.id, "mixed": parts, **self.selection.record()}
+
+    def documents(self, start: Position | None = None) -> Iterator[Document]:
+        """As of a Corpus. Parts are numbered through; a document's index is that in its corpus."""
+        at = start or Position()
+        kept, before = at.kept, 0
+        for corpus in self.corpora:
+            parts = corpus.source.parts
+            if at.part < before + parts:
+                inside = at.part >= before
+                begin = replace(at, part=at.part - before) if inside else Position(kept=kept)
+                for document in corpus.documents(begin):
+                    if kept == self.limit:
+                        return
+                    yield document._replace(part=before + document.part)
+                    kept += 1
+            before += parts
+
+
+def parse_weighted(text: str) -> Weighted:
+    """NAME or NAME:WEIGHT, as it is typed. What is there as a file or folder is a name.
+
+    >>> parse_weighted("b:0.3"), parse_weighted("hf:me/code:python")
+    (Weighted(corpus='b', weight=0.3), Weighted(corpus='hf:me/code:python', weight=1.0))
+
+    Behind the last colon of a path, a URL or a configuration stands no number as a rule; where it
+    does, one more weight helps: hf:me/dumps:2024:1. Raises UsageError for a weight that is missing
+    or none.
+    """
+    name, colon, said = text.rpartition(":")
+    if not colon or not name or Path(text).expanduser().exists():
+        return Weighted(text)
+    drive = os.name == "nt" and len(name) == 1
+    if not said and not drive:
+        raise UsageError(
+            f"the weight of {name} is missing", f"write {name}:0.3, or {name}", option="corpus"
+        )
+    if not NUMBER.fullmatch(said):
+        return Weighted(text)
+    weight = float(said)
+    if not 0 < weight <= 1 or math.isnan(weight):
+        raise UsageError(
+            f"the weight of {name} must be above 0 and at most 1, is {said}",
+            f"if {said} belongs to the name, write {text}:1",
+            option="corpus",
+        )
+    return Weighted(name, weight)
+
+
+def mixed(corpora: Sequence[Weighted], limit: int | None = None) -> Mixture:
+    """Opened corpora, each with its weight on top of its own sample."""
+    if not corpora:
+        raise UsageError("no corpus was named", "give at least one", option="corpus")
+    parts = []
+    for corpus, weight in corpora:
+        assert isinstance(corpus, Corpus)
+        require_weight(corpus.id, weight)
+        parts.append(replace(corpus, selection=replace(corpus.selection, weight=weight)))
+    return Mixture(tuple(parts), limit)

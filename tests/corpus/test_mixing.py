@@ -1,0 +1,232 @@
+"""Several corpora as one: which documents, in which order, and what is said of them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ngramkit
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus.document import Position
+from ngramkit.corpus.mixing import Mixture, Weighted, parse_weighted
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.errors import UsageError
+from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.writer import ArtifactWriter
+
+
+@pytest.fixture
+def corpora(tmp_path, monkeypatch):
+    """a.jsonl and b.jsonl with 40 documents each, c with two files of 15."""
+    monkeypatch.chdir(tmp_path)
+    for name, numbers in (("a", range(40)), ("b", range(40))):
+        lines = [json.dumps({"text": f"{name} {i}", "license": "mit"}) for i in numbers]
+        Path(f"{name}.jsonl").write_text("\n".join(lines))
+    Path("c").mkdir()
+    for part in range(2):
+        lines = [json.dumps({"text": f"c {part} {i}"}) for i in range(15)]
+        Path("c", f"{part}.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def texts(corpus, start=None):
+    return [document.text for document in corpus.documents(start)]
+
+
+def test_a_weight_keeps_what_a_sample_of_the_corpus_alone_would(corpora):
+    both = open_corpus(["a.jsonl", ("b.jsonl", 0.3)])
+    alone = texts(open_corpus("b.jsonl", sample=0.3))
+    assert 0 < len(alone) < 40
+    assert texts(both) == [*texts(open_corpus("a.jsonl")), *alone]
+    seeded = open_corpus([("b.jsonl", 0.3)], seed=7)
+    assert texts(seeded) == texts(open_corpus("b.jsonl", sample=0.3, seed=7)) != alone
+    assert texts(open_corpus([("b.jsonl", 0.6)], sample=0.5)) == alone
+
+
+def test_the_order_is_that_of_the_names_and_the_limit_is_of_all(corpora):
+    assert texts(open_corpus(["b.jsonl", "a.jsonl"]))[:2] == ["b 0", "b 1"]
+    limited = texts(open_corpus(["a.jsonl", "b.jsonl"], limit=45))
+    assert limited[-1] == "b 4"
+    assert len(limited) == 45
+    assert len(texts(open_corpus(["a.jsonl", "b.jsonl"], limit=40))) == 40
+
+
+def test_reading_begins_again_after_any_document(corpora):
+    mixture = open_corpus(["a.jsonl", ("c", 0.5), ("b.jsonl", 0.3)], limit=60)
+    documents = list(mixture.documents())
+    whole = [document.text for document in documents]
+    assert [document.kept for document in documents] == list(range(len(whole)))
+    for at, document in enumerate(documents):
+        end = Position(**document.end.to_json())
+        assert texts(mixture, end) == whole[at + 1 :]
+
+
+def test_the_record_names_every_corpus_with_what_pins_it_and_its_weight(corpora):
+    mixture = open_corpus(["a.jsonl", ("b.jsonl", 0.3)], seed=3, limit=50)
+    record = mixture.record()
+    assert record["id"] == "a.jsonl + b.jsonl"
+    assert record["limit"] == 50
+    first, second = record["mixed"]
+    assert (first["id"], first["weight"]) == ("a.jsonl", 1.0)
+    assert (second["id"], second["weight"], second["seed"]) == ("b.jsonl", 0.3, 3)
+    assert first["sha256"] != second["sha256"]
+    assert open_corpus(["b.jsonl", "a.jsonl"]).record() != open_corpus(["a.jsonl", "b.jsonl"])
+    assert [place.name for place in mixture.places] == ["a.jsonl", "b.jsonl"]
+
+
+def test_mixtures_bound_documents_too(corpora):
+    Path("b.jsonl").write_text(json.dumps({"text": "x" * 500}))
+    mixture = open_corpus(["a.jsonl", "b.jsonl"]).bounded(100)
+    with pytest.raises(ngramkit.InputError, match="more than 100 bytes"):
+        texts(mixture)
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1.5, float("nan"), float("inf"), "much", True])
+def test_weights_that_are_no_share(corpora, weight):
+    with pytest.raises(UsageError, match=r"the weight of .*b.jsonl .*(must be above 0|no number)"):
+        open_corpus(["a.jsonl", ("b.jsonl", weight)])
+
+
+def test_what_makes_no_sense_of_several(corpora):
+    with pytest.raises(UsageError, match=r"a.jsonl is named twice"):
+        open_corpus(["a.jsonl", ("a.jsonl", 0.5)])
+    with pytest.raises(UsageError, match="split does not say of which corpus"):
+        open_corpus(["a.jsonl", "b.jsonl"], split="train")
+    with pytest.raises(UsageError, match="limit of its own"):
+        open_corpus([open_corpus("a.jsonl", limit=3), "b.jsonl"])
+    with pytest.raises(UsageError, match="sample comes too late"):
+        open_corpus([open_corpus("a.jsonl"), "b.jsonl"], sample=0.5)
+    with pytest.raises(UsageError, match="sample comes too late"):
+        ngramkit.tokenize(open_corpus("a.jsonl"), "demo", sample=0.5)
+    with pytest.raises(UsageError, match="no corpus was named"):
+        open_corpus([])
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "weight"),
+    [
+        ("b:0.3", "b", 0.3),
+        ("b:1", "b", 1.0),
+        ("b:.5", "b", 0.5),
+        ("b:3e-1", "b", 0.3),
+        ("b", "b", 1.0),
+        ("hf:me/code", "hf:me/code", 1.0),
+        ("hf:me/code:python", "hf:me/code:python", 1.0),
+        ("hf:me/code:python:0.25", "hf:me/code:python", 0.25),
+        ("hf:me/dumps:2024:1", "hf:me/dumps:2024", 1.0),
+        (r"C:\texts\a.txt", r"C:\texts\a.txt", 1.0),
+        (r"C:\texts\a.txt:0.5", r"C:\texts\a.txt", 0.5),
+        ("https://host:8080/a.jsonl", "https://host:8080/a.jsonl", 1.0),
+        ("https://host:8080/a.jsonl:0.5", "https://host:8080/a.jsonl", 0.5),
+        ("s3://bucket/*.jsonl", "s3://bucket/*.jsonl", 1.0),
+        ("data/*.jsonl:0.1", "data/*.jsonl", 0.1),
+    ],
+)
+def test_names_with_and_without_weights(typed, name, weight):
+    assert parse_weighted(typed) == Weighted(name, weight)
+
+
+def test_a_folder_whose_name_has_a_colon_is_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("odd:0.5").mkdir()
+    Path("odd:0.5", "a.txt").write_text("text")
+    assert parse_weighted("odd:0.5") == Weighted("odd:0.5", 1.0)
+    assert parse_weighted("odd:0.5:0.2") == Weighted("odd:0.5", 0.2)
+
+
+@pytest.mark.parametrize("said", ["0", "1.5", "nan", "inf", "-0.3", "2024"])
+def test_typed_weights_that_are_no_share(said):
+    with pytest.raises(UsageError, match=rf"weight of b must be above 0 and at most 1, is {said}"):
+        parse_weighted(f"b:{said}")
+
+
+def test_a_missing_weight():
+    with pytest.raises(UsageError, match="the weight of b is missing"):
+        parse_weighted("b:")
+
+
+def test_a_killed_build_of_a_mixture_goes_on(corpora, monkeypatch):
+    mixture = open_corpus(["a.jsonl", ("b.jsonl", 0.5), "c"])
+    whole = build_tokens(mixture, "demo", "whole", shard_tokens=64)
+    write, written = ArtifactWriter.write, []
+
+    def killed(self, name, *arrays, **facts):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(name)
+        write(self, name, *arrays, **facts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ArtifactWriter, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build_tokens(mixture, "demo", "killed", shard_tokens=64)
+    assert not Path("killed").exists()
+    again = build_tokens(mixture, "demo", "killed", shard_tokens=64)
+    assert len(whole.shards) > 4
+    assert again.manifest.files == whole.manifest.files
+    for one, other in zip(whole.shards, again.shards, strict=True):
+        assert np.array_equal(one.tokens, other.tokens)
+
+
+def test_every_builder_takes_a_mixture_and_names_its_artifact_after_all(corpora):
+    mixed = ["a.jsonl", ("b.jsonl", 0.5)]
+    store = ngramkit.tokenize(mixed, "demo")
+    assert store.path.name.startswith("a-b-demo-tokens-")
+    assert store.manifest.corpus["licenses"]["mit"] == store.manifest.counts["documents"]
+    datastore = ngramkit.build_datastore(mixed, model="demo")
+    frozen = ngramkit.build_frozen(mixed, model="demo")
+    assert [path.path.name for path in (datastore, frozen)] == [
+        "a-b-demo-datastore",
+        "a-b-demo-frozen",
+    ]
+    assert datastore.manifest.corpus == store.manifest.corpus
+    assert isinstance(open_corpus(mixed), Mixture)
+
+
+def test_the_command_line_mixes_and_inspect_and_the_card_say_so(corpora, ngramkit_cli):
+    words = ["--corpus", "a.jsonl", "--corpus", "b.jsonl:0.3", "--model", "demo"]
+    built, seen, wrong, missing, split = ngramkit_cli(
+        ["build-frozen", *words, "--json"],
+        ["inspect", "artifacts/a-b-demo-frozen"],
+        ["tokenize", "--corpus", "a.jsonl", "--corpus", "b.jsonl:1.5"],
+        ["tokenize", "--corpus", "b.jsonl:"],
+        ["tokenize", *words, "--split", "train"],
+    )
+    assert built.code == 0, built.err
+    path = Path(built.json["artifact"])
+    first, second = read_manifest(path).corpus["mixed"]
+    shown = " ".join(seen.out.split())
+    assert f"corpus 1 a.jsonl, weight 1.0, sha256 {first['sha256'][:12]}" in shown
+    assert f"corpus 2 b.jsonl, weight 0.3, sha256 {second['sha256'][:12]}" in shown
+    card = (path / "README.md").read_text()
+    assert f"b.jsonl, weight 0.3, sha256 {second['sha256'][:12]}" in card
+    assert "ngramkit build-frozen --corpus a.jsonl --corpus b.jsonl:0.3 --model demo" in card
+    assert "the weight of b.jsonl must be above 0 and at most 1, is 1.5" in wrong.err
+    assert "the weight of b.jsonl is missing" in missing.err
+    assert "--split does not say of which corpus" in split.err
+
+
+RECIPE = """kind = "frozen-table"
+model.id = "demo"
+[[corpus]]
+name = "a.jsonl"
+sample = 0.5
+[[corpus]]
+name = "b.jsonl"
+weight = 0.25
+"""
+
+
+def test_a_recipe_mixes_corpora_each_with_its_own_options(corpora):
+    Path("mine.toml").write_text(RECIPE)
+    assert ngramkit.build_recipe("mine.toml").status == "built"
+    assert ngramkit.build_recipe("mine.toml").status == "up to date"
+    parts = read_manifest(Path("artifacts/mine")).corpus["mixed"]
+    assert [(part["id"], part["weight"]) for part in parts] == [("a.jsonl", 1.0), ("b.jsonl", 0.25)]
+    Path("mine.toml").write_text(RECIPE.replace("0.25", "0.75"))
+    why = ngramkit.build_recipe("mine.toml", check=True).why
+    assert why == "corpus.mixed 2.weight is 0.75, was 0.25"
+    Path("mine.toml").write_text(RECIPE.replace("0.25", "2.5"))
+    with pytest.raises(UsageError, match=r"weight of b.jsonl must be .*, is 2.5"):
+        ngramkit.build_recipe("mine.toml")
