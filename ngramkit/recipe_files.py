@@ -108,13 +108,13 @@ def read_recipe(source: str) -> Recipe:
     corpora = given if isinstance(given, list) else [given]
     _check(path, "model.", model, MODEL, required=("id",))
     _check(path, "parameters.", parameters, types)
-    if kind == "model-bigram":
-        _check(path, "corpus.", corpora[0], {})
-        corpora = []
+    if not corpora or not all(isinstance(table, dict) for table in corpora):
+        raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
     for table in corpora:
-        if not isinstance(table, dict):
-            raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
-        _check(path, "corpus.", table, CORPUS, required=("name",))
+        if kind == "model-bigram":
+            _check(path, "corpus.", table, {})
+        else:
+            _check(path, "corpus.", table, CORPUS, required=("name",))
     return Recipe(
         name=path.stem,
         folder=path.parent,

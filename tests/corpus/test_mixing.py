@@ -230,3 +230,11 @@ def test_a_recipe_mixes_corpora_each_with_its_own_options(corpora):
     Path("mine.toml").write_text(RECIPE.replace("0.25", "2.5"))
     with pytest.raises(UsageError, match=r"weight of b.jsonl must be .*, is 2.5"):
         ngramkit.build_recipe("mine.toml")
+
+
+@pytest.mark.parametrize("kind", ["frozen-table", "model-bigram"])
+@pytest.mark.parametrize("given", ["[]", '["a.jsonl"]', '"a.jsonl"'])
+def test_a_recipe_whose_corpora_are_no_tables(corpora, kind, given):
+    Path("mine.toml").write_text(f'corpus = {given}\nkind = "{kind}"\nmodel.id = "demo"\n')
+    with pytest.raises(ngramkit.InputError, match=r"mine.toml: corpus is "):
+        ngramkit.build_recipe("mine.toml")
