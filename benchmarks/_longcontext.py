@@ -17,15 +17,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from benchmarks._picture import needles_picture
+from benchmarks._longcontext_figures import publish
 
 if TYPE_CHECKING:
     from ngramkit.decode.specache.options import SpeCache
     from ngramkit.evaluate.forced import Forced
 
-DOCS = Path(__file__).parents[1] / "docs"
 MODEL = "smollm2-135m"
 ESSAYS, NEWS = "longcontext/essays/*.txt", "longcontext/multi_news.jsonl"
 LENGTHS, DEPTHS, SEEDS = (512, 1024, 2048, 4096), 5, 2
@@ -45,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     findings = Findings(options.work / "longcontext.jsonl")
     if options.publish:
-        publish(findings)
+        publish({part: findings.of(part) for part in PARTS})
         return
     for part in options.parts or PARTS:
         if part not in PARTS:
@@ -203,53 +200,6 @@ def _read(
 
 
 MEASURE = {"needles": needles, "text": text, "guesses": guesses, "layers": layers}
-
-
-def publish(findings: Findings) -> None:
-    figures = {part: _mean(findings.of(part)) for part in PARTS[1:]}
-    body = {"needles": _cells(findings.of("needles")), **figures}
-    (DOCS / "longcontext.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    (DOCS / "needles.svg").write_text(needles_picture(body["needles"]), encoding="utf-8")
-
-
-def _cells(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Per length and depth: the share of needles written exactly and the loss, by cache."""
-    cells = []
-    for length, depth in sorted({(each["length"], each["depth"]) for each in found}):
-        own = [e for e in found if (e["length"], e["depth"]) == (length, depth)]
-        names = own[0]["exact"]
-        cells.append(
-            {
-                "length": length,
-                "depth": depth,
-                "needles": len(own),
-                "exact": {n: float(np.mean([e["exact"][n] for e in own])) for n in names},
-                "loss": {n: round(float(np.mean([e["loss"][n] for e in own])), 4) for n in names},
-                "held": {
-                    n: np.mean([e["held"][n] for e in own], axis=0).round(4).tolist()
-                    for n in own[0]["held"]
-                },
-            }
-        )
-    return cells
-
-
-def _mean(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over texts: the mean loss, and per layer the shares of mass and of top-k that were there."""
-    if not found:
-        return {}
-    names = found[0]["loss"]
-    return {
-        "texts": len(found),
-        "loss": {n: round(float(np.mean([each["loss"][n] for each in found])), 4) for n in names},
-        **{
-            kind: {
-                n: np.mean([each[kind][n] for each in found], axis=0).round(4).tolist()
-                for n in found[0][kind]
-            }
-            for kind in ("held", "found")
-        },
-    }
 
 
 if __name__ == "__main__":

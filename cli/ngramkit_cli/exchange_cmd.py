@@ -52,6 +52,14 @@ Dynamic = Annotated[
     bool,
     typer.Option("--dynamic", help="llama.cpp: for -lcd, contexts of 1 to 4 tokens, not for -lcs."),
 ]
+Gguf = Annotated[
+    str | None,
+    typer.Option(
+        "--gguf",
+        metavar="FILE",
+        help="llama.cpp: the model it will run; refuse where its tokenizer is not the artifact's.",
+    ),
+]
 U32 = Annotated[bool, typer.Option("--u32", help="rest-idx: 32-bit ids, for a patched REST.")]
 Order = Annotated[
     int | None,
@@ -65,6 +73,7 @@ def export(
     out_path: Out = None,
     model: OwnModel = None,
     dynamic: Dynamic = False,
+    gguf: Gguf = None,
     u32: U32 = False,
     memory: Memory = None,
     force: Force = False,
@@ -82,6 +91,7 @@ def export(
             out_path,
             model=model,
             dynamic=dynamic,
+            gguf=gguf,
             u32=u32,
             memory=memory_bytes(memory),
             force=force,

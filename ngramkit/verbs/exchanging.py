@@ -11,7 +11,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import UsageError, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.places import ARTIFACTS
-from ngramkit.models import chosen_model
+from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.verbs.looking import open_artifact
 from ngramkit.verbs.results import Result
@@ -41,6 +41,7 @@ def export(
     *,
     model: str | None = None,
     dynamic: bool = False,
+    gguf: str | Path | None = None,
     u32: bool = False,
     memory: int | None = None,
     reporter: Reporter = SILENT,
@@ -50,15 +51,21 @@ def export(
 
     `out` is by default beside the artifact. `model` says where to find the artifact's tokenizer,
     for formats with text (default: the one that it names). `dynamic` and `memory` (bytes) are for
-    llama.cpp, `u32` for rest-idx, see those modules of ngramkit.exchange. Raises UsageError for an
-    unknown format, and for an artifact or option that it does not take.
+    llama.cpp, `u32` for rest-idx, see those modules of ngramkit.exchange. `gguf` is the file that
+    llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf): its tokenizer is held against the artifact's.
+    Raises UsageError for an unknown format, and for an artifact or option that it does not take,
+    ArtifactError where the two tokenizers differ.
     """
     if to not in TARGETS:
         raise UsageError(f"there is no format {to!r}", meant(to, TARGETS), option="to")
-    _refuse("to", to, dynamic=dynamic and to != "llama.cpp", u32=u32 and to != "rest-idx")
+    elsewhere = to != "llama.cpp"
+    _refuse("to", to, dynamic=dynamic and elsewhere, u32=u32 and to != "rest-idx")
+    _refuse("to", to, gguf=gguf is not None and elsewhere)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     path = Path(out) if out else artifact.path.with_name(artifact.path.name + TARGETS[to])
     options: dict[str, Any] = {"force": force, "reporter": reporter}
+    if gguf is not None:
+        _require_same(artifact, str(gguf))
     if to == "llama.cpp":
         from ngramkit.exchange.llama_cpp import export_cache
 
@@ -75,6 +82,12 @@ def export(
     else:
         counts = _with_text(artifact, to, path, model, options)
     return Exported(path, artifact.path, to, counts)
+
+
+def _require_same(artifact: Artifact, gguf: str) -> None:
+    if not is_gguf(gguf):
+        raise UsageError(f"{gguf} is no GGUF file", "PATH.gguf or hf:ID:FILE.gguf", option="gguf")
+    artifact.tokenizer.require(load_tokenizer(gguf).record, str(artifact.path))
 
 
 def _with_text(
