@@ -30,7 +30,7 @@ from ngramkit.evaluate.outcome import plan_of, publish
 from ngramkit.evaluate.paired import Ratio, ratio
 from ngramkit.evaluate.questions import Question, Questions, embedded_questions, read_questions
 from ngramkit.evaluate.results import Result
-from ngramkit.evaluate.runs import Run, Runs
+from ngramkit.evaluate.runs import Run, Runs, alone_in
 from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.sources import Given, Sources
@@ -155,9 +155,10 @@ def bench(
         reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
     plan = plan_of(contest, asked.name, form.name, _artifacts(choices))
     folder = Path(out or Path("bench") / f"{asked.name}-{Path(task.model.name).name}")
-    runs = Runs(folder, plan, force=force)
-    _run(contest, runs, folder, reporter)
-    results = publish(contest, runs, plan, folder, reporter)
+    with alone_in(folder):
+        runs = Runs(folder, plan, force=force)
+        _run(contest, runs, folder, reporter)
+        results = publish(contest, runs, plan, folder, reporter)
     return BenchResults(results, _shared(runs, results), plan, folder)
 
 

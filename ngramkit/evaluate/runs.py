@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.locks import locked
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.writer import write_text
 
@@ -75,6 +76,16 @@ class Run:
 
     def same_text(self, other: Run) -> bool:
         return [t.token_ids for t in self.turns] == [t.token_ids for t in other.turns]
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """No other benchmark writes to `folder` meanwhile: raises InputError where one does."""
+    require_fit_for_output(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.parent / f"{folder.name}.lock"
+    with locked(lock, busy=f"another benchmark is writing to {folder}"):
+        yield
 
 
 class Runs:

@@ -10,9 +10,11 @@ The bytes, little-endian:
 Records begin at multiples of 4. A process that is killed while it writes leaves a torn record at
 the end, one that is too short; readers stop before it, the next writer cuts it off. Anything else
 that is no valid record is damage. It is stepped over and never deleted, at the end neither: the
-next record goes behind it. Writers hold the folder's lock, readers need none: a record is added by
-one write. A rewritten log (trim) is another file with a higher generation, put in place by a
-rename, so whoever has read part of the old one notices and begins again.
+next record goes behind it. What lies behind damage is searched for the next record as long as that
+takes a few times the log's size; damage that was made to look like records may take that up, and
+what lies behind it then counts as damaged too. Writers hold the folder's lock, readers need none:
+a record is added by one write. A rewritten log (trim) is another file with a higher generation, put
+in place by a rename, so whoever has read part of the old one notices and begins again.
 """
 
 from __future__ import annotations
@@ -30,13 +32,23 @@ import numpy as np
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import Array
+from ngramkit.formats.record_search import (
+    ALIGNED,
+    LEAST,
+    RECORD,
+    RECORD_MAGIC,
+    SEARCHED,
+    Search,
+    checksum_of,
+    is_torn,
+    likely_records,
+)  # fmt: skip
 from ngramkit.formats.swap import sync_folder
 
 HEADER = struct.Struct("<6sHII")
-RECORD = struct.Struct("<4sIII")
-LOG_MAGIC, RECORD_MAGIC = b"NGKLOG", b"NGRQ"
+LOG_MAGIC = b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum
-ALIGNED, BLOCK = 4, 1 << 20  # bytes: of records; searched at a time for the next valid one
+BLOCK = 1 << 20  # bytes searched at a time for the next valid record
 
 
 @dataclass(frozen=True)
@@ -102,14 +114,15 @@ class RequestLog:
             if after is not None and self._holds(file, after):
                 reading.mark = after
             reading.restarted = after is not None and reading.mark != after
-            for begin, end, request in self._records(file, reading.mark.offset):
+            search = Search(SEARCHED * os.fstat(file.fileno()).st_size + BLOCK)
+            for begin, end, request in self._records(file, reading.mark.offset, search):
                 reading.damage.append(_between(file, reading.mark.offset, begin))
                 padding = -(len(request.tokens) * self.width.itemsize) % ALIGNED
                 reading.damage.append(_between(file, end - padding, end).strip(b"\0"))
                 reading.requests.append(request)
                 reading.mark = Mark(mark.generation, end)
             rest = _between(file, reading.mark.offset, None)
-            if self._is_torn(rest):
+            if is_torn(rest, self.width.itemsize):
                 reading.torn = len(rest)
             else:
                 reading.damage.append(rest)
@@ -123,7 +136,7 @@ class RequestLog:
         record = self._packed(request)
         with self.opened("r+b", buffering=0) as file:
             rest = _between(file, at.offset, None)
-            end = at.offset if self._is_torn(rest) else at.offset + len(rest)
+            end = at.offset if is_torn(rest, self.width.itemsize) else at.offset + len(rest)
             record = bytes(-end % ALIGNED) + record
             file.truncate(end)
             file.seek(end)
@@ -146,7 +159,7 @@ class RequestLog:
     def _packed(self, request: PastRequest) -> bytes:
         ids = np.ascontiguousarray(request.tokens, self.width.newbyteorder("<")).tobytes()
         count, prompt = len(request.tokens), request.prompt
-        head = RECORD.pack(RECORD_MAGIC, count, prompt, _checksum(count, prompt, ids))
+        head = RECORD.pack(RECORD_MAGIC, count, prompt, checksum_of(count, prompt, ids))
         return head + ids + bytes(-len(ids) % ALIGNED)
 
     def _header(self, generation: int) -> bytes:
@@ -168,45 +181,33 @@ class RequestLog:
         checksum = int.from_bytes(head[CHECKED:], "little")
         return b"" if checksum in (0, zlib.crc32(head[:CHECKED])) else head
 
-    def _is_torn(self, rest: bytes) -> bool:
-        """Whether `rest` is the beginning of one record, as a killed writer leaves it."""
-        if len(rest) < RECORD.size:
-            return rest[:4] == RECORD_MAGIC[: len(rest)]
-        magic, count, prompt, checksum = RECORD.unpack_from(rest)
-        width, room = self.width.itemsize, len(rest) - RECORD.size
-        if magic != RECORD_MAGIC or room >= count * width + -(count * width) % ALIGNED:
-            return False
-        for fewer in (room // width, room // width - 1):  # whole, but for a damaged length?
-            ids = rest[RECORD.size : RECORD.size + fewer * width]
-            if 0 <= fewer < count and _checksum(fewer, prompt, ids) == checksum:
-                return False
-        return True
-
     def _holds(self, file: IO[bytes], mark: Mark) -> bool:
         file.seek(0)
         size = os.fstat(file.fileno()).st_size
         return mark.generation == self._generation(file) and mark.offset <= size
 
-    def _records(self, file: IO[bytes], offset: int) -> Iterator[tuple[int, int, PastRequest]]:
+    def _records(
+        self, file: IO[bytes], offset: int, search: Search
+    ) -> Iterator[tuple[int, int, PastRequest]]:
         """(begin, end, request) of every valid record from `offset` on, in bytes."""
         while True:
-            request = self._record(file, offset)
+            request = self._record(file, offset, search)
             if request is None:
-                found = self._next_valid(file, offset + ALIGNED)
+                found = self._next_valid(file, offset + ALIGNED, search)
                 if found is None:
                     return
                 # Who wrote the later one had the lock: a writer met at its work has now finished.
-                request = self._record(file, offset)
+                request = self._record(file, offset, search)
                 if request is None:
                     offset = found
-                    request = self._record(file, offset)
+                    request = self._record(file, offset, search)
             if request is None:
                 return
             end = file.tell()
             yield offset, end, request
             offset = end
 
-    def _record(self, file: IO[bytes], offset: int) -> PastRequest | None:
+    def _record(self, file: IO[bytes], offset: int, search: Search) -> PastRequest | None:
         """The record at `offset`, None where there is no valid one; leaves the file behind it."""
         file.seek(offset)
         head = file.read(RECORD.size)
@@ -217,7 +218,8 @@ class RequestLog:
         if size > os.fstat(file.fileno()).st_size - file.tell():
             return None
         ids = file.read(size)
-        if prompt > count or _checksum(count, prompt, ids) != checksum:
+        if prompt > count or checksum_of(count, prompt, ids) != checksum:
+            search.left -= size
             return None
         padding = -size % ALIGNED
         if len(file.read(padding)) != padding:
@@ -225,24 +227,26 @@ class RequestLog:
         tokens = np.frombuffer(ids, self.width.newbyteorder("<"))
         return PastRequest(tokens, prompt) if tokens.max(initial=0) < self.vocabulary else None
 
-    def _next_valid(self, file: IO[bytes], offset: int) -> int | None:
-        """The first offset, from `offset` on, at which a valid record begins."""
-        while True:
+    def _next_valid(self, file: IO[bytes], offset: int, search: Search) -> int | None:
+        """The first offset, from `offset` on, at which a valid record begins.
+
+        None also where the search may cost no more: what lies behind then counts as damaged.
+        """
+        size = os.fstat(file.fileno()).st_size
+        offset += -offset % ALIGNED  # records are aligned, a mark that somebody made up may not be
+        while search.left > 0:
             file.seek(offset)
             block = file.read(BLOCK)
             if len(block) < RECORD.size:
                 return None
-            at = block.find(RECORD_MAGIC)
-            if at < 0:
-                offset += len(block) - len(RECORD_MAGIC) + 1
-                continue
-            if self._record(file, offset + at) is not None:
-                return offset + at
-            offset += at + 1
-
-
-def _checksum(count: int, prompt: int, ids: bytes) -> int:
-    return zlib.crc32(ids, zlib.crc32(struct.pack("<II", count, prompt)))
+            for at in likely_records(block, size - offset, self.width.itemsize):
+                search.left -= LEAST
+                if search.left <= 0:
+                    return None
+                if self._record(file, offset + at, search) is not None:
+                    return offset + at
+            offset += max((len(block) - RECORD.size) // ALIGNED, 1) * ALIGNED
+        return None
 
 
 def _between(file: IO[bytes], begin: int, end: int | None) -> bytes:

@@ -59,6 +59,8 @@ LINES = [
     (f"{DECODE} --top-k -1 --temperature 1", 2, "--top-k"),
     (f"{DECODE} --max-new-tokens 1", 2, "--max-new-tokens is given 2 times"),
     (f"{DECODE} --no-such-option", 2, "--no-such-option"),
+    (f"decode --drafter ssd --history h --history-tokens {HUGE} --prompt x", 2, "--history-tokens"),
+    ("decode --drafter ssd --history h --history-tokens 0 --prompt x", 2, "--history-tokens"),
     (f"{TOKENIZE} --sample 0", 2, "--sample must be above 0"),
     (f"{TOKENIZE} --sample nan", 2, "--sample must be above 0"),
     (f"{TOKENIZE} --seed -1", 2, "--seed must be 0 to"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ngramkit.errors import InputError
+from ngramkit.evaluate.runs import alone_in
 from ngramkit.exchange.files import whole_file
 from ngramkit.exchange.jsonl import is_jsonl
 from ngramkit.formats import swap
@@ -100,6 +101,17 @@ def test_a_build_and_a_pull_to_one_folder(tmp_path):
         pull("acme/x", tmp_path / "x", force=True)
     assert not partial_of(tmp_path / "x").exists()
     tally("a build and a pull to one --out", "one refused")
+
+
+def test_two_benchmarks_in_one_folder(tmp_path):
+    folder = tmp_path / "new" / "bench"
+    refused = pytest.raises(InputError, match="another benchmark is writing to")
+    with alone_in(folder), refused, alone_in(folder):
+        raise AssertionError("both measure")
+    with alone_in(folder):
+        pass
+    assert not list(folder.parent.iterdir())
+    tally("two benchmarks in one folder", "one refused")
 
 
 def test_a_file_that_is_no_export_is_not_replaced(tmp_path):
