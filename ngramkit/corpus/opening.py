@@ -13,6 +13,7 @@ from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.local import SUFFIXES, LocalSource, kind_of, local_source
 from ngramkit.corpus.mixing import Mixture, Weighted, mixed
 from ngramkit.corpus.named import NAMED, STDLIB
+from ngramkit.corpus.remote import is_url, remote_source
 from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
 from ngramkit.errors import UsageError
@@ -29,8 +30,9 @@ def open_corpus(name: str | Path, **options: Any) -> Corpus: ...
 @overload
 def open_corpus(name: Sequence[Part], **options: Any) -> Mixture: ...
 def open_corpus(name: str | Path | Sequence[Part], **options: Any) -> Corpus | Mixture:
-    """A named corpus, `hf:ID[:CONFIG]`, or local files: a path, a folder or a glob. Of a list, a
-    mixture: `["a", ("b", 0.3)]` is all of a, then three documents in ten of b, see corpus.mixing.
+    """A named corpus, `hf:ID[:CONFIG]`, or files: a path, a folder, a glob, or a URL of these
+    (s3://, gs://, https://, see corpus.remote). Of a list, a mixture: `["a", ("b", 0.3)]` is all
+    of a, then three documents in ten of b, see corpus.mixing.
 
     Options: `split`, `column`, `revision` and `language` (of one corpus alone), `join_turns`;
     `sample` in (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents;
@@ -133,6 +135,9 @@ def _open_one(
             reporter=reporter,
         )
         return Corpus(source, selection)
+    if is_url(name):
+        _refuse(name, **hub_only, split=split)
+        return Corpus(remote_source(name, column=column, join_turns=join_turns), selection)
     _require_path(name)
     _refuse(name, **hub_only, split=split)
     files = local_source(

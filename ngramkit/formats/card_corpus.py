@@ -54,7 +54,7 @@ def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
 def mixed_part(part: dict[str, Any]) -> str:
     """One corpus of a mixture: "code, weight 0.3, revision 1a2b3c4d5e6f"."""
     said = f"{part.get('id', 'unknown')}, weight {part.get('weight', 1.0)}"
-    for pin in ("revision", "sha256"):
+    for pin in ("revision", "sha256", "listing"):
         if part.get(pin):
             return f"{said}, {pin} {str(part[pin])[:12]}"
     return said

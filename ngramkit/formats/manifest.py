@@ -45,7 +45,7 @@ MOST_TOKENS = (1 << 24) - 1  # ids and the separator fit three bytes, see kernel
 CORPUS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         ("id", "dataset", "config", "revision", "split", "column", "data_dir", "format", "sha256",
-         "excluded"), str,
+         "listing", "excluded"), str,
     ),
     "licenses": dict, "licenses_kept": list, "merged": list, "mixed": list,
     "dataset_license": (str, list), "sample": (float, int), "weight": (float, int), "seed": int,

@@ -1,0 +1,126 @@
+"""Corpora behind URLs: listed, pinned, read; nothing secret of a URL is written anywhere."""
+
+import gzip
+import json
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ngramkit
+from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.remote import is_url
+from ngramkit.errors import InputError, NetworkError, UsageError
+
+
+@pytest.fixture
+def bucket():
+    """memory://bucket with files of several kinds."""
+    storage = fsspec.filesystem("memory")
+    lines = "\n".join(json.dumps({"text": f"line {i}"}) for i in range(3))
+    table = pa.table({"text": ["row 0", "row 1"]})
+    storage.pipe("/bucket/a.jsonl", lines.encode())
+    storage.pipe("/bucket/deep/b.txt.gz", gzip.compress(b"packed"))
+    with storage.open("/bucket/c.parquet", "wb") as file:
+        pq.write_table(table, file)
+    storage.pipe("/bucket/d.bin", b"\0")
+    yield storage
+    storage.rm("/bucket", recursive=True)
+
+
+def texts(name, **options):
+    return [document.text for document in open_corpus(name, **options).documents()]
+
+
+def test_a_file_a_folder_and_a_glob(bucket):
+    assert texts("memory://bucket/a.jsonl") == ["line 0", "line 1", "line 2"]
+    everything = ["line 0", "line 1", "line 2", "row 0", "row 1", "packed"]
+    assert texts("memory://bucket") == everything  # d.bin is passed over
+    assert texts("memory://bucket/*.parquet") == ["row 0", "row 1"]
+    assert texts("memory://bucket/**/*.gz") == ["packed"]
+    assert texts("memory://bucket/a.jsonl", limit=2) == ["line 0", "line 1"]
+
+
+def test_the_record_changes_with_the_files(bucket):
+    corpus = open_corpus("memory://bucket/*.jsonl")
+    assert corpus.id == "bucket/*.jsonl"
+    record = corpus.record()
+    assert record == open_corpus("memory://bucket/*.jsonl").record()
+    assert record["files"] == 1
+    bucket.pipe("/bucket/a.jsonl", b'{"text": "other"}')
+    assert open_corpus("memory://bucket/*.jsonl").record() != record
+
+
+def test_urls_are_mixed_and_built_from_like_files(bucket, tmp_path):
+    mixed = ["memory://bucket/a.jsonl", ("memory://bucket/c.parquet", 0.9)]
+    store = ngramkit.tokenize(mixed, "demo", tmp_path / "t")
+    assert store.manifest.corpus["mixed"][0]["id"] == "a.jsonl"
+    assert 3 <= store.manifest.counts["documents"] <= 5
+
+
+def test_what_is_not_there_or_cannot_be_read(bucket, monkeypatch):
+    with pytest.raises(InputError, match=r"no file matches bucket/\*.csv"):
+        open_corpus("memory://bucket/*.csv")
+    with pytest.raises(InputError, match=r"gone.txt is not there"):
+        open_corpus("memory://bucket/gone.txt")
+    with pytest.raises(InputError, match=r"d.bin is of no kind that can be read"):
+        open_corpus("memory://bucket/d.bin")
+    with pytest.raises(UsageError, match="nothing here reads nosuch://"):
+        open_corpus("nosuch://bucket/a.txt")
+    with pytest.raises(UsageError, match=r"file:// is not read"):
+        open_corpus("file:///etc/passwd")
+    with pytest.raises(UsageError, match=r"is not read"):
+        open_corpus("memory://bucket/a.zip::memory://bucket/a.jsonl")
+    with pytest.raises(UsageError, match="revision means nothing for"):
+        open_corpus("memory://bucket/a.jsonl", revision="main")
+    bucket.pipe("/bucket/cut.txt.gz", gzip.compress(b"packed" * 1000)[:30])
+    with pytest.raises(InputError, match=r"cut.txt.gz is damaged"):
+        texts("memory://bucket/cut.txt.gz")
+    bucket.pipe("/bucket/large.txt", b"x" * 200)
+    with pytest.raises(InputError, match="more than 100 bytes"):
+        list(open_corpus("memory://bucket/large.txt").bounded(100).documents())
+
+
+def test_a_storage_that_needs_a_package_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)  # import s3fs fails
+    with pytest.raises(UsageError, match=r"s3:// needs one more package") as caught:
+        open_corpus("s3://bucket/*.jsonl")
+    assert "pip install s3fs" in caught.value.hint
+
+
+def test_a_storage_that_fails_is_one_line(bucket, monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("secret-token\n\x1b[2J")
+
+    monkeypatch.setattr(type(bucket), "info", refuse)
+    with pytest.raises(NetworkError, match=r"^a.jsonl cannot be read: RuntimeError$"):
+        open_corpus("memory://bucket/a.jsonl")
+
+
+def test_what_is_a_url():
+    assert is_url("s3://bucket/a")
+    assert is_url("https://host/a.jsonl")
+    assert not any(map(is_url, [r"C:\texts", "C://texts", "hf:me/data", "./a", "a:0.3"]))
+
+
+def test_files_of_a_web_server_and_no_secret_of_their_url(tmp_path):
+    pytest.importorskip("aiohttp", reason="what fsspec reads https with")
+    (tmp_path / "a.jsonl").write_text('{"text": "over the wire"}')
+    pq.write_table(pa.table({"text": ["row 0"]}), tmp_path / "b.parquet")
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        corpus = open_corpus(f"{url}/a.jsonl?signature=secret")
+        assert [document.text for document in corpus.documents()] == ["over the wire"]
+        assert "secret" not in json.dumps(corpus.record()) + corpus.id
+        assert corpus.id == "a.jsonl"
+        assert texts(f"{url}/b.parquet") == ["row 0"]
+        with pytest.raises(InputError, match=r"gone.txt is not there"):
+            open_corpus(f"{url}/gone.txt")
+        server.shutdown()
