@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MODEL = "smollm2-135m"
 ESSAYS, NEWS = "longcontext/essays/*.txt", "longcontext/multi_news.jsonl"
 LENGTHS, DEPTHS, SEEDS = (512, 1024, 2048, 4096), 5, 2
-TEXTS, HALF, READ = 4, 2048, 256  # texts, tokens before, tokens whose loss is taken
+TEXTS, HALF, READ = 4, 2048, 128  # texts, tokens before, tokens whose loss is taken
 TOP_K = (16, 64, 256)
 COMMON = {"group": 32, "residual": 64}
 PARTS = ("needles", "text", "guesses", "layers")

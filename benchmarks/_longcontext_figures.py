@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ def publish(found: Mapping[str, Found]) -> None:
     figures = {part: _mean(each) for part, each in found.items() if part != "needles"}
     body = {"needles": _cells(found["needles"]), **figures}
     (DOCS / "longcontext.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    (DOCS / "needles.svg").write_text(needles_picture(body["needles"]), encoding="utf-8")
+    if body["needles"]:
+        (DOCS / "needles.svg").write_text(needles_picture(body["needles"]), encoding="utf-8")
 
 
 def read_figures() -> dict[str, Any]:
@@ -73,7 +74,7 @@ def ways_table(figures: Mapping[str, Any], part: str) -> str:
     return "\n".join(rows)
 
 
-def layers_table(figures: Mapping[str, Any]) -> str:
+def hits_table(figures: Mapping[str, Any]) -> str:
     """Markdown: the attention mass that the fetched pairs held, by layer, over all needles."""
     cells = figures["needles"]
     names = list(cells[0]["held"])
@@ -124,3 +125,18 @@ def _mean(found: Found) -> dict[str, Any]:
             for kind in ("held", "found")
         },
     }
+
+
+def _known(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[..., str]:
+    """`table`, or a line that says that there is nothing to put into it yet."""
+    missing = f"Not measured yet: `python -m benchmarks._longcontext {part}`."
+    return lambda figures: table(figures) if figures.get(part) else missing
+
+
+TABLES = {
+    "needles": _known("needles", needles_table),
+    "hits": _known("needles", hits_table),
+    "text": _known("text", text_table),
+    "guesses": _known("guesses", lambda figures: ways_table(figures, "guesses")),
+    "layers": _known("layers", lambda figures: ways_table(figures, "layers")),
+}

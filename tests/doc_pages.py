@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import importlib
 import re
 import sys
@@ -100,6 +101,20 @@ def record() -> str:
     return table(read_figures())
 
 
+def real() -> str:
+    """What was measured on a real model, from docs/real.json."""
+    from benchmarks._real import read_figures, table
+
+    return table(read_figures())
+
+
+def longcontext(part: str) -> str:
+    """What a SpeCache forgets on it, from docs/longcontext.json."""
+    from benchmarks._longcontext_figures import TABLES, read_figures
+
+    return TABLES[part](read_figures())
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "options": options,
@@ -107,6 +122,11 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "formats": formats,
     "exit_codes": exit_codes,
     "record": record,
+    "real": real,
+    **{
+        f"longcontext_{part}": functools.partial(longcontext, part)
+        for part in ("needles", "hits", "text", "guesses", "layers")
+    },
 }
 
 
