@@ -67,8 +67,11 @@ class BatchDrafter:
     def open(
         cls, config: DraftConfig, *, vocabulary: int | None = None, least: float = 0.0
     ) -> BatchDrafter:
-        """`least` where the configuration has no min_probability. Raises as `open_source`."""
-        return cls(
+        """Ready for requests. `least` where the configuration has no min_probability.
+
+        Raises as `open_source`.
+        """
+        drafter = cls(
             open_source(config, vocabulary),
             least=least if config.min_probability is None else config.min_probability,
             sessions=config.sessions,
@@ -77,6 +80,19 @@ class BatchDrafter:
             log_steps=config.log_steps,
             metrics=config.metrics,
         )
+        drafter.warm()
+        return drafter
+
+    def warm(self) -> None:
+        """Drafts a little in vain: kernels are compiled and artifacts opened before a request has
+        to wait for that."""
+        prompt = np.zeros(4, np.int32)
+        for desk in self._desks:
+            request = self.source.request(desk, prompt)
+            request.extend(desk, prompt[:1])
+            request.tree(desk, 2)
+            request.chain(desk, 2, 0.0)
+            request.rewind(desk, 4)
 
     def draft_batch(self, rows: Rows, budgets: Sequence[int]) -> list[DraftTree]:
         """A tree of at most budgets[i] nodes for rows[i]: all token ids of a request so far, int32.

@@ -25,6 +25,7 @@ WHOLE = {
     "budget": (1, 512),
     "sessions": (1, 1 << 20),
     "threads": (1, 256),
+    "vocabulary": (1, 1 << 30),
     "log_steps": (0, 1 << 40),
 }
 
@@ -42,6 +43,7 @@ class DraftConfig:
     min_probability: float | None = None  # a token less likely to be accepted is not drafted
     tokens: int | None = None  # of a chain, at most; None: what the engine asks for
     budget: int | None = None  # nodes of a tree, at most; likewise
+    vocabulary: int | None = None  # ids that the model knows, where nothing else tells
     sessions: int = 512  # requests remembered at once
     threads: int | None = None  # None: one a core, four at most
     pause: bool = True  # requests whose drafts do not pay are not drafted for

@@ -40,7 +40,7 @@ class Drafter:
 
     def __init__(self, config: DraftConfig | None = None, *, vocabulary: int | None = None) -> None:
         config = config or DraftConfig.from_environment() or DraftConfig(sessions=SESSIONS)
-        if vocabulary is None and not _has_artifacts(config):
+        if vocabulary is None and config.vocabulary is None and not _has_artifacts(config):
             raise UsageError(
                 "without artifacts the model's vocabulary must be known",
                 f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}",

@@ -26,12 +26,13 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
     """Opens the artifacts that `config` names, and says in the log what was taken.
 
     `vocabulary` is how many ids the engine's model knows: an artifact with more is another
-    tokenizer's. Without artifacts it must be given.
+    tokenizer's. Without artifacts it must be given, here or in `config`.
 
     Raises ArtifactError where an artifact cannot be opened or does not fit, UsageError where the
     drafter misses one or a tokenizer, NetworkError where the Hub cannot be reached.
     """
     spec = DrafterSpec.parse(config.drafter)
+    vocabulary = config.vocabulary if vocabulary is None else vocabulary
     named = {
         "datastores": list(config.datastores),
         "frozen_table": config.frozen_table,

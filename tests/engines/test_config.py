@@ -17,7 +17,7 @@ def test_all_that_can_be_said():
     given = {"drafter": "blend:scan=32", "datastores": ["hf://me/chat@v1"], "history": "past",
              "min_probability": 0.4, "tokens": 8, "budget": 16, "sessions": 64, "threads": 2,
              "pause": False, "log_steps": 0, "metrics": "m.prom", "bigram": "b", "unigram": "u",
-             "frozen_table": "f"}  # fmt: skip
+             "frozen_table": "f", "vocabulary": 9}  # fmt: skip
     config = DraftConfig.read(json.dumps(given))
     assert config.datastores == ("hf://me/chat@v1",)
     assert {key: getattr(config, key) for key in given} == {

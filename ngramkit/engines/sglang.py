@@ -1,0 +1,179 @@
+"""SGLang: draft trees under `--speculative-algorithm NGRAM` (contract read in 0.5.23).
+
+    NGRAMKIT_DRAFT='{"datastores": ["hf://me/chat@v1"]}' python -m sglang.launch_server \\
+      --model-path MODEL --speculative-algorithm NGRAM --speculative-num-draft-tokens 16
+
+Installed beside SGLang, ngramkit is a plugin of it (`plugin`, an entry point) that takes the place
+of its n-gram corpus, only where NGRAMKIT_DRAFT is set. SGLang hands over the last tokens of each
+request alone; the whole of it is read off the requests of its batch. With
+`--speculative-ngram-max-bfs-breadth 1` a chain is drafted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.drafters.base import DraftTree, TokenArray
+from ngramkit.drafters.live import LiveContext
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.statistics import Statistics
+from ngramkit.errors import UsageError
+
+CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
+PREPARE = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"
+Ids = npt.NDArray[np.int64]
+
+
+def plugin() -> None:
+    """Called by SGLang in each of its processes. Does nothing where NGRAMKIT_DRAFT is not set."""
+    if not os.environ.get(VARIABLE, "").strip():
+        return
+    hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
+    hooks.HookRegistry.register(CORPUS, Corpus, hooks.HookType.REPLACE)
+    hooks.HookRegistry.register(PREPARE, with_requests, hooks.HookType.AROUND)
+
+
+def with_requests(original: Any, worker: Any, batch: Any) -> Any:
+    """Around the worker's call: the corpus sees the batch's requests before it is asked."""
+    corpus = worker.ngram_corpus
+    if isinstance(corpus, Corpus):
+        corpus.see(batch.reqs)
+    return original(worker, batch)
+
+
+class Corpus:
+    """In place of SGLang's NgramCorpus; of its options, the draft's size and a breadth of 1 count.
+
+    Raises as `DraftConfig.read` and `engines.source.open_source`: the server does not start then.
+    """
+
+    def __init__(
+        self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
+    ) -> None:
+        config = DraftConfig.from_environment() or DraftConfig()
+        self._batch = BatchDrafter.open(config)
+        self.draft_token_num = draft_token_num
+        asked = draft_token_num - 1  # the first node is the last token of the context
+        self._nodes = min(config.budget or asked, asked)
+        self._chain = max_bfs_breadth == 1
+        # Of each request its tokens, and how many before them are not known.
+        self._texts: dict[str, tuple[LiveContext, int]] = {}
+        self._requests: dict[str, Any] = {}
+
+    def see(self, requests: Sequence[Any]) -> None:
+        """The batch's requests, whose tokens are needed where `batch_get` is told too few."""
+        self._requests = {request.rid: request for request in requests}
+
+    def batch_get(
+        self,
+        req_ids: Sequence[str],
+        batch_tokens: Sequence[Sequence[int]],
+        total_lens: Sequence[int],
+    ) -> tuple[Ids, Ids]:
+        """Trees of K = draft_token_num nodes each: tokens int64[rows * K] and masks
+        int64[rows * K * K]. Node 0 is the context's last token; row i of a mask marks node i and
+        its ancestors; what is not drafted is token 0 under node 0.
+
+        `batch_tokens`: the last tokens of each request, of total_lens[i].
+        """
+        rows = [self._text(*each) for each in zip(req_ids, batch_tokens, total_lens, strict=True)]
+        draft = self._batch.chain_batch if self._chain else self._batch.draft_batch
+        trees = draft(rows, [self._nodes] * len(rows))
+        last = np.array([tokens[-1] if len(tokens) else 0 for tokens in batch_tokens], np.int64)
+        return packed(trees, last, self.draft_token_num)
+
+    def erase_match_state(self, req_ids: Sequence[str]) -> None:
+        """These left the batch; should they come back, they are found by their tokens."""
+        for name in req_ids:
+            self._texts.pop(name, None)
+
+    def reset(self) -> None:
+        self._texts.clear()
+        self._batch.sessions.clear()
+
+    def batch_put(self, batch_tokens: Sequence[Sequence[int]]) -> None:
+        """Nothing: requests learn from their own text, the corpora are read only."""
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    @property
+    def remaining_token_budget(self) -> int:
+        return 0
+
+    def load_external_corpus_named(self, corpus_id: str, chunks: Any) -> int:
+        """Raises UsageError: corpora are datastores here."""
+        raise UsageError(
+            f"the corpus {corpus_id} is not loaded: ngramkit drafts from datastores",
+            f"build one (ngramkit build-datastore) and name it in {VARIABLE}",
+        )
+
+    def commit_external_corpus_load(self, corpus_id: str, loaded_token_count: int) -> None: ...
+
+    def remove_external_corpus(self, corpus_id: str) -> None: ...
+
+    def list_external_corpora(self) -> dict[str, int]:
+        return {}
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was drafted so far, and what of it was accepted."""
+        return self._batch.statistics
+
+    def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
+        """All tokens of the request, int32[total]; its tail alone where the rest is not known."""
+        end = np.array(tail, np.int32)
+        text, skipped = self._texts.get(name, (None, 0))
+        if text is None or not _continued(text, end, total - skipped):
+            text = LiveContext(self._whole(name, end, total))
+            self._texts[name] = text, total - text.length
+        return text.tokens
+
+    def _whole(self, name: str, tail: TokenArray, total: int) -> TokenArray:
+        request = self._requests.get(name)
+        if request is None:
+            return tail
+        parts = request.origin_input_ids_unpadded, request.output_ids
+        text = LiveContext(np.concatenate([np.array(part, np.int32) for part in parts]))
+        return text.tokens if _continued(text, tail, total) else tail
+
+
+def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:
+    """Appends what `text` lacks of `total` tokens that end with `tail`, if it can be those."""
+    new = total - text.length
+    if not 0 <= new <= len(tail):
+        return False
+    held = len(tail) - new
+    if held > text.length or not np.array_equal(text.tokens[text.length - held :], tail[:held]):
+        return False
+    text.append(tail[held:])
+    return True
+
+
+def packed(trees: Sequence[DraftTree], last: Ids, size: int) -> tuple[Ids, Ids]:
+    """As `Corpus.batch_get` gives them; `last` int64[rows], the contexts' last tokens.
+
+    Last 5, tokens [7, 8] with parents [-1, 0], size 4: tokens [5, 7, 8, 0], mask rows 1000, 1100,
+    1110, 1001.
+    """
+    rows = len(trees)
+    tokens = np.zeros((rows, size), np.int64)
+    parents = np.zeros((rows, size), np.int64)
+    for row, tree in enumerate(trees):
+        tokens[row, 1 : len(tree) + 1] = tree.token_ids
+        parents[row, 1 : len(tree) + 1] = tree.parents + 1
+    tokens[:, 0] = last
+    mask = np.zeros((rows, size, size), np.int64)
+    mask[:, 0, 0] = 1
+    every = np.arange(rows)
+    for node in range(1, size):
+        mask[:, node] = mask[every, parents[:, node]]
+        mask[:, node, node] = 1
+    return tokens.ravel(), mask.ravel()

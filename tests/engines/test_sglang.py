@@ -1,0 +1,225 @@
+"""SGLang's corpus: trees by its conventions, requests from their tails, and its own hooks."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import zipfile
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.blend import Blend
+from ngramkit.engines import sglang
+from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.sglang import Corpus, packed, plugin
+from ngramkit.errors import UsageError
+from ngramkit.formats.datastore import Datastore
+
+VOCABULARY, K, DEPTH = 12, 8, 6
+
+
+def ids(tokens):
+    return np.array(tokens, np.int32)
+
+
+@pytest.fixture
+def folder(monkeypatch, token_store, tmp_path):
+    texts = [[0, 1, 2, 3, 4, 5] * 3, [5, 3, 1] * 4, [0, 1, 2, 9, 8]]
+    build_datastore(token_store(texts, VOCABULARY), tmp_path / "d")
+    monkeypatch.setenv(VARIABLE, f'{{"datastores": ["{tmp_path}/d"]}}')
+    return tmp_path / "d"
+
+
+def unpacked(tokens, mask):
+    """{path} of a result, read as result.cpp's extractLeafPaths_ does, with inner nodes too."""
+    size, paths = len(tokens), [()]
+    for node in range(1, size):
+        parent = max(j for j in range(node) if mask[node][j])
+        paths.append((*paths[parent], int(tokens[node])))
+        assert [j for j in range(size) if mask[node][j]] == sorted(
+            {node, *(j for j in range(size) if mask[parent][j])}
+        )
+    return set(paths[1:])
+
+
+def paths_of(tree):
+    paths = []
+    for token, parent in zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return set(paths)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_tree_is_unpacked_to_the_same_paths(data):
+    trees = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        n = data.draw(st.integers(0, K - 1))
+        parents = [data.draw(st.integers(-1, i - 1)) for i in range(n)]
+        trees.append(
+            DraftTree(ids(range(1, n + 1)), ids(parents), np.ones(n, np.float32), np.zeros(n, "u1"))
+        )
+    tokens, mask = packed(trees, np.full(len(trees), 77), K)
+    assert (tokens.dtype, mask.dtype) == (np.int64, np.int64)
+    for row, tree in enumerate(trees):
+        own = tokens[row * K : (row + 1) * K]
+        assert own[0] == 77
+        square = mask.reshape(-1, K, K)[row]
+        padding = {(0,)} if len(tree) < K - 1 else set()
+        assert unpacked(own, square) == paths_of(tree) | padding
+
+
+def request(name, tokens, prompt):
+    return SimpleNamespace(
+        rid=name, origin_input_ids_unpadded=tokens[:prompt], output_ids=tokens[prompt:]
+    )
+
+
+def asked(corpus, texts, seen=True):
+    """As the worker's _prepare_draft_tokens: the last DEPTH tokens of each, and how many there are.
+    In overlap mode a request's own list lacks the last ones."""
+    if seen:
+        corpus.see([request(name, text[:-1], 3) for name, text in texts.items()])
+    tokens, mask = corpus.batch_get(
+        list(texts), [text[-DEPTH:] for text in texts.values()], [len(t) for t in texts.values()]
+    )
+    rows = tokens.reshape(-1, K), mask.reshape(-1, K, K)
+    return [unpacked(*row) - {(0,)} for row in zip(*rows, strict=True)]
+
+
+def alone(folder, text):
+    drafter = Blend([Datastore.open(folder)])
+    drafter.start(ids(text))
+    return paths_of(drafter.draft(K - 1)) - {(0,)}
+
+
+def test_trees_are_those_of_the_whole_text(folder):
+    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=10)
+    random, texts = np.random.default_rng(0), {}
+    for step in range(25):
+        corpus.synchronize()
+        for name in "abc":
+            new = random.integers(0, 6, random.integers(1, 5)).tolist()
+            texts[name] = texts.get(name, random.integers(0, 6, 12).tolist()) + new
+        if step == 10:
+            corpus.erase_match_state(["b"])  # preempted, and back at once
+        if step == 15:
+            corpus.reset()
+        found = asked(corpus, texts)
+        assert found == [alone(folder, text) for text in texts.values()]
+        corpus.batch_put([text[-DEPTH:] for text in texts.values()])
+    assert corpus.statistics.requests == 6  # three, and three after the reset
+
+
+def test_without_the_requests_the_tail_is_the_text(folder):
+    corpus, text = Corpus(draft_token_num=K), [3, 1, 5] * 5
+    assert asked(corpus, {"a": text}, seen=False) == [alone(folder, text[-DEPTH:])]
+    longer = [*text, 0, 1]
+    assert asked(corpus, {"a": longer}, seen=False) == [alone(folder, longer[-DEPTH - 2 :])]
+
+
+def test_breadth_one_is_a_chain(folder):
+    corpus = Corpus(draft_token_num=K, max_bfs_breadth=1)
+    (found,) = asked(corpus, {"a": [4, 5, 0, 1, 2, 3]})
+    longest = max(found, key=len)
+    assert found == {longest[:i] for i in range(1, len(longest) + 1)}
+    assert longest[:3] == (4, 5, 0)
+
+
+def test_external_corpora_are_refused(folder):
+    corpus = Corpus()
+    with pytest.raises(UsageError, match="drafts from datastores"):
+        corpus.load_external_corpus_named("c", [[1, 2]])
+    assert corpus.list_external_corpora() == {}
+
+
+def test_installed_but_not_configured_it_changes_nothing(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setitem(sys.modules, "sglang", None)  # importing it fails
+    plugin()
+    monkeypatch.setenv(VARIABLE, "{}")
+    with pytest.raises(ImportError):
+        plugin()
+
+
+@pytest.fixture
+def wheel():
+    name = os.environ.get("NGRAMKIT_SGLANG_WHEEL")
+    if not name:
+        pytest.skip("NGRAMKIT_SGLANG_WHEEL does not name SGLang's wheel")
+    archive = zipfile.ZipFile(name)
+    return lambda path: archive.read(f"sglang/srt/{path}").decode()
+
+
+def module(monkeypatch, name, source="", **attributes):
+    made = ModuleType(name)
+    vars(made).update(attributes)
+    made.__path__ = []
+    monkeypatch.setitem(sys.modules, name, made)
+    exec(compile(source, name, "exec"), vars(made))
+    parent, _, last = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], last, made)
+    return made
+
+
+def test_sglangs_own_hooks_and_unpacking(folder, wheel, monkeypatch):
+    for name in ("", ".srt", ".srt.plugins", ".srt.speculative", ".srt.speculative.cpp_ngram"):
+        module(monkeypatch, f"sglang{name}")
+    for name in ("", ".ops", ".ops.speculative"):
+        module(monkeypatch, f"sglang.kernels{name}")
+    name = "sglang.kernels.ops.speculative.ngram_corpus"
+    module(monkeypatch, name, get_ngram_corpus_cls=lambda: None)
+    hooks = module(
+        monkeypatch, "sglang.srt.plugins.hook_registry", wheel("plugins/hook_registry.py")
+    )
+    name = "sglang.srt.speculative.cpp_ngram.ngram_corpus"
+    theirs = module(monkeypatch, name, wheel("speculative/cpp_ngram/ngram_corpus.py"))
+    original = theirs.NgramCorpus
+    # Of the worker only what prepares drafts and reads masks, without torch.
+    source = wheel("speculative/ngram_worker.py")
+    tree = ast.parse(source)
+    worker = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "NGRAMWorker")
+    wanted = ("_prepare_draft_tokens", "_efficient_concat_last_n")
+    worker.body = [n for n in worker.body if getattr(n, "name", "") in wanted]
+    worker.bases = []
+    kept = [n for n in tree.body if getattr(n, "name", "") == "_derive_tree_links"]
+    code = "\n".join(
+        ["from __future__ import annotations", *(ast.unparse(n) for n in (*kept, worker))]
+    )
+    torch = SimpleNamespace(from_numpy=lambda array: array)
+    running = module(
+        monkeypatch, "sglang.srt.speculative.ngram_worker", code, np=np, torch=torch,
+        NgramCorpus=original,
+    )  # fmt: skip
+    plugin()
+    hooks.HookRegistry.apply_hooks()
+    assert theirs.NgramCorpus is running.NgramCorpus is Corpus
+    made = running.NGRAMWorker()
+    made.ngram_corpus = running.NgramCorpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=1)
+    made.draft_token_num, made.max_trie_depth, made.enable_overlap = K, DEPTH, False
+    texts = {"a": [0, 1, 2] * 5, "b": [5, 3, 1, 5, 3]}
+    batch = SimpleNamespace(reqs=[request(*each, 3) for each in texts.items()])
+    prepare, derive = "_prepare_draft_tokens", "_derive_tree_links"  # theirs
+    tokens, mask = getattr(made, prepare)(batch)
+    for row, text in enumerate(texts.values()):
+        square = mask.reshape(-1, K, K)[row]
+        own = tokens.reshape(-1, K)[row]
+        wanted_paths = alone(folder, text)
+        leaves = original.leaf_paths_from_mask(None, own.tolist(), square.tolist())
+        found = {tuple(path[1:]) for path in leaves} - {(0,)}
+        every = {path[:i] for path in found for i in range(1, len(path) + 1)}
+        assert every - {(0,)} == wanted_paths
+    following, _ = getattr(running, derive)(mask, len(texts), K)
+    assert (following[:, 0] == 1).all()
+
+
+def test_the_entry_point_is_the_plugin():
+    assert sglang.plugin is plugin
