@@ -65,9 +65,11 @@ def meant(given: str, known: Iterable[str]) -> str:
     'there are none'
     """
     names = list(known)
+    if not names:
+        return "there are none"
     near = difflib.get_close_matches(given, names, n=1)
-    there = f"here are: {', '.join(names)}" if names else "here are none"
-    return f"did you mean {near[0]}? T{there}" if near else f"t{there}"
+    asked = f"did you mean {near[0]}? " if near else ""
+    return f"{asked}There are: {', '.join(names)}"
 
 
 def require_between(

@@ -136,7 +136,7 @@ def test_a_misspelt_name_is_told(tmp_path, monkeypatch):
     assert read_recipe("demo").kind == "datastore"
     with pytest.raises(InputError) as caught:
         read_recipe("demos")
-    assert caught.value.hint == "did you mean demo?"
+    assert caught.value.hint.startswith("did you mean demo? There are: ")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

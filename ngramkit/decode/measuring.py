@@ -38,8 +38,8 @@ def measure(
     """The best of some rounds for every size and context, in turns, for about `seconds`.
 
     A pass is timed until the chosen tokens are on the host. Contexts of which LEAST_ROUNDS rounds
-    would not fit into `seconds` are left out, but never the shortest; `reporter` is told. 0: the
-    least rounds of everything.
+    would not fit into `seconds` are left out, but never the shortest; where not even its do, it
+    ends all the same, and `reporter` is told. 0: the least rounds of everything.
     """
     engine = Runner.of(model.model, engine=engine, budget=1).engine
     sizes = SIZES[engine] if sizes is None else sizes
@@ -47,55 +47,86 @@ def measure(
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
     reporter.stage("passes", seconds, "seconds")
-    started = time.perf_counter()
+    clock = _Clock(seconds, reporter)
     with torch.inference_mode():
-        verifiers = _begun(runner, fitting, sizes, seconds, reporter)
-        times: dict[tuple[int, int], list[float]] = {
-            (context, size): [] for context in verifiers for size in sizes
-        }
-        before = min(time.perf_counter() - started, seconds)
-        reporter.advance(before)
+        verifiers, first = _begun(runner, fitting, sizes, clock)
+        times: dict[tuple[int, int], list[float]] = {key: [] for key in first}
         rounds = 0
-        while rounds < LEAST_ROUNDS or before < seconds:
+        while rounds < LEAST_ROUNDS or (seconds and not clock.over):
             for (context, size), found in times.items():
+                if clock.over:
+                    break
                 found.append(timed(verifiers[context], size))
-            now = time.perf_counter() - started
-            reporter.advance(min(now, seconds) - min(before, seconds))
-            rounds, before = rounds + 1, now
+                clock.tick()
+            if clock.over:
+                break
+            rounds += 1
+    if rounds < LEAST_ROUNDS:
+        reporter.note(
+            f"{rounds} of {LEAST_ROUNDS} rounds fit into {seconds:g} s: give more time, or "
+            "calibrate again when the machine has less to do"
+        )
     facts = device_facts(model.model)
     passes = [
-        Pass(size, context, min(found), float(np.median(found)) / min(found) - 1)
-        for (context, size), found in times.items()
+        Pass(size, context, *best(times[context, size] or [first[context, size]]))
+        for context, size in times
     ]
     return Profile(model.name, facts["device"], facts["dtype"], engine, passes)
 
 
-def _begun(
-    runner: Runner,
-    contexts: Sequence[int],
-    sizes: Sequence[int],
-    seconds: float,
-    reporter: Reporter,
-) -> dict[int, Verifier]:
-    """A verifier per context that there is time for, after a round that does not count.
+def best(times: Sequence[float]) -> tuple[float, float]:
+    """Seconds of the best, and by what share the median took longer."""
+    return min(times), float(np.median(times)) / min(times) - 1
 
-    Memory and kernels are new to the first round; it also says what the others will take.
+
+class _Clock:
+    """How much of `seconds` is over; 0: never."""
+
+    def __init__(self, seconds: float, reporter: Reporter) -> None:
+        self._seconds, self._reporter = seconds, reporter
+        self._started = time.perf_counter()
+        self._told = 0.0
+
+    @property
+    def over(self) -> bool:
+        return bool(self._seconds) and self.passed >= self._seconds
+
+    @property
+    def passed(self) -> float:
+        return time.perf_counter() - self._started
+
+    def has(self, seconds: float) -> bool:
+        """Whether so much more fits."""
+        return not self._seconds or self.passed + seconds <= self._seconds
+
+    def tick(self) -> None:
+        now = min(self.passed, self._seconds)
+        self._reporter.advance(now - self._told)
+        self._told = now
+
+    def note(self, text: str) -> None:
+        self._reporter.note(text)
+
+
+def _begun(
+    runner: Runner, contexts: Sequence[int], sizes: Sequence[int], clock: _Clock
+) -> tuple[dict[int, Verifier], dict[tuple[int, int], float]]:
+    """A verifier per context that there is time for, and a first round, by context and size.
+
+    Memory and kernels are new to the first round, so it counts only where no other fits; it also
+    says what the others will take.
     """
     begun: dict[int, Verifier] = {}
-    started, rounds = time.perf_counter(), 0.0
+    first: dict[tuple[int, int], float] = {}
     for context in contexts:
-        before = time.perf_counter()
-        expected = LEAST_ROUNDS * rounds
-        if begun and seconds and before - started + 2 * expected > seconds:
-            reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
+        if begun and not clock.has(2 * LEAST_ROUNDS * sum(first.values())):
+            clock.note(f"contexts from {context:,} tokens on are left out: too little time")
             break
-        verifier = filled(runner, context)
-        before = time.perf_counter()
+        begun[context] = filled(runner, context)
         for size in sizes:
-            timed(verifier, size)
-        rounds += time.perf_counter() - before
-        begun[context] = verifier
-    return begun
+            first[context, size] = timed(begun[context], size)
+            clock.tick()
+    return begun, first
 
 
 def filled(runner: Runner, context: int) -> Verifier:

@@ -235,3 +235,28 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
     assert time.monotonic() - started < 1.5  # five rounds of 64 would take two
     assert found.contexts == [8, 32]
     assert "64 tokens" in notes[0]
+
+
+def test_a_machine_that_is_too_busy_is_told_and_keeps_nobody_waiting(model, monkeypatch):
+    from ngramkit.decode import measuring as module
+
+    calls: list[int] = []
+    notes: list[str] = []
+
+    class Notes(Reporter):
+        def note(self, text):
+            notes.append(text)
+
+    def slow(verifier, size):
+        calls.append(size)
+        now[0] += 0.5
+        return 0.5
+
+    now = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(module, "filled", lambda runner, context: None)
+    monkeypatch.setattr(module, "timed", slow)
+    found = measure(model, sizes=(0, 1, 2), contexts=(8,), seconds=2, reporter=Notes())
+    assert calls == [0, 1, 2, 0]  # a round that warms up, and what was left of the time
+    assert [each.seconds for each in found.passes] == [0.5] * 3
+    assert "0 of 4 rounds fit into 2 s" in notes[0]
