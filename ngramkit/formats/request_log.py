@@ -14,8 +14,7 @@ next record goes behind it. What lies behind damage is searched for the next rec
 takes a few times the log's size; damage that was made to look like records may take that up, and
 what lies behind it then counts as damaged too. Writers hold the folder's lock, readers need none:
 a record is added by one write. A rewritten log (trim) is another file with a higher generation, put
-in place by a rename, so whoever has read part of the old one notices and begins again.
-"""
+in place by a rename, so whoever has read part of the old one notices and begins again."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ from ngramkit.formats.record_search import (
 )  # fmt: skip
 from ngramkit.formats.swap import sync_folder
 
-HEADER = struct.Struct("<6sHII")
-LOG_MAGIC = b"NGKLOG"
+HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum
 BLOCK = 1 << 20  # bytes searched at a time for the next valid record
 
@@ -133,16 +131,14 @@ class RequestLog:
 
         The caller holds the lock and has read up to `at`. A full disk leaves the log as it was.
         """
-        record = self._packed(request)
         with self.opened("r+b", buffering=0) as file:
             rest = _between(file, at.offset, None)
             end = at.offset if is_torn(rest, self.width.itemsize) else at.offset + len(rest)
-            record = bytes(-end % ALIGNED) + record
+            record = bytes(-end % ALIGNED) + self._packed(request)
             file.truncate(end)
             file.seek(end)
             try:
-                written = file.write(record)
-                if written != len(record):
+                if file.write(record) != len(record):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             except OSError:
                 file.truncate(end)
