@@ -15,18 +15,18 @@ import argparse
 import itertools
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks._picture import lines_picture
+from benchmarks._real_figures import DOCS, read_figures
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
     from ngramkit.evaluate.bench import Bench
     from ngramkit.evaluate.questions import Question
 
-DOCS = Path(__file__).parents[1] / "docs"
 MODEL = "smollm2-135m"
 QUESTIONS, CORPUS, COLUMN = "mt_bench_questions.jsonl", "chat-corpus/*.parquet", "output"
 TITLE = "Tokens per pass on MT-Bench, SmolLM2-135M-Instruct"
@@ -35,18 +35,6 @@ BUDGETS = (4, 8, 16, 32, 64)
 WIDE = "blend:budget=64"
 DRAFTERS = ("generate", "generate-lookup", "blend", "blend:budget=auto", WIDE, "rest", "cacheback",
             "ngrammys")  # fmt: skip
-# As the table calls them, in its order.
-NAMES = {
-    "none": "no drafts",
-    "generate": "transformers' `generate`",
-    "generate-lookup": "transformers' prompt lookup",
-    "blend": "`blend`",
-    "blend:budget=auto": "`blend --budget auto`",
-    "blend:budget=64": "`blend`, 64 nodes",
-    "rest": "`rest`",
-    "cacheback": "`cacheback`",
-    "ngrammys": "`ngrammys`",
-}
 
 
 def main() -> None:
@@ -55,9 +43,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/real"), metavar="DIR")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
     parser.add_argument("--publish", action="store_true", help="write what is measured into docs/")
+    parser.add_argument("--load", type=float, default=float("inf"), metavar="X",
+                        help="publish no question that was answered at a higher load")  # fmt: skip
     options = parser.parse_args()
     if options.publish:
-        publish(options.data, options.work)
+        publish(options.data, options.work, options.load)
     else:
         measure(options.data, options.work, options.limit)
 
@@ -123,15 +113,15 @@ def in_turns(path: Path) -> list[Question]:
     return [question for row in rows for question in row if question is not None]
 
 
-def publish(data: Path, work: Path) -> None:
+def publish(data: Path, work: Path, load: float) -> None:
     """docs/real.json and docs/real.svg, of the questions that everybody has answered."""
-    figures = json.dumps(read_runs(data, work), indent=1) + "\n"
+    figures = json.dumps(read_runs(data, work, load), indent=1) + "\n"
     (DOCS / "real.json").write_text(figures, encoding="utf-8")
     drawn = lines_picture(TITLE, read_figures()["steps"])
     (DOCS / "real.svg").write_text(drawn, encoding="utf-8")
 
 
-def read_runs(data: Path, work: Path) -> dict[str, Any]:
+def read_runs(data: Path, work: Path, load: float) -> dict[str, Any]:
     from ngramkit.decode.load import load_model
     from ngramkit.evaluate.results import machine, summarize
     from ngramkit.evaluate.runs import NAME, Runs
@@ -142,6 +132,8 @@ def read_runs(data: Path, work: Path) -> dict[str, Any]:
     runs = Runs(folder, plan)
     model = load_model(MODEL)
     count: Callable[[str], int] = lambda text: len(model.tokenizer.encode_prompt(text))  # noqa: E731
+    noisy = {key[1] for key, run in runs.found.items() if run.load > load}
+    runs.found = {key: run for key, run in runs.found.items() if key[1] not in noisy}
     results = summarize(runs, plan["drafters"], count)
     done = {key[1] for key in runs.found if all((r.drafter, key[1]) in runs.found for r in results)}
     counted = [run for run in runs.found.values() if run.key[1] in done]
@@ -210,27 +202,6 @@ def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:
         "ngrammys": lambda: load("ngrammys", bigram=bigram),
         "prompt-lookup": lambda: load("prompt-lookup"),
     }
-
-
-def read_figures() -> dict[str, Any]:
-    """What `read_runs` gives, as it was published."""
-    found: dict[str, Any] = json.loads((DOCS / "real.json").read_text(encoding="utf-8"))
-    return found
-
-
-def table(figures: Mapping[str, Any]) -> str:
-    """Markdown: what was measured, a row per drafter."""
-    rows = [
-        "| decoding | tokens/step | speed-up (95 % interval) | tokens/s |",
-        "|---|---|---|---|",
-    ]
-    for r in figures["results"]:
-        interval = f"{r['speedup']:.2f} ({r['speedup_low']:.2f} to {r['speedup_high']:.2f})"
-        rows.append(
-            f"| {NAMES.get(r['drafter'], r['drafter'])} | {r['tokens_per_step']:.2f} | "
-            f"{'1' if r['drafter'] == 'none' else interval} | {r['tokens_per_second']:.1f} |"
-        )
-    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -103,9 +103,16 @@ def record() -> str:
 
 def real() -> str:
     """What was measured on a real model, from docs/real.json."""
-    from benchmarks._real import read_figures, table
+    from benchmarks._real_figures import read_figures, table
 
     return table(read_figures())
+
+
+def real_facts() -> str:
+    """What those figures hold for."""
+    from benchmarks._real_figures import facts, read_figures
+
+    return facts(read_figures())
 
 
 def longcontext(part: str) -> str:
@@ -123,6 +130,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "exit_codes": exit_codes,
     "record": record,
     "real": real,
+    "real_facts": real_facts,
     **{
         f"longcontext_{part}": functools.partial(longcontext, part)
         for part in ("needles", "hits", "text", "guesses", "layers")
