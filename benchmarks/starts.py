@@ -1,7 +1,9 @@
-"""What a command costs before it does anything: processor seconds, median of five, kernels cached.
+"""What a command costs before it does anything, and what compiling costs on an empty folder.
 
-The reference is the start that all had before: the same Python with transformers' AutoTokenizer
-imported, which is what loading a tokenizer through it costs.
+Processor seconds, children included: of a start the median of five with kernels kept, of a first
+decode the least of three. The reference of a start is the one that all had before: the same Python
+with transformers' AutoTokenizer imported, which is what loading a tokenizer through it costs. That
+of a first decode is the same decode again, so what lies between them is compiling.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import Row
 
@@ -33,6 +37,15 @@ STARTS = {
 }
 REFERENCE = "from transformers import AutoTokenizer"
 RECORD = {"prompt": "import os\nimport sys\n", "output": "def main():\n    print(os.getcwd())\n"}
+DECODE = "decode --model demo --max-new-tokens 16 --prompt import --drafter"
+FIRST = ("blend", "rest", "cacheback", "ngrammys", "ssd --history past")
+COMPILING = 10  # processor seconds to stay within
+ONE_AFTER_THE_OTHER = f"import ngramkit.warming as w; w.cores = lambda: 1; {CLI}"
+
+
+class Cost(NamedTuple):
+    processor: float  # seconds, of the process and all its children
+    wall: float
 
 
 def rows() -> Iterator[Row]:
@@ -43,9 +56,9 @@ def rows() -> Iterator[Row]:
         build = ["build-datastore", "--corpus", "python-stdlib", "--limit", "50", "--out", "d"]
         started([CLI, *build], folder)
         started([CLI, *REPLAY.split()], folder)  # compiles
-        other = statistics.median(started([REFERENCE], folder) for _ in range(5))
+        other = _median([REFERENCE], folder)
         for what, (arguments, target) in STARTS.items():
-            seconds = statistics.median(started(arguments, folder) for _ in range(5))
+            seconds = _median(arguments, folder)
             yield Row(
                 what,
                 f"{seconds:.2f} s of processor time",
@@ -53,17 +66,71 @@ def rows() -> Iterator[Row]:
                 other / seconds,
                 f"<= {target} s",
             )
+        yield from first_decodes(folder)
+        yield warmed(folder)
 
 
-def started(arguments: list[str], folder: Path) -> float:
-    """Processor seconds of one run in a process of its own. Raises where it fails."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def first_decodes(folder: Path) -> Iterator[Row]:
+    for drafter in FIRST:
+        command = [*DECODE.split(), *drafter.split()]
+        started([CLI, *command], folder)  # artifacts
+        pairs = [_first_and_second([CLI, *command], folder) for _ in range(3)]
+        first, second = (min(pair[i].processor for pair in pairs) for i in (0, 1))
+        yield Row(
+            f"first decode, {drafter.split()[0]}",
+            f"{first:.1f} s of processor time, {first - second:.1f} s of it compiling",
+            f"{second:.1f} s, the same again",
+            second / first,
+            f"compiling <= {COMPILING} s",
+        )
+    command = [*DECODE.split(), "blend"]
+    ways = ([CLI, *command], [ONE_AFTER_THE_OTHER, *command])
+    both = [[_first_and_second(way, folder)[0].wall for way in ways] for _ in range(3)]
+    ours, other = map(min, zip(*both, strict=True))
+    yield Row(
+        "first decode, blend, kernels compiled while the model loads",
+        f"{ours:.1f} s",
+        f"{other:.1f} s, compiled after it has loaded",
+        other / ours,
+        "faster",
+    )
+
+
+def warmed(folder: Path) -> Row:
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as several:
+        other = started([CLI, "warm", "--workers", "1"], folder, one)
+        ours = started([CLI, "warm"], folder, several)
+        kernels = len(list(Path(several).rglob("*.nbc")))
+    return Row(
+        f"ngramkit warm, {kernels} kernels",
+        f"{ours.wall:.1f} s ({ours.processor:.1f} s of processor time)",
+        f"{other.wall:.1f} s ({other.processor:.1f} s), one process at a time",
+        other.wall / ours.wall,
+        "faster",
+    )
+
+
+def _first_and_second(arguments: list[str], folder: Path) -> tuple[Cost, Cost]:
+    """Of one run on an empty folder, and of the same again."""
+    with tempfile.TemporaryDirectory() as kernels:
+        return started(arguments, folder, kernels), started(arguments, folder, kernels)
+
+
+def _median(arguments: list[str], folder: Path) -> float:
+    return statistics.median(started(arguments, folder).processor for _ in range(5))
+
+
+def started(arguments: list[str], folder: Path, kernels: str | None = None) -> Cost:
+    """One run in a process of its own; `kernels`: where they are kept. Raises where it fails."""
+    kept = {} if kernels is None else {"NUMBA_CACHE_DIR": kernels}
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
         [sys.executable, "-c", *arguments],
         cwd=folder,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **kept},
         check=True,
         capture_output=True,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(processor, wall)
