@@ -1,6 +1,6 @@
 # Everything runs in one virtual environment that the first target makes.
 VENV   ?= .venv
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
