@@ -134,6 +134,9 @@ def read_runs(data: Path, work: Path, load: float) -> dict[str, Any]:
     count: Callable[[str], int] = lambda text: len(model.tokenizer.encode_prompt(text))  # noqa: E731
     noisy = {key[1] for key, run in runs.found.items() if run.load > load}
     runs.found = {key: run for key, run in runs.found.items() if key[1] not in noisy}
+    names = ["none", *plan["drafters"]]
+    if not any(all((n, q) in runs.found for n in names) for _, q in runs.found):
+        raise SystemExit(f"no question of {folder} has been answered by everybody yet")
     results = summarize(runs, plan["drafters"], count)
     done = {key[1] for key in runs.found if all((r.drafter, key[1]) in runs.found for r in results)}
     counted = [run for run in runs.found.values() if run.key[1] in done]
