@@ -65,7 +65,7 @@ def measure(data: Path, work: Path, limit: int | None) -> None:
     model = load_model(MODEL)
     built = artifacts(data, work, model, reporter)
     if profile_file(model.model) is None:
-        ngramkit.calibrate(model, reporter=reporter)
+        ngramkit.calibrate(model, seconds=90.0, reporter=reporter)
     ngramkit.bench(
         in_turns(data / QUESTIONS)[:limit],
         model,
