@@ -5,10 +5,8 @@ Everything else is a Hub id or a path as it stands.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from ngramkit.errors import InputError, UsageError
@@ -44,8 +42,10 @@ def packaged(name: str) -> Path | None:
     """The GGUF file of a short name, where the package that brings it is installed."""
     if name not in PACKAGES:
         return None
+    from importlib.util import find_spec
+
     _, module, file = PACKAGES[name]
-    found = importlib.util.find_spec(module)  # its code is not run
+    found = find_spec(module)  # its code is not run
     for place in (found and found.submodule_search_locations) or ():
         if (Path(place) / file).is_file():
             return Path(place) / file
@@ -110,6 +110,8 @@ def resolve_model(name: str, revision: str | None = None) -> str:
 
 def _resolved(name: str, *, hub: bool) -> str:
     if name == DEFAULT:
+        from importlib.resources import files
+
         return str(files("ngramkit") / "demo" / "model")
     if is_gguf(name) and not hub:
         return _gguf(name)

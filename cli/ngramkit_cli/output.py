@@ -6,7 +6,6 @@ A command's body runs inside `Output`; an error in it becomes one or two lines a
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from contextlib import suppress
@@ -132,6 +131,10 @@ class Output:
 
 
 def peak_rss() -> int:
-    """Most bytes of memory that this process has held at once."""
+    """Most bytes of memory that this process has held at once; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak << 10
