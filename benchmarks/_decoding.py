@@ -18,7 +18,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Profile
 from ngramkit.decode.prompt import prompt_ids

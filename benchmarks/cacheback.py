@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import Row
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.cacheback import Cacheback
 
 BUDGET = 64

@@ -56,7 +56,7 @@ def rows() -> Iterator[Row]:
 def _datastore(folder: Path) -> Any:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.tokens import build_tokens
-    from ngramkit.corpus.opening import open_corpus
+    from ngramkit.corpus.open import open_corpus
     from ngramkit.formats.datastore import Datastore
 
     named = os.environ.get("NGRAMKIT_BENCH_DATA")

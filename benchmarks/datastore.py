@@ -27,7 +27,7 @@ OPENINGS = 20
 def token_store(folder: Path) -> TokenStore:
     """NGRAMKIT_BENCH_DATA's token store, else the standard library's, written to `folder`."""
     from ngramkit.builders.tokens import build_tokens
-    from ngramkit.corpus.opening import open_corpus
+    from ngramkit.corpus.open import open_corpus
     from ngramkit.formats.tokens import TokenStore
 
     data = os.environ.get("NGRAMKIT_BENCH_DATA")

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks import Row, interleaved
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.container import Array
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter

@@ -34,7 +34,7 @@ TokenCounts = dict[tuple[int, ...], int]
 def _data(folder: Path) -> tuple[Datastore, list[tuple[TokenArray, TokenArray]]]:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.tokens import build_tokens
-    from ngramkit.corpus.opening import open_corpus
+    from ngramkit.corpus.open import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.formats.datastore import Datastore
 

@@ -19,7 +19,7 @@ TARGET = ">= 0.85"
 
 def rows() -> Iterator[Row]:
     from ngramkit.builders.tokens import build_tokens
-    from ngramkit.corpus.opening import open_corpus
+    from ngramkit.corpus.open import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
 
     corpus = open_corpus("python-stdlib", split="all")

@@ -24,7 +24,7 @@ from ngramkit.errors import (
 
 if TYPE_CHECKING:
     from ngramkit.choose import choose_drafter
-    from ngramkit.corpus.opening import open_corpus
+    from ngramkit.corpus.open import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.decode.answer import decode
     from ngramkit.decode.calibration import calibrate
@@ -104,7 +104,7 @@ _HOMES = {
     "KeepState": "ngramkit.evaluate.replays",
     "replay": "ngramkit.evaluate.replays",
     "self_corpus": "ngramkit.evaluate.self_corpus",
-    "open_corpus": "ngramkit.corpus.opening",
+    "open_corpus": "ngramkit.corpus.open",
     "PastUse": "ngramkit.sources",
     "Sources": "ngramkit.sources",
     "Warmed": "ngramkit.warming",

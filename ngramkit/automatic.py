@@ -73,7 +73,7 @@ def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
 
 def _stdlib_store(reporter: Reporter) -> TokenStore:
     from ngramkit.builders.tokens import build_tokens
-    from ngramkit.corpus.opening import open_corpus
+    from ngramkit.corpus.open import open_corpus
 
     place = default_place(CORPUS, DEFAULT, "tokens", folder=AUTOMATIC)
     return build_tokens(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)

@@ -72,7 +72,7 @@ class Recipe:
 
     def open_corpus(self, reporter: Reporter = SILENT) -> Corpus | Mixture:
         """Its corpus; of several, or of one with a weight, a mixture."""
-        from ngramkit.corpus.opening import open_corpus
+        from ngramkit.corpus.open import open_corpus
 
         parts: list[tuple[Corpus, float | None]] = []
         for table in self.corpus:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 
 load_tokenizer("demo")  # imports what loading needs, here and not in every fork

@@ -17,7 +17,7 @@ from hub_standin import TOKEN, Fault
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.verify import verify_artifact
 
 COMMAND = [sys.executable, "-c", "from ngramkit_cli.main import run; run()"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ngramkit
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 
 
 @pytest.fixture(scope="module")

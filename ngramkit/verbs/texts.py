@@ -8,7 +8,7 @@ from typing import Any
 
 from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.mixing import Mixture
-from ngramkit.corpus.opening import Part, open_corpus
+from ngramkit.corpus.open import Part, open_corpus
 from ngramkit.errors import UsageError
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.machine import parse_size

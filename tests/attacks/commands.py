@@ -21,7 +21,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus import tokenizer as tokenizers
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results

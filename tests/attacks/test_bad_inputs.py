@@ -152,7 +152,7 @@ BOMBS = {
 CHILD = """
 import resource, sys
 import ngramkit.builders.tokens, ngramkit.corpus.readers, ngramkit.corpus.tokenizer
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import NgramkitError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for name in sys.argv[1:]:

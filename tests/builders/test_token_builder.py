@@ -13,7 +13,7 @@ import pytest
 from ngramkit.builders import tokens as builder
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus import encoding
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.progress import Reporter

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import History
 from ngramkit_cli.main import app

@@ -8,7 +8,7 @@ from command_lines import run_here
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.verify import verify_artifact
 
 

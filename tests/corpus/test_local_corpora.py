@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, UsageError
 
 TEXTS = ["one\ntwo", "", "drei ä €", "四"]

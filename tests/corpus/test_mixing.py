@@ -10,7 +10,7 @@ import ngramkit
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.mixing import Mixture, Weighted, parse_weighted
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.writer import ArtifactWriter

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ngramkit
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.remote import is_url
 from ngramkit.errors import InputError, NetworkError, UsageError
 

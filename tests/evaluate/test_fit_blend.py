@@ -10,7 +10,7 @@ import pytest
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.blend_weights import load_weights
 from ngramkit.evaluate import fit_blend

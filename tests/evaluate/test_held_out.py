@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.stdlib import is_held_out
 from ngramkit.evaluate import held_out
 from ngramkit.evaluate.held_out import INSTRUCTIONS, LINES, MODELS, chat, code, hashed

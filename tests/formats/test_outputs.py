@@ -13,7 +13,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
 from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus.opening import open_corpus
+from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.history import History
