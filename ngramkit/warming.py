@@ -46,7 +46,8 @@ class Warmed(Result):
 
 
 def warm(drafter: str = ALL, *, workers: int | None = None, reporter: Reporter = SILENT) -> Warmed:
-    """Compiles the kernels of one drafter and of decoding, or with "all" every kernel there is.
+    """Compiles the kernels of one drafter and of decoding, or with "all" those of building and
+    verifying too. Fitting and importing other programs' files compile theirs when they run.
 
     At most `workers` processes at a time (default: every core). What is on disk is not compiled
     again. Raises UsageError for an unknown drafter, InputError where machine code cannot be kept or

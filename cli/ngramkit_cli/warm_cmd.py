@@ -13,7 +13,9 @@ from ngramkit_cli.output import Output
 Name = Annotated[
     str,
     typer.Option(
-        "--drafter", metavar="NAME", help="Only what this drafter needs; all: every kernel."
+        "--drafter",
+        metavar="NAME",
+        help="Only what this drafter needs; all: every drafter, building and verifying.",
     ),
 ]
 Workers = Annotated[
