@@ -31,10 +31,10 @@ from ngramkit.exchange.llama_cpp import export_cache, import_cache
 from ngramkit.exchange.parquet import export_parquet
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx
 from ngramkit.exchange.transformers import export_folder
-from ngramkit.formats import history as histories
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
+from ngramkit.formats.history_merge import merge as merge_histories
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
@@ -290,7 +290,7 @@ def merged_tables() -> None:
 
 def merged_histories() -> None:
     try:
-        histories.merge([History.open("x"), History.open("other")], Path("y"))
+        merge_histories([History.open("x"), History.open("other")], Path("y"))
     except UsageError:  # it has no --force: what is there is whole, and stays
         assert Path("y").exists()
 
