@@ -29,6 +29,7 @@ from ngramkit.verbs.results import Result
 ALL = "all"
 DECODING = ("decoding", "budget", "past")  # what decoding with any drafter may need
 LATER = ("budget", "past")
+ANY_WIDTH = ("blend", "decoding", "budget")  # their kernels are the same for all token ids
 # The longest first, so that no process ends long after the others.
 TASKS = ("blend", "rest", "build", "cacheback", "ssd", "ngrammys", "verify", "bigram", *DECODING)
 PROGRAM = "from ngramkit.warming_tasks import main; main()"
@@ -128,12 +129,18 @@ class Meanwhile:
         self._process: subprocess.Popen[str] | None = None
         self._asked: set[str] = set()
 
-    def begin(self, *drafters: str) -> None:
-        """Nothing where that was done before, on a single core, or where nothing can be kept."""
+    def begin(self, *drafters: str, vocabulary: int | None = None) -> None:
+        """What they need for the token ids of a tokenizer with so many; where that is not known,
+        those that need the same for any. Nothing where that was done before, on a single core, or
+        where nothing can be kept."""
+        from ngramkit.formats.artifact import token_dtype
         from ngramkit.kernels import compile, machine_code, notice  # noqa: F401
 
-        wanted = dict.fromkeys(task for name in drafters for task in _at_first(name))
-        missing = [t for t in wanted if t not in self._asked and not machine_code.is_done(t)]
+        if vocabulary is None and not set(drafters) <= set(ANY_WIDTH):
+            return
+        width = token_dtype(vocabulary or 1).itemsize
+        wanted = dict.fromkeys(task for name in drafters for task in _at_first(name, width))
+        missing = [t for t in wanted if t not in self._asked and not _is_done(t)]
         self._asked.update(wanted)
         if not missing or cores() < 2 or machine_code.folder() is None or self._process:
             return
@@ -152,6 +159,13 @@ class Meanwhile:
 meanwhile = Meanwhile()
 
 
-def _at_first(drafter: str) -> list[str]:
+def _at_first(drafter: str, width: int) -> list[str]:
     """What a first draft needs, of a name with options too; no more, since it is waited for."""
-    return [task for task in tasks_of(drafter) if task not in LATER]
+    tasks = [task for task in tasks_of(drafter) if task not in LATER]
+    return [task if task in ANY_WIDTH else f"{task}@{width}" for task in tasks]
+
+
+def _is_done(task: str) -> bool:
+    from ngramkit.kernels import machine_code
+
+    return machine_code.is_done(task) or machine_code.is_done(task.partition("@")[0])

@@ -1,7 +1,8 @@
 """The tasks of `ngramkit.warm`: each calls kernels as commands do, with artifacts of a few tokens.
 
 `python -c "from ngramkit.warming_tasks import main; main()" TASK...` runs some of them and prints
-the names of the kernels that it compiled, as JSON.
+the names of the kernels that it compiled, as JSON. TASK@2 and TASK@4 do so for token ids of so many
+bytes alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from ngramkit.kernels import machine_code
 from ngramkit.kernels.tree import layout, paths
 
 # Token ids take two bytes or four, and kernels are compiled for each.
-WIDTHS = [TokenizerRecord(f"none-{size}", size, f"{size:064}", 0) for size in (64, 1 << 17)]
+RECORDS = [TokenizerRecord(f"none-{size}", size, f"{size:064}", 0) for size in (64, 1 << 17)]
+Records = Sequence[TokenizerRecord]
+Task = Callable[[Path, Records], None]
 TOKENS = np.tile(np.array([1, 2, 3, 4, 2, 3, 5], np.int32), 12)
 BUDGET = 8
 
@@ -107,20 +110,20 @@ def _request(drafter: Any) -> None:
     drafter.finish()
 
 
-def _blend(folder: Path) -> None:
+def _blend(folder: Path, records: Records) -> None:
     """Whatever it drafts from, its kernels are the same."""
-    _request(load_drafter("blend", tokenizer=WIDTHS[0]))
+    _request(load_drafter("blend", tokenizer=records[0]))
 
 
-def _ssd(folder: Path) -> None:
-    for of in WIDTHS:
+def _ssd(folder: Path, records: Records) -> None:
+    for of in records:
         drafter = load_drafter("ssd", past=_past_requests(of))
         _request(drafter)
         _request(drafter)
 
 
-def _past(folder: Path) -> None:
-    for of in WIDTHS:
+def _past(folder: Path, records: Records) -> None:
+    for of in records:
         _past_requests(of).remember(TOKENS, 4)
 
 
@@ -128,34 +131,34 @@ def _past_requests(of: TokenizerRecord) -> PastRequests:
     return PastRequests(tokenizer=of, background=False)
 
 
-def _rest(folder: Path) -> None:
+def _rest(folder: Path, records: Records) -> None:
     from ngramkit.builders.datastore import build_datastore
 
-    for of in WIDTHS:
+    for of in records:
         _request(
             load_drafter("rest", datastores=[build_datastore(_store(folder, of), folder / of.id)])
         )
 
 
-def _cacheback(folder: Path) -> None:
+def _cacheback(folder: Path, records: Records) -> None:
     _request(load_drafter("cacheback"))
-    for of in WIDTHS:
+    for of in records:
         _request(load_drafter("cacheback", frozen_table=_frozen(folder, of)))
 
 
-def _by_bigram(name: str) -> Callable[[Path], None]:
-    def task(folder: Path) -> None:
-        for of in WIDTHS:
+def _by_bigram(name: str) -> Task:
+    def task(folder: Path, records: Records) -> None:
+        for of in records:
             _request(load_drafter(name, bigram=_bigram(folder, of)))
 
     return task
 
 
-def _decoding(folder: Path) -> None:
+def _decoding(folder: Path, records: Records) -> None:
     layout(np.array([-1, 0, -1], np.int32), np.float32(-1))
 
 
-def _budget(folder: Path) -> None:
+def _budget(folder: Path, records: Records) -> None:
     """Which nodes pay for their time, and drafts verified as rows."""
     from ngramkit.decode.budget import CALIBRATED, FADE
     from ngramkit.kernels.budget import LEVELS, RUNS, cut, recorded
@@ -167,11 +170,11 @@ def _budget(folder: Path) -> None:
     recorded(tokens, parents, scores, tokens, record, FADE, 0)
 
 
-def _build(folder: Path) -> None:
+def _build(folder: Path, records: Records) -> None:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
 
-    for of in WIDTHS:
+    for of in records:
         store = _store(folder, of)
         build_datastore(store, folder / f"{of.id}-datastore")
         for leader, follower in ((1, 3), (4, 8)):  # n-grams in one word, in several
@@ -179,11 +182,11 @@ def _build(folder: Path) -> None:
             build_frozen(store, place, leader_len=leader, follower_len=follower)
 
 
-def _verify(folder: Path) -> None:
+def _verify(folder: Path, records: Records) -> None:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.formats.verify import verify_artifact
 
-    for of in WIDTHS:
+    for of in records:
         store = _store(folder, of)
         for path in (
             build_datastore(store, folder / f"{of.id}-datastore").path,
@@ -193,7 +196,7 @@ def _verify(folder: Path) -> None:
                 """Each proof calls its kernels."""
 
 
-TASKS: dict[str, Callable[[Path], None]] = {
+TASKS: dict[str, Task] = {
     "blend": _blend,
     "rest": _rest,
     "cacheback": _cacheback,
@@ -212,7 +215,9 @@ def run_tasks(names: Sequence[str]) -> list[str]:
     """Kernels that this process has compiled and kept."""
     for name in names:
         with tempfile.TemporaryDirectory(prefix="ngramkit-warm-") as folder:
-            TASKS[name](Path(folder))
+            task, _, width = name.partition("@")
+            fit = [r for r in RECORDS if width in ("", str(token_dtype(r.vocabulary).itemsize))]
+            TASKS[task](Path(folder), fit)
         machine_code.note_done(name)
     return machine_code.compiled()
 

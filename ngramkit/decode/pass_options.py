@@ -56,7 +56,8 @@ class PreparedModel:
         Raises ArtifactError where transformers gives the model other ids than its files, else as
         `PassOptions.runner`.
         """
-        meanwhile.begin(*(choice.spec.name for choice in choices if choice.made is None))
+        named = [choice.spec.name for choice in choices if choice.made is None]
+        meanwhile.begin(*named, vocabulary=self.tokenizer.record.vocabulary)
         model = self.load()
         meanwhile.wait()
         for artifact in (each for choice in choices for each in choice.opened):
