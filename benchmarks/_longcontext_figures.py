@@ -128,9 +128,17 @@ def _mean(found: Found) -> dict[str, Any]:
 
 
 def _known(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[..., str]:
-    """`table`, or a line that says that there is nothing to put into it yet."""
+    """`table` and over how many texts, or a line that there is nothing to put into it yet."""
     missing = f"Not measured yet: `python -m benchmarks._longcontext {part}`."
-    return lambda figures: table(figures) if figures.get(part) else missing
+
+    def page(figures: Mapping[str, Any]) -> str:
+        if not figures.get(part):
+            return missing
+        count = figures[part].get("texts") if part != "needles" else None
+        over = f"\n\nOver {count} text{'s' if count > 1 else ''}." if count else ""
+        return table(figures) + over
+
+    return page
 
 
 TABLES = {
