@@ -1,7 +1,7 @@
 """kill -9 at every file-system event of every command that writes: old or new, and a rerun mends.
 
 A rerun of the same command ends with the bytes of an undisturbed run, and nothing else is left.
-The suite takes every fifth event, `python -m tests.attacks` all of them.
+The suite takes every third event, `python -m tests.attacks` all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def drive(name: str, endpoint: str, scratch: Path, results) -> None:
     from .commands import commands
     from .killing import kill_everywhere
 
-    every = 1 if FOLDER in os.environ else 5
+    every = 1 if FOLDER in os.environ else 3
     results.put(kill_everywhere(commands(endpoint)[name], scratch, every))
 
 
