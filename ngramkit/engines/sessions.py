@@ -80,11 +80,7 @@ class Sessions:
 
     def settle(self, session: Session, row: TokenArray) -> None:
         """The session's tokens are `row` now: it is found by them from now on."""
-        for key in session.keys:
-            held = self._by_key[key]
-            held.remove(session)
-            if not held:
-                del self._by_key[key]
+        self._lose(session)
         n, stride = len(row), self._stride
         marks = [m for m in (n // stride * stride, (n // stride - 1) * stride) if m > 0]
         session.keys = list({_key(row, n), *(_key(row, mark) for mark in marks)})
@@ -94,12 +90,7 @@ class Sessions:
 
     def forget(self, session: Session) -> None:
         """It is not found any more."""
-        for key in session.keys:
-            held = self._by_key[key]
-            held.remove(session)
-            if not held:
-                del self._by_key[key]
-        session.keys = []
+        self._lose(session)
         self._order.pop(id(session), None)
 
     def clear(self) -> None:
@@ -130,6 +121,15 @@ class Sessions:
                     if shared > most and session.size - shared < 2 * stride:
                         best, most = session, shared
         return None if best is None else self._take(best, most)
+
+    def _lose(self, session: Session) -> None:
+        """Its keys lead to it no more."""
+        for key in session.keys:
+            held = self._by_key[key]
+            held.remove(session)
+            if not held:
+                del self._by_key[key]
+        session.keys = []
 
     def _take(self, session: Session, kept: int) -> Found:
         session.used = self._step
