@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.needle_test import needle_test
     from ngramkit.evaluate.replays import KeepState, replay
     from ngramkit.evaluate.self_corpus import self_corpus
+    from ngramkit.hub_push import push
     from ngramkit.sources import PastUse, Sources
     from ngramkit.verbs.building import (
+        BuiltTable,
         build_datastore,
         build_frozen,
         model_bigram,
@@ -52,11 +54,9 @@ if TYPE_CHECKING:
     from ngramkit.verbs.histories import merge_histories, trim_history
     from ngramkit.verbs.looking import history, inspect, open_artifact, verify
     from ngramkit.verbs.recipe import build_recipe
-    from ngramkit.verbs.results import BuiltTable
     from ngramkit.verbs.shipping import (
         merge,
         pull,
-        push,
         search,
     )
     from ngramkit.warming import Warmed, warm
@@ -73,7 +73,7 @@ _HOMES = {
     "model_bigram": "ngramkit.verbs.building",
     "model_unigram": "ngramkit.verbs.building",
     "tokenize": "ngramkit.verbs.building",
-    "BuiltTable": "ngramkit.verbs.results",
+    "BuiltTable": "ngramkit.verbs.building",
     "history": "ngramkit.verbs.looking",
     "inspect": "ngramkit.verbs.looking",
     "open_artifact": "ngramkit.verbs.looking",
@@ -84,7 +84,7 @@ _HOMES = {
     "merge": "ngramkit.verbs.shipping",
     "merge_histories": "ngramkit.verbs.histories",
     "pull": "ngramkit.verbs.shipping",
-    "push": "ngramkit.verbs.shipping",
+    "push": "ngramkit.hub_push",
     "search": "ngramkit.verbs.shipping",
     "trim_history": "ngramkit.verbs.histories",
     "NgramkitCandidates": "ngramkit.decode.candidates",

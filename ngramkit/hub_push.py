@@ -26,12 +26,15 @@ from ngramkit.hub import Source, quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.hub_repository import GENERATE, OURS, Repository, Upload
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Result
 
 ENTRIES = 10  # rows of the card's table of frequent entries
 
 
 @dataclass(frozen=True)
-class Pushed:
+class Pushed(Result):
+    """What was sent where."""
+
     repository: str
     revision: str  # the commit
     url: str
@@ -42,7 +45,7 @@ class Pushed:
 
 
 def push(
-    path: Path,
+    path: str | Path,
     repository: str,
     *,
     private: bool = False,
@@ -51,10 +54,11 @@ def push(
     create_pr: bool = False,
     reporter: Reporter = SILENT,
 ) -> Pushed:
-    """Uploads the artifact at `path`. Creates the repository, and the branch `revision`.
+    """Uploads an artifact to the Hub, with a card; only what is not there yet.
 
-    `private` counts where the repository is new. Raises NetworkError where nobody is logged in or
-    the Hub refuses, ArtifactError where a file is not what the manifest says.
+    `private` counts where the repository is new; `revision` is a branch, made where it is new;
+    `tag` names the commit; `create_pr` asks for a pull request. Raises NetworkError where nobody
+    is logged in or the Hub refuses, ArtifactError where a file is not what the manifest says.
     """
     if create_pr and (revision or tag):
         raise UsageError(
@@ -62,7 +66,7 @@ def push(
             "drop one of them",
             option=("create_pr", "revision", "tag"),
         )
-    name = Source.parse(repository).repository
+    path, name = Path(path), Source.parse(repository).repository
     kind = "model" if (path / GENERATE).is_file() else "dataset"
     uploads = _folder(path) if kind == "model" else _artifact(open_artifact(path), reporter)
     uploads = [_addressed(upload, name) for upload in uploads]

@@ -16,13 +16,14 @@ from ngramkit.hub import TAG, quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Result
 
 LONGEST = 200  # characters of a kind, an id or a fingerprint that a card may name
 LARGEST = 1 << 63
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Result):
     """An artifact on the Hub, as its card describes it; `problem` says why a card has no say."""
 
     id: str

@@ -24,7 +24,7 @@ from ngramkit.drafters import drafter_entry
 from ngramkit.errors import InputError, require_between
 from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.verbs.results import Result
+from ngramkit.results import Result
 
 ALL = "all"
 DECODING = ("decoding", "budget", "past")  # what decoding with any drafter may need

@@ -44,6 +44,7 @@ MAY_IMPORT = {
         "drafters",
         "demo",
         "warming",
+        "results",
         *CHOICE,
     },
     "verbs": {
@@ -59,8 +60,19 @@ MAY_IMPORT = {
         "hub_search",
         "recipes",
         "recipe_files",
+        "results",
     },
-    "evaluate": {"kernels", "formats", "corpus", "builders", "drafters", "demo", "decode", *CHOICE},
+    "evaluate": {
+        "kernels",
+        "formats",
+        "corpus",
+        "builders",
+        "drafters",
+        "demo",
+        "decode",
+        "results",
+        *CHOICE,
+    },
 }
 LINES = 250  # of a file
 HEAVY = {

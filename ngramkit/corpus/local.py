@@ -10,39 +10,30 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from ngramkit.corpus import compressed
-from ngramkit.corpus.bounded import MAX_DOCUMENT
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import READERS
+from ngramkit.corpus.files import FileOptions, is_read, require_read
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS
 
-SUFFIXES = frozenset(READERS)
-
 
 @dataclass(frozen=True)
-class LocalSource:
+class LocalSource(FileOptions):
     """`names` are what the record says of `paths`: relative, so that a folder can move."""
 
     id: str
     names: Sequence[str]
     paths: Sequence[Path]
-    column: str | None = None
-    join_turns: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)  # more for the record
     folder: Path | None = None  # of which `paths` are all that can be read
-    max_document: int = MAX_DOCUMENT  # bytes
 
     @property
     def places(self) -> Sequence[Path]:
@@ -61,30 +52,19 @@ class LocalSource:
         return digest.hexdigest()
 
     def record(self) -> dict[str, Any]:
-        said: dict[str, Any] = {**self.facts, "files": len(self.paths), "sha256": self.digest}
-        if self.column is not None:
-            said["column"] = self.column
-        if self.join_turns:
-            said["join_turns"] = True
-        return said
+        files = {"files": len(self.paths), "sha256": self.digest}
+        return {**self.facts, **files, **self.said()}
 
     def rows(self, part: int) -> Iterator[Row]:
+        """Raises InputError where a file cannot be read or its compression is damaged."""
         path = self.paths[part]
-        with opened(path) as file:
-            read = READERS[kind_of(path)]
-            yield from read(path, file, self.column, self.join_turns, self.max_document)
-
-
-def kind_of(path: Path) -> str:
-    """The suffix that decides the reader, below .gz or .zst.
-
-    >>> kind_of(Path("chats.jsonl.zst"))
-    '.jsonl'
-    """
-    suffixes = path.suffixes
-    if suffixes and suffixes[-1].lower() in compressed.SUFFIXES:
-        suffixes.pop()
-    return suffixes[-1].lower() if suffixes else ""
+        try:
+            with path.open("rb") as raw:
+                yield from self.read(path, raw, path.stat().st_size)
+        except compressed.ERRORS as error:
+            raise InputError(f"{path} is damaged: {error}", "fetch the file again") from error
+        except FileNotFoundError as error:
+            raise InputError(f"{path} is gone", "check the path") from error
 
 
 def local_source(
@@ -92,7 +72,6 @@ def local_source(
     *,
     column: str | None = None,
     join_turns: bool = False,
-    max_document: int = MAX_DOCUMENT,
 ) -> LocalSource:
     """A file, a folder (all readable files below it) or a glob; in sorted order.
 
@@ -104,9 +83,7 @@ def local_source(
     folder = Path(pattern).expanduser()
     whole = folder if folder.is_dir() else None
     label = _label(pattern)
-    return LocalSource(
-        label, names, paths, column, join_turns, folder=whole, max_document=max_document
-    )
+    return LocalSource(label, names, paths, folder=whole, column=column, join_turns=join_turns)
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -116,11 +93,7 @@ def _matches(pattern: str) -> list[Path]:
     matches = [path] if path.exists() else _globbed(path)
     files = _some(sorted(p for p in matches if p.is_file()), pattern)
     for file in files:
-        if kind_of(file) not in SUFFIXES:
-            raise InputError(
-                f"{file} is of no kind that can be read",
-                f"kinds: {' '.join(sorted(SUFFIXES))}; or these with .gz or .zst behind",
-            )
+        require_read(file, str(file))
     return files
 
 
@@ -129,7 +102,7 @@ def _below(folder: Path) -> Iterator[Path]:
     built = {place.parent for place in folder.rglob(NAME) if _is_artifact(place.parent)}
     built |= {place.parent for place in folder.rglob(f"*.partial/{PROGRESS}")}
     for path in folder.rglob("*"):
-        if kind_of(path) in SUFFIXES and path.is_file() and built.isdisjoint(path.parents):
+        if is_read(path) and path.is_file() and built.isdisjoint(path.parents):
             yield path
 
 
@@ -166,25 +139,3 @@ def _label(pattern: str) -> str:
 def _named(path: str) -> str:
     """As text, whatever the locale: file names are bytes, in UTF-8 as a rule."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, decompressed; what needs to seek in them is unpacked to a temporary file.
-
-    Raises InputError where it cannot be read or its compression is damaged.
-    """
-    try:
-        with path.open("rb") as raw:
-            plain = compressed.decompressed(path.suffix.lower(), raw)
-            if plain is not raw and kind_of(path) in (".parquet", ".arrow"):
-                with tempfile.TemporaryFile() as unpacked:
-                    shutil.copyfileobj(plain, unpacked)
-                    unpacked.seek(0)
-                    yield cast("IO[bytes]", unpacked)
-            else:
-                yield plain
-    except compressed.ERRORS as error:
-        raise InputError(f"{path} is damaged: {error}", "fetch the file again") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is gone", "check the path") from error

@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import glob
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from ngramkit.corpus.document import Corpus
+from ngramkit.corpus.document import Corpus, Source
+from ngramkit.corpus.files import is_read
 from ngramkit.corpus.hub import hub_source
-from ngramkit.corpus.local import SUFFIXES, LocalSource, kind_of, local_source
+from ngramkit.corpus.local import LocalSource, local_source
 from ngramkit.corpus.mixing import Mixture, Weighted, mixed
-from ngramkit.corpus.named import NAMED, STDLIB
+from ngramkit.corpus.named import NAMED, STDLIB, NamedCorpus
 from ngramkit.corpus.remote import is_url, remote_source
 from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
@@ -83,17 +85,12 @@ def _open_several(parts: Sequence[Weighted], **options: Any) -> Mixture:
 def _open_one(
     name: str,
     *,
-    split: str | None = None,
-    column: str | None = None,
-    revision: str | None = None,
-    language: str | None = None,
-    join_turns: bool = False,
     sample: float = 1.0,
     seed: int = 0,
     limit: int | None = None,
     licenses: Sequence[str] = (),
     exclude: Path | None = None,
-    reporter: Reporter = SILENT,
+    **options: Any,
 ) -> Corpus:
     selection = Selection(
         sample=sample,
@@ -102,50 +99,72 @@ def _open_one(
         licenses=frozenset(licence.strip().lower() for licence in licenses),
         excluded=read_exclusions(exclude) if exclude else frozenset(),
     )
-    hub_only = {"revision": revision, "language": language}
+    return Corpus(_source(name, OriginOptions(**options)), selection)
+
+
+@dataclass(frozen=True)
+class OriginOptions:
+    """What may be said of one corpus beside which of its documents are kept."""
+
+    split: str | None = None
+    column: str | None = None
+    revision: str | None = None
+    language: str | None = None
+    join_turns: bool = False
+    reporter: Reporter = SILENT
+
+    def refuse(self, name: str, *options: str) -> None:
+        """Raises UsageError where one of these is given."""
+        for option in options:
+            if getattr(self, option) is not None:
+                raise UsageError(
+                    f"{option} means nothing for {name}", "leave it out", option=option
+                )
+
+
+def _source(name: str, options: OriginOptions) -> Source:
     if name == STDLIB:
-        _refuse(name, **hub_only, column=column)
-        return Corpus(_stdlib(split or DEFAULT_SPLIT), selection)
+        options.refuse(name, "revision", "language", "column")
+        return _stdlib(options.split or DEFAULT_SPLIT)
     if name in NAMED:
-        known = NAMED[name]
-        if known.languages is None:
-            _refuse(name, language=language)
-        folder = known.languages and known.languages.format(language=language or known.language)
-        source = hub_source(
-            known.hub or "",
-            id=name,
-            split=split or known.split,
-            column=column or known.column,
-            revision=revision,
-            data_dir=folder,
-            join_turns=join_turns,
-            reporter=reporter,
-        )
-        return Corpus(source, selection)
+        return _named(name, NAMED[name], options)
     if name.startswith(HUB):
-        _refuse(name, language=language)
-        repository, _, config = name.removeprefix(HUB).partition(":")
-        source = hub_source(
-            repository,
-            config=config or None,
-            split=split or "train",
-            column=column,
-            revision=revision,
-            join_turns=join_turns,
-            reporter=reporter,
-        )
-        return Corpus(source, selection)
-    if is_url(name):
-        _refuse(name, **hub_only, split=split)
-        return Corpus(remote_source(name, column=column, join_turns=join_turns), selection)
-    _require_path(name)
-    _refuse(name, **hub_only, split=split)
-    files = local_source(
-        name,
-        column=column,
-        join_turns=join_turns,
+        return _on_the_hub(name, options)
+    if not is_url(name):
+        _require_path(name)
+    options.refuse(name, "revision", "language", "split")
+    files = remote_source if is_url(name) else local_source
+    return files(name, column=options.column, join_turns=options.join_turns)
+
+
+def _named(name: str, known: NamedCorpus, options: OriginOptions) -> Source:
+    if known.languages is None:
+        options.refuse(name, "language")
+    return hub_source(
+        known.hub or "",
+        id=name,
+        split=options.split or known.split,
+        column=options.column or known.column,
+        revision=options.revision,
+        data_dir=known.languages
+        and known.languages.format(language=options.language or known.language),
+        join_turns=options.join_turns,
+        reporter=options.reporter,
     )
-    return Corpus(files, selection)
+
+
+def _on_the_hub(name: str, options: OriginOptions) -> Source:
+    options.refuse(name, "language")
+    repository, _, config = name.removeprefix(HUB).partition(":")
+    return hub_source(
+        repository,
+        config=config or None,
+        split=options.split or "train",
+        column=options.column,
+        revision=options.revision,
+        join_turns=options.join_turns,
+        reporter=options.reporter,
+    )
 
 
 def _stdlib(split: str) -> LocalSource:
@@ -154,16 +173,10 @@ def _stdlib(split: str) -> LocalSource:
     return LocalSource(STDLIB, names, paths, facts={"split": split})
 
 
-def _refuse(name: str, **options: object) -> None:
-    for option, value in options.items():
-        if value is not None:
-            raise UsageError(f"{option} means nothing for {name}", "leave it out", option=option)
-
-
 def _require_path(name: str) -> None:
     """Raises UsageError where `name` is neither a path nor a glob: a misspelt corpus, then."""
     path = Path(name).expanduser()
-    if path.exists() or glob.has_magic(name) or "/" in name or kind_of(path) in SUFFIXES:
+    if path.exists() or glob.has_magic(name) or "/" in name or is_read(path):
         return
     near = difflib.get_close_matches(name, NAMED, n=1, cutoff=0.5)
     raise UsageError(

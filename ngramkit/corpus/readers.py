@@ -21,10 +21,10 @@ from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
 from ngramkit.errors import InputError
 
-# path, open bytes, text column, one document a conversation?, most bytes of a document
+# path, open bytes, text column, one document a conversation?, most bytes of a document; of a .json
+# file, which is read whole, of the file
 Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
 BATCH = 1024  # rows of a parquet file decoded at a time, at most
-UNFOLDED = 16  # times its size, or a document's: what a whole .json may unpack to
 # Text codecs that no source is written in: one is no code, the others take quadratic time.
 NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
 # PEP 263: only the first two lines may declare an encoding.
@@ -82,9 +82,8 @@ def read_jsonl(
 def read_json(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
-    """A list of records, or one record; the file is read whole, unless it is one that swells."""
-    room = UNFOLDED * max(path.stat().st_size, most)
-    body = _parsed(str(path), whole(file, room, str(path)))
+    """A list of records, or one record; the file is read whole."""
+    body = _parsed(str(path), whole(file, most, str(path)))
     records = body if isinstance(body, list) else [body]
     maker: RowMaker | None = None
     for number, record in enumerate(records):

@@ -8,23 +8,20 @@ Knows fsspec; nothing of tokens or of which documents are kept.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from ngramkit.corpus import compressed
-from ngramkit.corpus.bounded import MAX_DOCUMENT
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.local import SUFFIXES, kind_of
-from ngramkit.corpus.readers import READERS
+from ngramkit.corpus.files import FileOptions, is_read, require_read
 from ngramkit.errors import InputError, NetworkError, UsageError, reason
 from ngramkit.visible import visible
 
@@ -36,7 +33,6 @@ PACKAGES = {
 }  # fmt: skip
 # A listing's keys that change with a file's content, by storage.
 VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "mtime", "updated", "created")
-SEEKING = (".parquet", ".arrow")
 # Of this machine, or of what runs there: those are named as paths, or not at all.
 NOT_REMOTE = {
     "file", "local", "dir", "reference", "simplecache", "filecache", "blockcache", "generic",
@@ -45,15 +41,12 @@ NOT_REMOTE = {
 
 
 @dataclass(frozen=True)
-class RemoteSource:
+class RemoteSource(FileOptions):
     """`files`: what the storage says of each, in the order of their names."""
 
     id: str
     storage: Any  # an fsspec file system
     files: Sequence[Mapping[str, Any]]
-    column: str | None = None
-    join_turns: bool = False
-    max_document: int = MAX_DOCUMENT  # bytes
 
     @property
     def parts(self) -> int:
@@ -62,19 +55,13 @@ class RemoteSource:
     def record(self) -> dict[str, Any]:
         lines = [json.dumps(_pinned(file), sort_keys=True) for file in self.files]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        said: dict[str, Any] = {"files": len(self.files), "listing": digest}
-        if self.column is not None:
-            said["column"] = self.column
-        if self.join_turns:
-            said["join_turns"] = True
-        return said
+        return {"files": len(self.files), "listing": digest, **self.said()}
 
     def rows(self, part: int) -> Iterator[Row]:
-        name = str(self.files[part]["name"])
+        name, size = str(self.files[part]["name"]), self.files[part].get("size")
         path = _path(name)
-        with _reading(str(path)), self.storage.open(name, "rb") as raw, _plain(path, raw) as file:
-            read = READERS[kind_of(path)]
-            yield from read(path, file, self.column, self.join_turns, self.max_document)
+        with _reading(str(path)), self.storage.open(name, "rb") as raw:
+            yield from self.read(path, raw, size if isinstance(size, int) else 0)
 
 
 def is_url(name: str) -> bool:
@@ -93,12 +80,8 @@ def remote_source(url: str, *, column: str | None = None, join_turns: bool = Fal
     if not files:
         raise InputError(f"no file matches {_label(url)}", "check the URL, and quote a glob")
     for file in files:
-        if kind_of(_path(str(file["name"]))) not in SUFFIXES:
-            raise InputError(
-                f"{_label(str(file['name']))} is of no kind that can be read",
-                f"kinds: {' '.join(sorted(SUFFIXES))}; or these with .gz or .zst behind",
-            )
-    return RemoteSource(_label(url), storage, files, column, join_turns)
+        require_read(_path(str(file["name"])), _label(str(file["name"])))
+    return RemoteSource(_label(url), storage, files, column=column, join_turns=join_turns)
 
 
 def _storage(url: str) -> tuple[Any, str]:
@@ -124,8 +107,6 @@ def _storage(url: str) -> tuple[Any, str]:
 
 def _listed(storage: Any, path: str) -> list[Mapping[str, Any]]:
     """A glob's files; a folder's, of the kinds that are read; else the file itself."""
-    import glob
-
     if glob.has_magic(path.partition("?")[0] if path.startswith("http") else path):
         found = storage.glob(path, detail=True).values()
     else:
@@ -133,7 +114,7 @@ def _listed(storage: Any, path: str) -> list[Mapping[str, Any]]:
         if one["type"] != "directory":
             return [one]
         below = storage.find(path, detail=True).values()
-        found = [file for file in below if kind_of(_path(str(file["name"]))) in SUFFIXES]
+        found = [file for file in below if is_read(_path(str(file["name"])))]
     files = [file for file in found if file.get("type") == "file"]
     return sorted(files, key=lambda file: str(file["name"]))
 
@@ -156,25 +137,10 @@ def _path(name: str) -> Path:
 
 def _label(url: str) -> str:
     """The last part, and of a glob all from the folder before it on."""
-    import glob
-
     parts = PurePosixPath(_path(url)).parts
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
     begin = max(wild - 1, 0) if any(map(glob.has_magic, parts)) else len(parts) - 1
     return "/".join(parts[begin:])
-
-
-@contextmanager
-def _plain(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Decompressed; what needs to seek and cannot is first copied to a temporary file."""
-    plain = compressed.decompressed(path.suffix.lower(), raw)
-    if kind_of(path) in SEEKING and (plain is not raw or not raw.seekable()):
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(plain, copy)
-            copy.seek(0)
-            yield cast("IO[bytes]", copy)
-    else:
-        yield plain
 
 
 @contextmanager

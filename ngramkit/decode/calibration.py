@@ -11,10 +11,11 @@ from ngramkit.decode.measuring import measure
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.profile import NOISY, Profile, profile_path
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Tabular
 
 
 @dataclass(frozen=True, repr=False)
-class Calibration:
+class Calibration(Tabular):
     """A profile, its file, and a heat map of it."""
 
     profile: Profile
@@ -31,14 +32,12 @@ class Calibration:
             "device": self.profile.device,
             "engine": self.profile.engine,
             "noise": self.profile.noise,
-            "passes": [asdict(each) for each in self.profile.passes],
+            "passes": self.rows(),
         }
 
-    def to_pandas(self) -> Any:
+    def rows(self) -> list[dict[str, Any]]:
         """One row per measured pass: tree_size, context_length, seconds."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(each) for each in self.profile.passes])
+        return [asdict(each) for each in self.profile.passes]
 
     def __repr__(self) -> str:
         p = self.profile

@@ -17,12 +17,13 @@ from typing import Any
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.json_text import parse_json, read_json, whole_number
 from ngramkit.formats.writer import write_text
+from ngramkit.results import Result
 
 AGAIN = "start over with force=True or another out"
 
 
 @dataclass
-class SelfCorpus:
+class SelfCorpus(Result):
     """What was written, earlier calls included. A question that is too long for the model's
     context is left out; an answer that another question had already is not written twice."""
 
@@ -33,10 +34,6 @@ class SelfCorpus:
     left_out: int = 0
     seconds: float = 0.0  # of this call
     new_tokens: int = 0  # likewise
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `ngramkit self-corpus --json` prints them."""
-        return {**asdict(self), "path": str(self.path)}
 
     def __repr__(self) -> str:
         return f"<SelfCorpus {self.path}: {self.answers:,} answers, {self.tokens:,} tokens>"

@@ -33,6 +33,7 @@ from ngramkit.evaluate.results import Result
 from ngramkit.evaluate.runs import Run, Runs, alone_in
 from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Tabular
 from ngramkit.sources import Given, Sources
 from ngramkit.templates import find_template
 
@@ -41,7 +42,7 @@ NEW_TOKENS = 256
 
 
 @dataclass(frozen=True, repr=False)
-class BenchResults:
+class BenchResults(Tabular):
     """What was measured, the baseline first, and the folder that holds it all."""
 
     results: list[Result]
@@ -93,12 +94,6 @@ class BenchResults:
             "questions": list(self.rows()),
             "plan": self.plan,
         }
-
-    def to_pandas(self) -> Any:
-        """`rows` as a DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.rows()))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{r.drafter} {r.speedup:.2f}x" for r in self.results[1:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
 from ngramkit.evaluate.forced import Forced, forced_each
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Result
 
 NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "juniper")
 NEEDLE = "\nThe special magic number for {name} is {number}.\n"
@@ -40,7 +41,7 @@ class Needle:
 
 
 @dataclass(frozen=True)
-class NeedleResult:
+class NeedleResult(Result):
     """One needle with one cache."""
 
     cache: str
@@ -52,9 +53,6 @@ class NeedleResult:
     mass_held: list[float] | None  # per layer, see ngramkit.decode.specache.cache.Hits
     top_k_found: list[float] | None
     bytes: dict[str, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def docstrings(characters: int) -> str:

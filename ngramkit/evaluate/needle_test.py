@@ -15,12 +15,13 @@ from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of, require
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.needle import CHARACTERS, NeedleResult, docstrings, needles, search_needles
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Tabular
 
 LENGTHS = (1024, 2048)
 
 
 @dataclass(frozen=True, repr=False)
-class NeedleResults:
+class NeedleResults(Tabular):
     """One result per needle and cache. Only `full` gives what the model would give: the others
     are not lossless."""
 
@@ -67,12 +68,6 @@ class NeedleResults:
             "caches": self.summary(),
             "needles": list(self.rows()),
         }
-
-    def to_pandas(self) -> Any:
-        """The rows as a DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(list(self.rows()))
 
     def plot(self, path: Path) -> None:
         """Length by depth, a panel per cache."""

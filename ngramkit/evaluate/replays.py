@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter, distinct, given_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -20,6 +20,7 @@ from ngramkit.evaluate.replay import Replay, shuffled
 from ngramkit.evaluate.replay import replay as replay_one
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Entries, Tabular
 from ngramkit.sources import Given, Sources
 
 BUDGETS = (8, 16, 32, 64, 96)
@@ -43,21 +44,16 @@ class Leakage:
     dropped: bool
 
 
-class Replays(Sequence[Replay]):
+class Replays(Entries[Replay], Tabular):
     """One Replay per drafter and budget, over the same questions."""
 
     def __init__(self, results: Sequence[Replay], leakage: Leakage, template: str | None) -> None:
-        self.results, self.leakage, self.template = list(results), leakage, template
+        super().__init__(results)
+        self.leakage, self.template = leakage, template
 
-    @overload
-    def __getitem__(self, index: int) -> Replay: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Replay]: ...
-    def __getitem__(self, index: int | slice) -> Replay | list[Replay]:
-        return self.results[index]
-
-    def __len__(self) -> int:
-        return len(self.results)
+    @property
+    def results(self) -> list[Replay]:
+        return self._entries
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row per drafter, budget and question."""
@@ -86,12 +82,6 @@ class Replays(Sequence[Replay]):
             "leaked": self.leakage.leaked,
             "leaked_dropped": self.leakage.dropped,
         }
-
-    def to_pandas(self) -> Any:
-        """`rows` as a DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.rows()))
 
     def __repr__(self) -> str:
         best = max(r.budget for r in self.results)

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ngramkit.builders.model_options import require_bigram_options, require_unigram_options
 from ngramkit.builders.tokens import build_tokens
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.places import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.verbs.results import BuiltTable
+from ngramkit.results import Result
 from ngramkit.verbs.texts import Source, Text, opened, size_of
 
 if TYPE_CHECKING:
+    from ngramkit.builders.model_weights import Work
     from ngramkit.decode.load import LanguageModel
     from ngramkit.formats.datastore import Datastore
     from ngramkit.formats.frozen_table import FrozenTable
     from ngramkit.formats.model_bigram import ModelBigram
     from ngramkit.formats.model_unigram import ModelUnigram
+
+Table = TypeVar("Table", bound=Artifact)
+
+
+@dataclass(frozen=True)
+class BuiltTable(Result, Generic[Table]):
+    """A table read off a model; `work` says what it took, None where it was there already."""
+
+    table: Table
+    work: Work | None
 
 
 def tokenize(

@@ -13,8 +13,8 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.places import ARTIFACTS
 from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Result
 from ngramkit.verbs.looking import open_artifact
-from ngramkit.verbs.results import Result
 
 TARGETS = {
     "llama.cpp": ".bin",

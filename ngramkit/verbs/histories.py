@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ngramkit.verbs.results import Result
+from ngramkit.results import Result
 
 if TYPE_CHECKING:
     from ngramkit.formats.history import History

@@ -17,7 +17,7 @@ from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.hub import fetch
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.verbs.results import Result, Rows
+from ngramkit.results import Result, Rows
 
 DOCUMENT = 40  # tokens shown of a document
 FOLLOWERS = 5  # continuations shown of what is frequent

@@ -12,7 +12,7 @@ from ngramkit.formats.verify import verify_artifact
 from ngramkit.hub_push import push as upload
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.recipe_files import Recipe, read_recipe
-from ngramkit.verbs.results import Result
+from ngramkit.results import Result
 
 
 @dataclass(frozen=True)

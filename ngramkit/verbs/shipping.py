@@ -1,4 +1,4 @@
-"""Artifacts to and from the Hub, and several made one."""
+"""Artifacts from the Hub, and several made one."""
 
 from __future__ import annotations
 
@@ -6,52 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngramkit import hub_pull, hub_push, hub_search
+from ngramkit import hub_pull, hub_search
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.places import ARTIFACTS
 from ngramkit.hub import Source
+from ngramkit.hub_search import Found
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Result, Rows
 from ngramkit.verbs.looking import open_artifact
-from ngramkit.verbs.results import Result, Rows
-
-
-@dataclass(frozen=True)
-class Pushed(Result):
-    repository: str
-    revision: str  # the commit
-    url: str
-    files: int  # sent or changed
-    bytes: int  # of those
-    skipped: int  # files that were there already
-    pull_request: str | None = None
-
-
-def push(
-    path: str | Path,
-    repository: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-    tag: str | None = None,
-    create_pr: bool = False,
-    reporter: Reporter = SILENT,
-) -> Pushed:
-    """Uploads an artifact to the Hub, with a card; only what is not there yet.
-
-    `private` counts where the repository is new; `revision` is a branch, made where it is new;
-    `tag` names the commit; `create_pr` asks for a pull request. Raises as `ngramkit.hub_push.push`.
-    """
-    done = hub_push.push(
-        Path(path),
-        repository,
-        private=private,
-        revision=revision,
-        tag=tag,
-        create_pr=create_pr,
-        reporter=reporter,
-    )
-    return Pushed(**vars(done))
 
 
 @dataclass(frozen=True)
@@ -89,30 +52,14 @@ def pull(
     )
 
 
-@dataclass(frozen=True)
-class OnTheHub(Result):
-    """An artifact on the Hub, as its card describes it; `problem` says why a card has no say."""
-
-    id: str
-    kind: str
-    tokenizer: str
-    fingerprint: str
-    vocabulary: int
-    bytes: int
-    revision: str
-    downloads: int
-    problem: str
-
-
 def search(
     tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = SILENT
-) -> Rows[OnTheHub]:
+) -> Rows[Found]:
     """The artifacts on the Hub: those for a model's tokenizer, or of a kind; by default all.
 
     Raises as `ngramkit.hub_search.search`.
     """
-    found = hub_search.search(tokenizer, kind, reporter=reporter)
-    return Rows([OnTheHub(**vars(entry)) for entry in found])
+    return Rows(hub_search.search(tokenizer, kind, reporter=reporter))
 
 
 def merge(

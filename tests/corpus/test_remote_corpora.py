@@ -29,6 +29,7 @@ def bucket():
     with storage.open("/bucket/c.parquet", "wb") as file:
         pq.write_table(table, file)
     storage.pipe("/bucket/d.bin", b"\0")
+    storage.pipe("/bucket/list/e.json", b'[{"text": "one"}, {"text": "two"}]')
     yield storage
     storage.rm("/bucket", recursive=True)
 
@@ -39,10 +40,11 @@ def texts(name, **options):
 
 def test_a_file_a_folder_and_a_glob(bucket):
     assert texts("memory://bucket/a.jsonl") == ["line 0", "line 1", "line 2"]
-    everything = ["line 0", "line 1", "line 2", "row 0", "row 1", "packed"]
+    everything = ["line 0", "line 1", "line 2", "row 0", "row 1", "packed", "one", "two"]
     assert texts("memory://bucket") == everything  # d.bin is passed over
     assert texts("memory://bucket/*.parquet") == ["row 0", "row 1"]
     assert texts("memory://bucket/**/*.gz") == ["packed"]
+    assert texts("memory://bucket/list/e.json") == ["one", "two"]
     assert texts("memory://bucket/a.jsonl", limit=2) == ["line 0", "line 1"]
 
 

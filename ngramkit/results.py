@@ -1,18 +1,13 @@
-"""What verbs give back: dataclasses that turn into JSON, and tables that turn into pandas."""
+"""What functions give back: dataclasses that turn into JSON, tables that turn into pandas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from ngramkit.formats.artifact import Artifact
-
-if TYPE_CHECKING:
-    from ngramkit.builders.model_weights import Work
-
-Table = TypeVar("Table", bound=Artifact)
 
 
 class Result:
@@ -22,13 +17,27 @@ class Result:
         return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
-Entry = TypeVar("Entry", bound=Result)
+class Tabular:
+    """What derives from this gives its `rows` as a table, too."""
+
+    def rows(self) -> Iterable[dict[str, Any]]:
+        """Plain values by column, a row after the other."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """`rows` as a pandas.DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(list(self.rows()))
 
 
-class Rows(Sequence[Entry], Generic[Entry]):
-    """Results of one kind, in order."""
+Entry = TypeVar("Entry")
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+
+class Entries(Sequence[Entry], Generic[Entry]):
+    """A sequence that a class is made of."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
 
     @overload
@@ -41,17 +50,21 @@ class Rows(Sequence[Entry], Generic[Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+
+Told = TypeVar("Told", bound=Result)
+
+
+class Rows(Entries[Told], Tabular):
+    """Results of one kind, in order, each a row."""
+
     def __repr__(self) -> str:
         return f"<{len(self)} results: {self._entries!r}>"
 
+    def rows(self) -> list[dict[str, Any]]:
+        return self.to_dict()
+
     def to_dict(self) -> list[dict[str, Any]]:
         return [entry.to_dict() for entry in self]
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame, a row each."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dict())
 
 
 def plain(value: Any) -> Any:
@@ -71,11 +84,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     return value
-
-
-@dataclass(frozen=True)
-class BuiltTable(Result, Generic[Table]):
-    """A table read off a model; `work` says what it took, None where it was there already."""
-
-    table: Table
-    work: Work | None
