@@ -122,8 +122,9 @@ def say_times(out: Output, run: Decoded, comparison: Comparison | None, *, greed
         "the rest": run.other_seconds,
     }
     times = ", ".join(f"{name} {share:.3f} s" for name, share in shares.items())
+    passes = "1 pass" if run.passes == 1 else f"{run.passes:,} passes"
     out.say(
-        f"{len(run.token_ids)} tokens, {run.passes} passes, {run.tokens_per_step:.2f} tokens/step, "
+        f"{len(run.token_ids):,} tokens, {passes}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s ({times}){ENDS.get(run.ended_by, '')}"
     )
     if comparison is not None:

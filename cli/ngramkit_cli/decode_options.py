@@ -120,9 +120,12 @@ class RunOptions:
 
         budget: Any = self.budget
         if budget not in (None, "auto"):
-            if not budget.isdecimal() or not 1 <= len(budget) <= 9:
-                raise UsageError(f"--budget {budget!r} is no number of nodes", "give one, or auto")
-            budget = int(budget)
+            try:
+                budget = int(budget)
+            except ValueError:
+                raise UsageError(
+                    f"--budget {budget!r} is no number of nodes", "give one, or auto"
+                ) from None
         return PassOptions(
             budget, self.verify, self.engine, self.device, self.dtype, self.device_map, cache
         )

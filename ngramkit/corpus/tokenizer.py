@@ -49,13 +49,23 @@ class TextTokenizer:
         return f"<TextTokenizer {self.record.id}, {self.record.vocabulary:,} tokens>"
 
     def encode(self, text: str) -> npt.NDArray[np.int32]:
-        """int32[n], without special tokens."""
-        ids = self.backend.encode(text, add_special_tokens=False).ids
-        return np.array(ids, dtype=np.int32)
+        """int32[n], without special tokens. Raises InputError for what is no text."""
+        return self._ids(text, special=False)
 
     def encode_prompt(self, text: str) -> npt.NDArray[np.int32]:
-        """int32[n], with the special tokens (BOS) that the model expects around a text."""
-        return np.array(self.backend.encode(text, add_special_tokens=True).ids, dtype=np.int32)
+        """int32[n], with the special tokens (BOS) that the model expects around a text.
+
+        Raises InputError for what is no text.
+        """
+        return self._ids(text, special=True)
+
+    def _ids(self, text: str, *, special: bool) -> npt.NDArray[np.int32]:
+        try:
+            ids = self.backend.encode(text, add_special_tokens=special).ids
+        except (TypeError, UnicodeEncodeError):
+            # A terminal's broken bytes, or half a pair from JSON.
+            raise InputError(f"{text!a:.60} is no text", "use UTF-8") from None
+        return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
         return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))

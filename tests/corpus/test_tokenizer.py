@@ -47,6 +47,14 @@ def test_the_embedded_model_too():
     require_same(resolve_model("demo"))
 
 
+@pytest.mark.parametrize("text", ["a\udcff", "\ud83d"])  # a broken byte; half a pair
+def test_what_is_no_text_is_refused_as_such(text):
+    tokenizer = load_tokenizer(str(resolve_model("demo")))
+    for encode in (tokenizer.encode, tokenizer.encode_prompt):
+        with pytest.raises(InputError, match=r"is no text$"):
+            encode(text)
+
+
 def test_templates_see_what_transformers_gives_them(tmp_path):
     template = (
         "{% set ns = namespace(n=0) %}{% for m in messages %}{% if loop.first %}"
