@@ -12,25 +12,15 @@ from ngramkit_cli import decode_options as opt
 from ngramkit_cli.cache_options import KvOptions
 from ngramkit_cli.needle_options import NeedleOptions, needle_lines
 from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, the_model
+from ngramkit_cli.options import Debug, Force, Json, Limit, the_model
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.prompt import Questions, TemplateOfQuestions
 from ngramkit_cli.source_options import DrafterNames, SourceOptions
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.benchmark import BenchResults
 
-Questions = Annotated[
-    Path | None,
-    typer.Option(
-        "--questions",
-        metavar="FILE",
-        help="MT-Bench's, Spec-Bench's, HumanEval's or GSM8K's jsonl (.gz), jsonl with prompts, or "
-        "a .txt with one prompt per line. Default for the model demo: its embedded prompts.",
-    ),
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
 OutFolder = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Default: bench/QUESTIONS-MODEL."),

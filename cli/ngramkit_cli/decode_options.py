@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.errors import UsageError
+from ngramkit_cli.options import WHICH_MODEL
 
 if TYPE_CHECKING:
     from ngramkit.decode.pass_options import PassOptions
@@ -20,8 +21,7 @@ Model = Annotated[
         "--model",
         metavar="ID[@REVISION]|PATH",
         help="A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF "
-        "file (PATH.gguf, hf:ID:FILE.gguf). Default: "
-        "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
+        f"file (PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
     ),
 ]
 NEW_TOKENS = 128

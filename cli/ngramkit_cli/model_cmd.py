@@ -8,22 +8,13 @@ import typer
 
 import ngramkit
 from ngramkit_cli.decode_options import Device, DeviceMap, Dtype
-from ngramkit_cli.options import Debug, Force, Json, Out, the_model
+from ngramkit_cli.options import Debug, Force, Json, ModelName, Out, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_weights import Work
 
-ModelName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[MODEL]",
-        help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION) or a "
-        "folder. "
-        "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
-    ),
-]
 K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
 Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]
 Prefix = Annotated[

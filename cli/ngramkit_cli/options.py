@@ -15,14 +15,23 @@ Json = Annotated[
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
+WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
+ModelName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION) or a "
+        f"folder. {WHICH_MODEL}",
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
 Model = Annotated[
     str | None,
     typer.Option(
         "--model",
         metavar="ID[@REVISION]|PATH",
         help="The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
-        "(PATH.gguf, hf:ID:FILE.gguf). Default: "
-        "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
+        f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
     ),
 ]
 Out = Annotated[

@@ -13,6 +13,15 @@ from ngramkit.errors import InputError, UsageError, reason
 from ngramkit_cli.output import Output
 
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
+QUESTIONS = (
+    "MT-Bench's, Spec-Bench's, HumanEval's or GSM8K's jsonl (.gz), jsonl with prompts, or a .txt "
+    "with one prompt per line. Default for the model demo: its embedded prompts."
+)
+Questions = Annotated[Path | None, typer.Option("--questions", metavar="FILE", help=QUESTIONS)]
+QuestionsOrPrompts = Annotated[
+    Path | None,
+    typer.Option("--questions", "--prompts", metavar="FILE", help=f"What to ask: {QUESTIONS}"),
+]
 RULE = "the model's own, else the one known for its name"
 TemplateOfQuestions = Annotated[
     str,

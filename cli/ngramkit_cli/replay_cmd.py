@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Json, Model, the_model
+from ngramkit_cli.options import Debug, Json, Limit, Model, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import TemplateOfQuestions
 from ngramkit_cli.replay_options import (
@@ -11,7 +11,6 @@ from ngramkit_cli.replay_options import (
     Budgets,
     DropLeaked,
     KeepState,
-    Limit,
     Plot,
     Questions,
     Repeat,

@@ -33,7 +33,6 @@ Repeat = Annotated[
 DropLeaked = Annotated[
     bool, typer.Option("--drop-leaked", help="Leave out answers that stand in a datastore.")
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
 
 

@@ -10,28 +10,10 @@ import typer
 import ngramkit
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, the_model
+from ngramkit_cli.options import Debug, Force, Json, ModelName, the_model
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.prompt import QuestionsOrPrompts, TemplateOfQuestions
 
-ModelName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[MODEL]",
-        help="A short name, a Hub id (ID@REVISION) or a folder. Default: NGRAMKIT_MODEL, else the "
-        "one of `ngramkit use`, else demo.",
-    ),
-]
-Questions = Annotated[
-    Path | None,
-    typer.Option(
-        "--questions",
-        "--prompts",
-        metavar="FILE",
-        help="What to ask: jsonl (.gz) with turns, prompts or questions, as for ngramkit bench, or "
-        "a .txt with one prompt per line. Default for the model demo: its embedded prompts.",
-    ),
-]
 OutFile = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Default: self-corpus/QUESTIONS-MODEL.jsonl."),
@@ -45,7 +27,7 @@ Batch = Annotated[
 def self_corpus(
     model: ModelName = None,
     *,
-    questions: Questions = None,
+    questions: QuestionsOrPrompts = None,
     template: TemplateOfQuestions = "auto",
     max_new_tokens: opt.NewTokens = 256,
     batch: Batch = 16,

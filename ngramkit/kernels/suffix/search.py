@@ -86,27 +86,14 @@ def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[i
 
     Its end is near its begin: it is found by galloping.
     """
-    end = high
-    while low < end:
-        middle = (low + end) >> 1
-        if token_at(shard, position_at(shard, middle) + depth) < token:
-            low = middle + 1
-        else:
-            end = middle
+    low = lower_bound(shard, low, high, depth, token)
     begin, step = low, 1
     while low + step <= high and (
         token_at(shard, position_at(shard, low + step - 1) + depth) <= token
     ):
         low += step
         step <<= 1
-    end = min(high, low + step - 1)
-    while low < end:
-        middle = (low + end) >> 1
-        if token_at(shard, position_at(shard, middle) + depth) <= token:
-            low = middle + 1
-        else:
-            end = middle
-    return begin, low
+    return begin, lower_bound(shard, low, min(high, low + step - 1), depth, token + 1)
 
 
 @part
