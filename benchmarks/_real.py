@@ -32,9 +32,8 @@ QUESTIONS, CORPUS, COLUMN = "mt_bench_questions.jsonl", "chat-corpus/*.parquet",
 TITLE = "Tokens per pass on MT-Bench, SmolLM2-135M-Instruct"
 NEW_TOKENS = 160
 BUDGETS = (4, 8, 16, 32, 64)
-WIDE = "blend:budget=64"
-DRAFTERS = ("generate", "generate-lookup", "blend", "blend:budget=auto", WIDE, "rest", "cacheback",
-            "ngrammys")  # fmt: skip
+LOOK_UPS = ("blend", "rest", "cacheback", "ngrammys")
+DRAFTERS = ("generate", "generate-lookup", *(f"{name}:budget=auto" for name in LOOK_UPS))
 
 
 def main() -> None:

@@ -13,12 +13,10 @@ NAMES = {
     "none": "no drafts",
     "generate": "transformers' `generate`",
     "generate-lookup": "transformers' prompt lookup",
-    "blend": "`blend`",
-    "blend:budget=auto": "`blend --budget auto`",
-    "blend:budget=64": "`blend`, 64 nodes",
-    "rest": "`rest`",
-    "cacheback": "`cacheback`",
-    "ngrammys": "`ngrammys`",
+    "blend:budget=auto": "`blend`",
+    "rest:budget=auto": "`rest`",
+    "cacheback:budget=auto": "`cacheback`",
+    "ngrammys:budget=auto": "`ngrammys`",
 }
 
 
