@@ -52,6 +52,14 @@ Dynamic = Annotated[
     bool,
     typer.Option("--dynamic", help="llama.cpp: for -lcd, contexts of 1 to 4 tokens, not for -lcs."),
 ]
+MinCount = Annotated[
+    int | None,
+    typer.Option(min=1, help="llama.cpp: leave out n-grams that were seen less often. Default: 1."),
+]
+MaxNgrams = Annotated[
+    int | None,
+    typer.Option(min=1, help="llama.cpp: only so many n-grams, the most frequent. Default: all."),
+]
 Gguf = Annotated[
     str | None,
     typer.Option(
@@ -73,6 +81,8 @@ def export(
     out_path: Out = None,
     model: OwnModel = None,
     dynamic: Dynamic = False,
+    min_count: MinCount = None,
+    max_ngrams: MaxNgrams = None,
     gguf: Gguf = None,
     u32: U32 = False,
     memory: Memory = None,
@@ -91,13 +101,17 @@ def export(
             out_path,
             model=model,
             dynamic=dynamic,
+            min_count=min_count,
+            max_ngrams=max_ngrams,
             gguf=gguf,
             u32=u32,
             memory=memory_bytes(memory),
             force=force,
             reporter=out.reporter,
         )
-        said = ", ".join(f"{value:,} {name}" for name, value in done.counts.items())
+        said = ", ".join(
+            f"{value:,} {name.replace('_', ' ')}" for name, value in done.counts.items()
+        )
         out.say(f"{done.path}: {said}")
         out.result(done.path, source=str(done.source), to=done.to, **done.counts)
 

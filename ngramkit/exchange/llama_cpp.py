@@ -6,11 +6,11 @@ No header; one record after another, everything int32 in the byte order of the m
     n        how many pairs follow, at least 1
     n times  a token that followed the ngram, and how often, at least 1
 
-`-lcs` (static) looks up ngrams of exactly 2 tokens; it drafts a token only where the ngram was seen
-twice or more and the token has at least half of that. `-lcd` (dynamic) holds ngrams of 1 to 4
-tokens. llama.cpp multiplies counts by 100 in 32 bits, so the counts of an ngram that was seen more
-than 21,474,836 times are scaled down to that; all others are exact. Records are written in the
-order of their ngrams, pairs by count, then by token.
+`-lcs` (static) looks up ngrams of exactly 2 tokens, `-lcd` (dynamic) ngrams of 1 to 4. Of a dynamic
+cache only what llama.cpp's rule can draft from is written, see `exchange.lookup_rule`. Counts of an
+ngram that was seen more than 4,634 times are scaled down to that, so that llama.cpp's products of
+two counts do not overflow; all others are exact. Records are written in the order of their ngrams,
+pairs by count, then by token.
 
     [7 8] was followed by 9 three times, by 5 once:  7 8 -1 -1  2  9 3  5 1
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -29,16 +28,15 @@ from ngramkit.builders.frozen import narrow
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.files import whole_file
-from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
-from ngramkit.formats.artifact import Artifact, token_dtype
+from ngramkit.exchange.lookup_rule import scaled
+from ngramkit.exchange.ngrams import Ngrams
+from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.ngram_cache import KEY, measure, split
 
-STATIC_ORDERS = (2,)
-DYNAMIC_ORDERS = (1, 2, 3, 4)
-MOST = (2**31 - 1) // 100  # how often an ngram may have been seen
+RECORD, PAIR = 4 * (KEY + 1), 8  # bytes
 
 
 @dataclass(frozen=True)
@@ -60,25 +58,7 @@ class Written:
     ngrams: int
     pairs: int
     bytes: int
-
-
-def export_cache(
-    artifact: Artifact,
-    path: Path,
-    *,
-    dynamic: bool = False,
-    memory: int | None = None,
-    force: bool = False,
-) -> Written:
-    """Writes the static cache of a datastore, frozen table or model bigram, or the dynamic one.
-
-    A dynamic cache holds the orders that the artifact knows, up to 4. `memory`: bytes for counting.
-    Raises UsageError where the artifact knows no n-grams of these orders, or `path` exists.
-    """
-    known = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
-    orders = known if dynamic else STATIC_ORDERS
-    pieces = chain(*(ngrams_of(artifact, n, memory) for n in orders))
-    return write_cache(path, pieces, force=force, inputs=[artifact.path])
+    left_out: int = 0  # n-grams: those that llama.cpp would not draft from, and those not wanted
 
 
 def write_cache(
@@ -97,7 +77,7 @@ def write_cache(
 
 
 def _words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
-    piece = _by_count(piece)
+    piece = scaled(piece)
     starts, owner = piece.groups()
     order = piece.rows.shape[1] - 1
     sizes = np.diff(np.append(starts, len(owner)))
@@ -109,23 +89,8 @@ def _words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
     words[heads[:, None] + np.arange(KEY + 1)] = keys
     places = (KEY + 1) * (owner + 1) + 2 * np.arange(len(owner))
     words[places] = piece.rows[:, order]
-    words[places + 1] = _scaled(piece.counts, starts, owner)
+    words[places + 1] = piece.counts
     return words, len(starts)
-
-
-def _by_count(piece: Ngrams) -> Ngrams:
-    """Continuations of an ngram by count, ties to the lower token; ngrams stay where they are."""
-    _, owner = piece.groups()
-    order = np.lexsort((piece.rows[:, -1], -piece.counts, owner))
-    return Ngrams(piece.rows[order], piece.counts[order])
-
-
-def _scaled(
-    counts: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], owner: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int32]:
-    seen = np.add.reduceat(counts, starts)[owner] if len(counts) else counts
-    scaled = np.where(seen > MOST, np.maximum(counts * (MOST / np.maximum(seen, 1)), 1), counts)
-    return scaled.astype(np.int32)
 
 
 def read_cache(path: Path) -> Cache:

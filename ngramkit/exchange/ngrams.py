@@ -25,6 +25,7 @@ from ngramkit.machine import cores, free_memory
 
 ROWS = 1 << 20  # rows of a frozen table taken at a time
 SCALE = 1000  # the count that a probability of 1 becomes
+SURE = {1: 0.75, 2: 0.66}  # by order: what llama.cpp's dynamic cache asks of a share
 
 
 @dataclass(frozen=True)
@@ -138,28 +139,30 @@ def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
 
 
 def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
-    """A model's probabilities as counts of `SCALE` observations, rounded; zeros are left out.
+    """What a model holds likely, as counts of `SCALE` observations, rounded: each n-gram that it is
+    sure of (SURE), with that continuation alone.
 
-    Order 1: every row of the table. Order 2: for each token x and each y it says may follow, the
-    token z after y where p(z | y) is at least one half, so that a user of counts, who sees no
-    other continuation, takes z where the model would. Raises UsageError for other orders.
+    Counts know nothing of the mass that the table leaves out, so what is less sure would look
+    surer than it is. Order 1: after token x. Order 2: after each x and each y that may follow it,
+    what follows y. Raises UsageError for other orders.
     """
-    if order not in (1, 2):
+    if order not in SURE:
         raise UsageError(
             f"{bigram.path} knows one token of context, too little for n-grams of {order}",
             "export a datastore",
         )
-    chances = np.exp(bigram.log_probs.astype(np.float32))
+    best = np.exp(bigram.log_probs[:, 0].astype(np.float32))
+    sure, counts = best >= SURE[order], np.rint(best * SCALE).astype(np.int64)
     vocabulary, k = bigram.next_tokens.shape
-    x = np.repeat(np.arange(vocabulary), k)
-    y = bigram.next_tokens.reshape(-1).astype(np.int64)
-    if order == 1:
-        rows, p = np.column_stack([x, y]), chances.reshape(-1)
+    y = np.arange(vocabulary)
+    if order == 2:
+        x, y = np.repeat(y, k), bigram.next_tokens.reshape(-1).astype(np.int64)
+        x, y = x[sure[y]], y[sure[y]]
+        rows = np.column_stack([x, y, bigram.next_tokens[y, 0]])
     else:
-        sure = chances[y, 0] >= 0.5
-        rows, p = np.column_stack([x, y, bigram.next_tokens[y, 0]])[sure], chances[y, 0][sure]
-    counts = np.rint(p * SCALE).astype(np.int64)
-    yield added(rows[counts > 0].astype(np.int32), counts[counts > 0])
+        y = y[sure]
+        rows = np.column_stack([y, bigram.next_tokens[y, 0]])
+    yield added(rows.astype(np.int32), counts[y])
 
 
 def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iterator[Ngrams]:

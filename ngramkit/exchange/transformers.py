@@ -20,9 +20,11 @@ from ngramkit.errors import UsageError
 from ngramkit.formats import markdown
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import title
+from ngramkit.formats.card_corpus import is_hub_id
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
+from ngramkit.models import HUB_IDS, is_gguf
 
 KINDS = ("datastore", "frozen-table", "model-bigram")
 
@@ -55,17 +57,37 @@ def _write(artifact: Artifact, folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+def hub_id(model: str) -> str | None:
+    """Where the model is on the Hub; None where nobody can know, as of a folder or a GGUF file."""
+    found = HUB_IDS.get(model, model)
+    local = is_gguf(found) or Path(found).exists()
+    return found if is_hub_id(found) and not local else None
+
+
+def _named(model: str) -> str:
+    """What a folder or a GGUF file is called, without where it lies."""
+    if model.startswith("hf:"):
+        return model
+    found = Path(model).name
+    return found.removesuffix(".gguf") or "a local model"
+
+
 def _card(artifact: Artifact) -> str:
-    model = markdown.text(artifact.tokenizer.id)
+    """Names the model, never where it lay on the machine that built this."""
+    manifest, known = artifact.manifest, hub_id(artifact.tokenizer.id)
+    name = known or _named(artifact.tokenizer.id)
+    what = title(manifest).replace(artifact.tokenizer.id, name)
+    base = f"base_model: {markdown.yaml(known)}\n" if known else ""
     return f"""---
 library_name: transformers
-tags: ["custom_generate", "ngramkit", "{artifact.kind}"]
+{base}tags: ["custom_generate", "ngramkit", "{artifact.kind}"]
 ---
 
-# {markdown.text(title(artifact.manifest))}
+# {markdown.text(what)}
 
 Drafts tokens from the look-up table in `artifact/` and has the model check many of them in each
-pass: the same text as without, sooner. For models with the tokenizer of {model}.
+pass: the same text as without, in fewer passes where it drafts well. For models with the tokenizer
+of {markdown.text(name)}.
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -41,6 +41,8 @@ def export(
     *,
     model: str | None = None,
     dynamic: bool = False,
+    min_count: int | None = None,
+    max_ngrams: int | None = None,
     gguf: str | Path | None = None,
     u32: bool = False,
     memory: int | None = None,
@@ -50,9 +52,10 @@ def export(
     """Writes an artifact as another engine or a data tool reads it; `to` is one of TARGETS.
 
     `out` is by default beside the artifact. `model` says where to find the artifact's tokenizer,
-    for formats with text (default: the one that it names). `dynamic` and `memory` (bytes) are for
-    llama.cpp, `u32` for rest-idx, see those modules of ngramkit.exchange. `gguf` is the file that
-    llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf): its tokenizer is held against the artifact's.
+    for formats with text (default: the one that it names). `dynamic`, `min_count`, `max_ngrams` and
+    `memory` (bytes) are for llama.cpp, `u32` for rest-idx, see those modules of ngramkit.exchange.
+    `gguf` is the file that llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf): its tokenizer is held
+    against the artifact's.
     Raises UsageError for an unknown format, and for an artifact or option that it does not take,
     ArtifactError where the two tokenizers differ.
     """
@@ -60,16 +63,22 @@ def export(
         raise UsageError(f"there is no format {to!r}", meant(to, TARGETS), option="to")
     elsewhere = to != "llama.cpp"
     _refuse("to", to, dynamic=dynamic and elsewhere, u32=u32 and to != "rest-idx")
-    _refuse("to", to, gguf=gguf is not None and elsewhere)
+    given = {"min_count": min_count, "max_ngrams": max_ngrams, "gguf": gguf}
+    _refuse("to", to, **{name: elsewhere and each is not None for name, each in given.items()})
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     path = Path(out) if out else artifact.path.with_name(artifact.path.name + TARGETS[to])
     options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
         _require_same(artifact, str(gguf))
     if to == "llama.cpp":
-        from ngramkit.exchange.llama_cpp import export_cache
+        from ngramkit.exchange.lookup_export import export_cache
 
-        done = export_cache(artifact, path, dynamic=dynamic, memory=memory, force=force)
+        limits: dict[str, Any] = {
+            "min_count": min_count or 1,
+            "max_ngrams": max_ngrams,
+            "memory": memory,
+        }
+        done = export_cache(artifact, path, dynamic=dynamic, **limits, **options)
         counts = dict(vars(done))
     elif to == "rest-idx":
         from ngramkit.exchange.rest_idx import export_rest_idx

@@ -27,7 +27,8 @@ from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.exchange.jsonl import export_jsonl
-from ngramkit.exchange.llama_cpp import export_cache, import_cache
+from ngramkit.exchange.llama_cpp import import_cache
+from ngramkit.exchange.lookup_export import export_cache
 from ngramkit.exchange.parquet import export_parquet
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx
 from ngramkit.exchange.transformers import export_folder

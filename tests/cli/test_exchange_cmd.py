@@ -31,8 +31,8 @@ def _here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "to", "suffix", "keys"),
     [
-        ("data", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes"}),
-        ("frozen", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes"}),
+        ("data", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes", "left_out"}),
+        ("frozen", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes", "left_out"}),
         ("data", "rest-idx", ".idx", {"bytes"}),
         ("data", "jsonl", ".jsonl", {"documents", "bytes"}),
         ("frozen", "parquet", ".parquet", {"rows", "bytes"}),
@@ -80,6 +80,9 @@ def test_two_artifacts_become_one(parts, tmp_path, kind):
         ("export {parts}/tokens --to llama.cpp", 2, "no n-grams"),
         ("export {parts}/data --to llama.cpp --u32", 2, "--u32 means nothing"),
         ("export {parts}/data --to rest-idx --dynamic", 2, "--dynamic means nothing"),
+        ("export {parts}/data --to jsonl --max-ngrams 3", 2, "--max-ngrams means nothing"),
+        ("export {parts}/data --to llama.cpp --min-count 0", 2, "--min-count"),
+        ("export {parts}/data --to llama.cpp --min-count 99999", 2, "lower --min-count"),
         ("export {parts}/none --to llama.cpp", 3, "there is no artifact"),
         ("import {parts}/none --from llama.cpp", 3, "cannot be read"),
         ("import {parts}/none --from rest-idx", 3, "cannot be read"),

@@ -1,8 +1,11 @@
-"""Documents of random ids, the same every time."""
+"""Documents of random ids, the same every time, and a model bigram."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from ngramkit.formats.model_bigram import ModelBigram
+from ngramkit.formats.writer import ArtifactWriter
 
 
 def random_documents(*, vocabulary, documents, longest, seed=0):
@@ -11,3 +14,23 @@ def random_documents(*, vocabulary, documents, longest, seed=0):
         draw.integers(0, vocabulary, draw.integers(0, longest + 1)).tolist()
         for _ in range(documents)
     ]
+
+
+def bigram(path, record, even=(0.4, 0.35, 0.0001), odd=(0.6, 0.3, 0.1)):
+    """Three likeliest next tokens of each, so likely: after x come x + 1, 0 and 1."""
+    vocabulary = record.vocabulary
+    table = np.array([[(x + 1) % vocabulary, *sorted({0, 1, 2} - {(x + 1) % vocabulary})[:2]]
+                      for x in range(vocabulary)], np.uint16)  # fmt: skip
+    chances = np.where(np.arange(vocabulary)[:, None] % 2, [odd], [even])
+    extended = np.stack([table, table[table, 0], table[table[table, 0], 0]], axis=-1)
+    arrays = {
+        "next_tokens": table, "log_probs": np.log(chances).astype(np.float16), "extended": extended
+    }  # fmt: skip
+    with ArtifactWriter(path, ModelBigram.kind, {}) as writer:
+        writer.write("table.safetensors", arrays)
+        parameters = {"k": 3, "width": 3, "extend": "bigram", "prefix": "none"}
+        writer.commit(
+            record, parameters=parameters, corpus={},
+            counts={"rows": vocabulary, "drafts": 3 * vocabulary},
+        )  # fmt: skip
+    return ModelBigram.open(path)

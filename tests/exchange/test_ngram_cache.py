@@ -14,7 +14,7 @@ from made_up import random_documents
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import InputError, UsageError
-from ngramkit.exchange.llama_cpp import MOST, import_cache, read_cache, write_cache
+from ngramkit.exchange.llama_cpp import import_cache, read_cache, write_cache
 from ngramkit.exchange.ngrams import Ngrams, added, datastore_ngrams, frozen_ngrams
 
 GOLDEN = bytes.fromhex(
@@ -74,14 +74,6 @@ def test_what_is_written_is_read(tmp_path_factory, data):
 def test_pairs_stand_by_count_then_by_token(tmp_path):
     write_cache(tmp_path / "c", [ngrams((1, 2, 4, 5), (1, 2, 3, 5), (1, 2, 9, 6), (0, 2, 1, 1))])
     assert read_cache(tmp_path / "c").pairs.tolist() == [[1, 1], [9, 6], [3, 5], [4, 5]]
-
-
-def test_counts_that_llama_cpp_would_overflow_are_scaled(tmp_path):
-    write_cache(tmp_path / "c", [ngrams((1, 2, 3, 4 * MOST), (1, 2, 4, 1), (5, 6, 7, MOST))])
-    found = as_dict(read_cache(tmp_path / "c"))
-    assert found[5, 6] == {7: MOST}
-    assert found[1, 2][4] == 1
-    assert 0.99 * MOST < found[1, 2][3] <= MOST
 
 
 @pytest.mark.parametrize("shard_tokens", [None, 40])

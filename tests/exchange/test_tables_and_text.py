@@ -6,15 +6,14 @@ import json
 
 import numpy as np
 import pytest
+from made_up import bigram
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.exchange.jsonl import export_jsonl
-from ngramkit.exchange.llama_cpp import export_cache, read_cache
+from ngramkit.exchange.lookup_export import export_cache
 from ngramkit.exchange.parquet import export_parquet
-from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.formats.writer import ArtifactWriter
 
 DOCUMENTS = [[3, 4, 5, 3, 4, 5, 3, 4, 10, 1], [], [11, 11, 2, 1], [1], [6]]
 
@@ -77,26 +76,6 @@ def test_another_tokenizer_is_refused(tmp_path, token_store, word_tokenizer):
         export_jsonl(store, word_tokenizer, tmp_path / "x")
 
 
-def bigram(path, record):
-    """Three likeliest next tokens of each: after x come x + 1 (mostly), 0 and 1."""
-    vocabulary = record.vocabulary
-    table = np.array([[(x + 1) % vocabulary, *sorted({0, 1, 2} - {(x + 1) % vocabulary})[:2]]
-                      for x in range(vocabulary)], np.uint16)  # fmt: skip
-    chances = np.where(np.arange(vocabulary)[:, None] % 2, [[0.6, 0.3, 0.1]], [[0.4, 0.35, 0.0001]])
-    extended = np.stack([table, table[table, 0], table[table[table, 0], 0]], axis=-1)
-    arrays = {
-        "next_tokens": table, "log_probs": np.log(chances).astype(np.float16), "extended": extended
-    }  # fmt: skip
-    with ArtifactWriter(path, ModelBigram.kind, {}) as writer:
-        writer.write("table.safetensors", arrays)
-        parameters = {"k": 3, "width": 3, "extend": "bigram", "prefix": "none"}
-        writer.commit(
-            record, parameters=parameters, corpus={},
-            counts={"rows": vocabulary, "drafts": 3 * vocabulary},
-        )  # fmt: skip
-    return ModelBigram.open(path)
-
-
 def test_a_model_bigram_is_rows(tmp_path, word_tokenizer):
     import pandas
 
@@ -108,27 +87,6 @@ def test_a_model_bigram_is_rows(tmp_path, word_tokenizer):
     assert (row.token_text, row.next_text, row.extended_text) == ("one", "two", "two three four")
     assert (row.token, row.next, row.extended.tolist()) == (3, 4, [4, 5, 6])
     assert abs(row.log_prob - np.log(0.6)) < 1e-3
-
-
-def test_a_model_bigram_becomes_counts(tmp_path, word_tokenizer):
-    made = bigram(tmp_path / "b", word_tokenizer.record)
-    export_cache(made, tmp_path / "static")
-    cache = read_cache(tmp_path / "static")
-    assert {tuple(key[:2]) for key in cache.keys.tolist()} == {
-        (x, y) for x in range(12) for y in made.next_tokens[x].tolist() if y % 2
-    }
-    assert cache.pairs.tolist() == [[(key[1] + 1) % 12, 600] for key in cache.keys.tolist()]
-    export_cache(made, tmp_path / "dynamic", dynamic=True)
-    cache = read_cache(tmp_path / "dynamic")
-    assert cache.orders.tolist() == sorted(cache.orders.tolist())
-    assert set(cache.orders.tolist()) == {1, 2}
-    first = cache.pairs[: cache.offsets[1]].tolist()
-    assert first == [[1, 400], [0, 350]]
-
-
-def test_a_dynamic_cache_of_a_datastore_has_every_order(tmp_path, words):
-    export_cache(build_datastore(words, tmp_path / "d"), tmp_path / "c", dynamic=True)
-    assert set(read_cache(tmp_path / "c").orders.tolist()) == {1, 2, 3, 4}
 
 
 def test_a_token_store_has_no_ngrams(tmp_path, words):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
 
 from ngramkit.builders.datastore import build_datastore
@@ -14,6 +15,7 @@ from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.exchange.transformers import export_folder
+from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.models import resolve_model
 
 PROMPT = "def read_config(path):\n    with open(path) as file:\n"
@@ -159,6 +161,29 @@ def test_another_tokenizer_is_refused(folder, demo, word_model):
             **inputs, custom_generate=str(folder), trust_remote_code=True, max_new_tokens=4,
             tokenizer=AutoTokenizer.from_pretrained(word_model),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "named", "base"),
+    [
+        ("/home/me/models/My-2.5/", "My-2.5", None),
+        ("models/My-135M.Q4.gguf", "My-135M.Q4", None),
+        ("vicuna-7b", "lmsys/vicuna-7b-v1.5", "lmsys/vicuna-7b-v1.5"),
+        ("acme/model", "acme/model", "acme/model"),
+    ],
+)
+def test_the_card_names_the_model_and_no_path_of_this_machine(
+    token_store, tmp_path, model, named, base
+):
+    record = TokenizerRecord(model, 9, "ab" * 32)
+    made = build_frozen(token_store([[1, 2, 3, 1, 2]], record=record), tmp_path / "f", leader_len=1)
+    export_folder(made, tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"frozen-table for {named}\n" in text
+    assert f"tokenizer\nof {named}." in text
+    assert yaml.safe_load(text.split("---\n")[1]).get("base_model") == base
+    assert "home/me" not in text
+    assert "models/" not in text
 
 
 def test_what_no_drafter_takes_is_not_exported(parts, tmp_path):
