@@ -20,13 +20,14 @@ from ngramkit.decode.generate_options import refuse_what_cannot_be_honoured
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.logits_processors import GREEDY_OR_SAMPLED, Processed
 from ngramkit.decode.loop import Request
-from ngramkit.decode.runner import Runner
+from ngramkit.decode.runner import MOST_NODES, Runner
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.specache.decoding import require_no_drafts
 from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.undrafted import pays_to_try, undrafted
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 
 Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
 
@@ -53,6 +54,9 @@ def generate(
 
     Raises UsageError, by name, for options that cannot be honoured, and for auto where the model
     was not calibrated on this device.
+
+    A model is tried once, which takes some eight short passes; what is found is remembered, for
+    models of a checkpoint on disk too. Until 32 tokens were asked for it is not, and not drafted.
     """
     if isinstance(model, LanguageModel):
         model = model.model
@@ -105,13 +109,22 @@ def custom_generate(
     if cache is not None:
         require_no_drafts(cache, drafter)
         drafter = drafter or "none"
+    drafters = one_per_row(drafter, len(input_ids))
+    padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
+    if isinstance(budget, int):
+        require_between("budget", budget, 1, MOST_NODES)
+    asked = ends_of(stopping_criteria, generation_config).length - input_ids.shape[1]
+    plain = len(drafters) == 1 and cache is None and budget != "auto" and engine != "static"
+    if plain and not pays_to_try(model, asked):
+        return undrafted(
+            model, input_ids, drafters[0], padding[0],
+            logits_processor=logits_processor, stopping_criteria=stopping_criteria,
+            generation_config=generation_config, streamer=streamer, **model_kwargs,
+        )  # fmt: skip
     name = getattr(model, "name_or_path", "") or "MODEL"
     runner = Runner.of(model, budget=budget, engine=engine, cache=cache, name=name)
     call = Call(runner, input_ids, logits_processor, stopping_criteria, generation_config)
-    rows = []
-    for row, each in enumerate(one_per_row(drafter, len(input_ids))):
-        padding = 0 if mask is None else int((mask[row] == 0).sum())
-        rows.append(call.row(row, padding, each, streamer))
+    rows = [call.row(row, padding[row], each, streamer) for row, each in enumerate(drafters)]
     if streamer is not None:
         streamer.end()
     return call.output(rows)
@@ -154,24 +167,14 @@ class Call:
         return torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)])
 
     def _request(self, ids: torch.Tensor, padding: int) -> Request:
-        from transformers import EosTokenCriteria, MaxLengthCriteria
-
-        ends, others = [self.config.max_length], []
-        eos: set[int] = set()
-        for criterion in self.criteria:
-            if isinstance(criterion, MaxLengthCriteria):
-                ends.append(criterion.max_length)
-            elif isinstance(criterion, EosTokenCriteria):
-                eos.update(criterion.eos_token_id.tolist())
-            else:
-                others.append(criterion)
+        ends = ends_of(self.criteria, self.config)
         return Request(
             prompt=ids[padding:].cpu().numpy().astype(np.int32),
-            max_new_tokens=min(ends) - len(ids),
+            max_new_tokens=ends.length - len(ids),
             budget=self.runner.budget,
             sampling=self._rule(ids),
-            eos=frozenset(eos),
-            stop=stop_of(others, ids) if others else None,
+            eos=frozenset(ends.eos),
+            stop=stop_of(ends.others, ids) if ends.others else None,
         )
 
     def _rule(self, ids: torch.Tensor) -> Rule:
@@ -192,6 +195,30 @@ class Call:
         if self.config.return_dict_in_generate:
             return GenerateDecoderOnlyOutput(sequences=whole)  # type: ignore[arg-type]
         return whole
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where a row ends: at so many tokens, its padding and prompt among them, and otherwise."""
+
+    length: int
+    eos: set[int]
+    others: list[Any]
+
+
+def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
+    """Of transformers' stopping criteria and generation config."""
+    from transformers import EosTokenCriteria, MaxLengthCriteria
+
+    lengths, eos, others = [config.max_length], set(), []
+    for criterion in criteria:
+        if isinstance(criterion, MaxLengthCriteria):
+            lengths.append(criterion.max_length)
+        elif isinstance(criterion, EosTokenCriteria):
+            eos.update(criterion.eos_token_id.tolist())
+        else:
+            others.append(criterion)
+    return Ends(min(lengths), eos, others)
 
 
 def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:

@@ -11,8 +11,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ngramkit.decode.base import ResumableVerifier
-from ngramkit.decode.probe import agrees
 from ngramkit.decode.static import StaticVerifier
+from ngramkit.decode.tried import fits, known_to_fit
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
 from ngramkit.errors import InputError, UsageError, meant
@@ -65,6 +65,14 @@ def engine_of(model: Any, engine: str = "auto", mode: str | None = None) -> str:
     return "static" if engine == "static" and takes_static(model) else "eager"
 
 
+def is_known(model: Any) -> bool:
+    """Whether it is known what engine=auto would give the model, so that settling runs no pass."""
+    tree = model in _FOUND or known_to_fit(model, TreeVerifier)
+    if model.device.type != "cuda" or not tree:
+        return tree
+    return model in _STATIC or known_to_fit(model, StaticVerifier)
+
+
 def takes_static(model: Any) -> bool:
     if model not in _STATIC:
         reason = _against_static(model)
@@ -81,7 +89,7 @@ def _against_static(model: Any) -> str | None:
         return "is spread over several devices"
     if verify_mode(model) != "tree":
         return "cannot verify a draft as a tree"
-    if not agrees(model, StaticVerifier):
+    if not fits(model, StaticVerifier):
         return "writes something else in passes of fixed shape"
     return None
 
@@ -95,7 +103,7 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
     if mode == "batch":
         return mode
     if model not in _FOUND:
-        fit = next((name for name in VERIFIERS if agrees(model, VERIFIERS[name])), None)
+        fit = next((name for name in VERIFIERS if fits(model, VERIFIERS[name])), None)
         if fit is None:
             raise InputError(
                 f"{model.config.model_type} cannot give back tokens that it has read",

@@ -29,6 +29,12 @@ def model():
     return tiny_model("llama", vocab_size=VOCABULARY, eos_token_id=None, bos_token_id=None)
 
 
+@pytest.fixture(autouse=True)
+def _tried_at_once(monkeypatch):
+    """Texts here are short, and about drafts."""
+    monkeypatch.setattr("ngramkit.decode.undrafted.SHORT", 0)
+
+
 def oracle(model, prompt, seed=0, **options):
     """A drafter that knows what is coming, and lies about some of it."""
     torch.manual_seed(0)
