@@ -24,16 +24,16 @@ FOLLOWERS = 128
 
 def rows() -> Iterator[Row]:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    import reference
+    import reference_cacheback
 
     with tempfile.TemporaryDirectory() as scratch:
         store = build_tokens(open_corpus("python-stdlib", limit=300), "demo", Path(scratch) / "t")
         documents = [document.tolist() for document in store.documents()]
         texts = [d for d in documents if len(d) > PROMPT + STEPS * STEP][:6]
         frozen = build_frozen(store, Path(scratch) / "f", followers=FOLLOWERS)
-        as_dict = reference.frozen_table(documents, 1, 1 << 20, 3, FOLLOWERS)
+        as_dict = reference_cacheback.frozen_table(documents, 1, 1 << 20, 3, FOLLOWERS)
         ours = Cacheback(frozen)
-        twin = reference.Cacheback(as_dict, 1, 3, 1 << 20, FOLLOWERS, 16)
+        twin = reference_cacheback.Cacheback(as_dict, 1, 3, 1 << 20, FOLLOWERS, 16)
         _steps(ours, texts[:1], lambda tokens: np.array(tokens, np.int32))
         mine: list[float] = []
         theirs: list[float] = []

@@ -14,6 +14,8 @@ WORDS = ["tree", "river", "leaves", "lamp", "while", "nobody", "counts", "house"
 LICENSES = (["MIT"], ["Apache-2.0"], ["MIT", "GPL-3.0"], ["BSD-3-Clause"])
 PAGES = 600  # openwebtext's documents
 
+TEXT = "the river counts the leaves of the tree and the lamp burns low\n"
+
 
 def text(seed: int, words: int = 40) -> str:
     """Always the same for the same seed."""
@@ -140,3 +142,9 @@ def add_script(hub: HubStandIn) -> None:
         "default/test/0000.parquet": parquet(table),
     }
     hub.add("dataset", id, files, ref="refs/convert/parquet")
+
+
+def add(hub, path, **changed):
+    """The artifact at `path` as acme/our-data; `changed` holds other contents, None for none."""
+    files = {file.name: file.read_bytes() for file in path.iterdir()} | changed
+    hub.add("dataset", "acme/our-data", {n: c for n, c in files.items() if c is not None})

@@ -13,6 +13,7 @@ import json
 import re
 from typing import Any
 
+import hub_reading  # noqa: F401 (its endpoints come first)
 import yaml
 from hub_standin import KINDS, REPO, TOKEN, Repository, Request, git_id, route
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-LEVELS, DEPTH, KEPT = (1, 2, 3, 4, 6, 8), 8, 32
+from reference_counts import LEVELS, Counting
+
 COLUMNS = 2 * len(LEVELS)
-SPARSER = (1, 1, 1, 2, 4, 4, 4, 4, 4)
 REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
 SURENESS, CONTINUATIONS, PRIOR, UNSEEN = 4, 32, 10.0, 1e-6
 FIRST_PAST_TRUST, FIRST_BIGRAM_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7), 0.1
 
 
-class Twin:
+class Twin(Counting):
     """`shards`: token lists with separators. `weights`: the seven arrays, as lists.
 
     `frozen`: {leader: (count, {follower: count})}. `bigram`: {token: {next: p}}. `past`: token
@@ -135,93 +135,6 @@ class Twin:
                 p[t] = self._corrected(t, mixed[t], live, newest, columns)
         whole = rest + sum(p.values())
         return {t: value / whole for t, value in p.items()}
-
-    def _frozen(self, context, columns, totals, distinct):
-        for level, order in enumerate(LEVELS):
-            for leader, (count, followers) in self.frozen.items():
-                more = order - len(leader)
-                if more < 0 or tuple(context[-order:][: len(leader)]) != leader:
-                    continue
-                rest, found = tuple(context[-order:][len(leader) :]), Counter()
-                for follower, times in followers.items():
-                    if len(follower) > more and follower[:more] == rest:
-                        found[follower[more]] += times
-                if found:
-                    totals[level] += count if more == 0 else sum(found.values())
-                    distinct[level] += len(found)
-                    columns[level] += found
-
-    def _datastores(self, shards, context, columns, totals, distinct):
-        level = 0
-        for order in range(1, DEPTH + 1):
-            if order > len(context):
-                return
-            found = [self._suffixes(shard, context[-order:]) for shard in shards]
-            width = sum(map(len, found))
-            if width == 0:
-                return
-            if width <= self.scan:
-                self._read(shards, found, order, context, level, columns, totals, distinct)
-                return
-            if order in LEVELS:
-                runs = self._sampled(shards, found, order, width)
-                totals[level] += width
-                distinct[level] += len(runs)
-                for token, estimate in sorted(runs, key=lambda run: -run[1])[:KEPT]:
-                    columns[level][token] += estimate
-                level += 1
-
-    @staticmethod
-    def _suffixes(shard, pattern):
-        n = len(pattern)
-        hits = [i for i in range(len(shard) - n) if shard[i : i + n] == pattern]
-        return sorted(hits, key=lambda i: shard[i:])
-
-    def _read(self, shards, found, order, context, level, columns, totals, distinct):
-        recent = context[::-1][:DEPTH]
-        for shard, positions in zip(shards, found, strict=True):
-            for position in positions:
-                match, before = order, position - 1
-                while match < len(recent) and before >= 0 and shard[before] == recent[match]:
-                    match, before = match + 1, before - 1
-                token = shard[position + order]
-                for c in range(level, sum(reached <= match for reached in LEVELS)):
-                    self._count(token, c, columns, totals, distinct)
-
-    def _count(self, token, c, columns, totals, distinct):
-        totals[c] += 1
-        if token < self.vocabulary:
-            distinct[c] += columns[c][token] == 0
-            columns[c][token] += 1
-
-    def _sampled(self, shards, found, order, width):
-        """[(token, estimated count)], run by run, shard by shard."""
-        flat = [(s, position) for s, positions in enumerate(found) for position in positions]
-        runs, last, taken = [], None, self.sample // SPARSER[order]
-        for i in range(taken):
-            s, position = flat[i * width // taken]
-            token = shards[s][position + order]
-            if (s, token) != last:
-                runs.append([token, 0.0])
-            last = (s, token)
-            runs[-1][1] += width / taken
-        return [run for run in runs if run[0] < self.vocabulary]
-
-    def _live(self, live, context, columns, totals, distinct):
-        newest, left = {}, self.hops
-        recent = context[::-1][:DEPTH]
-        for position in range(len(live) - 2, -1, -1):
-            if live[position] != context[-1] or not left:
-                continue
-            left -= 1
-            match, before = 1, position - 1
-            while match < len(recent) and before >= 0 and live[before] == recent[match]:
-                match, before = match + 1, before - 1
-            token = live[position + 1]
-            newest.setdefault(token, position)
-            for c in range(sum(reached <= match for reached in LEVELS)):
-                self._count(token, len(LEVELS) + c, columns, totals, distinct)
-        return newest
 
     def _gates(self, totals, distinct, size):
         gate_in, gate_bias, gate_out, gate_out_bias = self.weights[:4]

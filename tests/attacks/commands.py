@@ -6,98 +6,29 @@ Imported once by the process that forks them all. Every `run` is what the comman
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngramkit.builders import saved_rows
-from ngramkit.builders import tokens as token_builder
-from ngramkit.builders.datastore import build_datastore
-from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
-from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus import tokenizer as tokenizers
-from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
-from ngramkit.exchange.jsonl import export_jsonl
-from ngramkit.exchange.llama_cpp import import_cache
-from ngramkit.exchange.lookup_export import export_cache
-from ngramkit.exchange.parquet import export_parquet
-from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx
-from ngramkit.exchange.transformers import export_folder
-from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
 from ngramkit.formats.history_merge import merge as merge_histories
-from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
-from ngramkit.hub import fetch
-from ngramkit.hub_pull import pull
-from ngramkit.hub_push import push
 from ngramkit.recipe_files import read_recipe
 from ngramkit.recipes import build, resolve
 
+from .exchange_commands import exported, imported
+from .hub_commands import hub_commands
 from .killing import Command, files_below
-
-# Threads do not live on in a fork, and what is slow here is not what is killed.
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-token_builder.use_cores = lambda workers: None
-tokenizers.load_tokenizer = cache(tokenizers.load_tokenizer)
-token_builder.load_tokenizer = tokenizers.load_tokenizer
-RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
-RECIPE = """
-kind = "frozen-table"
-model.id = "demo"
-corpus.name = "c.jsonl"
-parameters = {leaders = 20, followers = %d}
-"""
-MODEL = tokenizers.load_tokenizer("demo")
-LINES = [f"def name_{n}(self): return self.value_{n % 3} + {n}" for n in range(16)]
-
-
-def texts(name: str = "c.jsonl", lines: list[str] = LINES) -> None:
-    Path(name).write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
-
-
-def tokens(out: str = "tokens", **options: Any) -> TokenStore:
-    return build_tokens(open_corpus("c.jsonl"), "demo", out, **options)
-
-
-def frozen(out: str = "x", leaders: int = 30, **options: Any) -> FrozenTable:
-    store = TokenStore.open("tokens")
-    return build_frozen(store, out, leaders=leaders, followers=3, workers=1, **options)
-
-
-def datastore(out: str = "x", shard_tokens: int = 120, **options: Any) -> Datastore:
-    store = TokenStore.open("tokens")
-    return build_datastore(store, out, shard_tokens=shard_tokens, workers=1, **options)
-
-
-def each(*steps: Callable[[], Any]) -> Callable[[], None]:
-    return lambda: [step() for step in steps] and None
-
-
-def source() -> None:
-    texts()
-    tokens(shard_tokens=150)
-
-
-@cache
-def tiny() -> tuple[Any, Any]:
-    """A random model and its tokenizer."""
-    from builders.tiny_lms import tiny_lm, tiny_tokenizer
-
-    return tiny_lm("llama"), tiny_tokenizer()
+from .made import RECIPE, RECORD, datastore, each, frozen, source, texts, tiny, tokens
 
 
 def bigram(k: int) -> None:
@@ -171,111 +102,6 @@ def measured() -> Any:
 def finished() -> Any:
     found = {name: files_below(Path()).get(f"x/{name}") for name in ("runs.jsonl", "report.html")}
     return {"names": sorted(files_below(Path())), **found}
-
-
-def at_the_hub(endpoint: str) -> None:
-    """Points the real client at the stand-in, with a cache in the working directory."""
-    from huggingface_hub import constants
-
-    home = str(Path("home").absolute())
-    constants.ENDPOINT = endpoint
-    constants.HUGGINGFACE_CO_URL_TEMPLATE = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    constants.HF_HOME, constants.HF_HUB_CACHE = home, f"{home}/hub"
-    constants.HF_TOKEN_PATH = f"{home}/token"
-    constants.HF_HUB_DISABLE_XET = True
-    os.environ["HF_TOKEN"] = "hf_standin"
-
-
-def repository(*names: str) -> str:
-    return "-".join(("acme/kills", *names)).replace("_", "-")
-
-
-def without_the_hubs() -> Any:
-    """Everything but what the Hub's own client keeps; a proof holds times."""
-    found = files_below(Path())
-    return {k: "home/" in k or v for k, v in found.items() if not k.startswith("home/hub")}
-
-
-def hub_commands(endpoint: str) -> dict[str, Command]:
-    @cache
-    def published() -> str:
-        push(Path("first"), repository("pull"))
-        return repository("pull")
-
-    def pulled() -> None:
-        at_the_hub(endpoint)
-        pull(published(), Path("x"), force=True)
-
-    def own() -> str:
-        return repository(*Path().absolute().parts[-2:])
-
-    def there() -> Any:
-        """What anybody would fetch, whole."""
-        at_the_hub(endpoint)
-        return fetch(f"hf://{own()}").path.joinpath("manifest.json").read_text()
-
-    def pushed(name: str) -> Callable[[], None]:
-        return each(lambda: at_the_hub(endpoint), lambda: push(Path(name), own()))
-
-    two = each(source, lambda: frozen("first", 20), lambda: frozen("second", 25))
-    older = each(two, lambda: frozen("x", 5))
-    done = without_the_hubs
-    return {
-        "pull": Command("x", two, pulled, settled=done),
-        "pull --force": Command("x", older, pulled, settled=done),
-        "push": Command("x", two, pushed("second"), pushed("first"), state=there, settled=there),
-    }
-
-
-def exported(to: str) -> Command:
-    kind = "x" if to == "transformers" else f"x.{to}"
-
-    def run() -> None:
-        path = Path(kind)
-        if to == "transformers":
-            export_folder(open_artifact("frozen"), path, force=True)
-        elif to == "jsonl":
-            export_jsonl(Datastore.open("store"), MODEL, path, force=True)
-        elif to == "parquet":
-            export_parquet(open_artifact("frozen"), MODEL, path, force=True)
-        elif to == "llama.cpp":
-            export_cache(open_artifact("frozen"), path, dynamic=True, force=True)
-        else:
-            export_rest_idx(Datastore.open("store"), path, force=True)
-
-    def prepare() -> None:
-        source()
-        frozen("frozen", 3)
-        datastore("store")
-        run()
-        for name in ("frozen", "store"):
-            for entry in Path(name).iterdir():
-                entry.unlink()
-            Path(name).rmdir()
-        texts(lines=LINES[:9])
-        tokens("tokens", shard_tokens=150, force=True)
-        frozen("frozen", 30)
-        datastore("store")
-
-    return Command(kind, prepare, run)
-
-
-def imported(to: str) -> Command:
-    def prepare() -> None:
-        source()
-        frozen("frozen", 20)
-        datastore("store", 1000)
-        frozen("x", 5)
-        export_cache(open_artifact("frozen"), Path("llama.cpp"), dynamic=True)
-        export_rest_idx(Datastore.open("store"), Path("rest-idx"))
-
-    def run() -> None:
-        if to == "llama.cpp":
-            import_cache(Path(to), MODEL, Path("x"), order=1, force=True)
-        else:
-            import_rest_idx(Path(to), MODEL, Path("x"), force=True)
-
-    return Command("x", prepare, run)
 
 
 def several_requests() -> None:

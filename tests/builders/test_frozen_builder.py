@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference
+import reference_cacheback
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +59,7 @@ def test_equals_a_counter_in_any_memory(
     vocabulary, documents = corpus
     store = token_store(documents, vocabulary, per_shard=per_shard)
     lengths = leader_len, leaders, follower_len, followers
-    expected = reference.frozen_table(documents, *lengths)
+    expected = reference_cacheback.frozen_table(documents, *lengths)
     made = Windows(store, leader_len + follower_len, memory, workers)
     if not expected:
         with pytest.raises(InputError, match="nothing to count"):
@@ -84,7 +84,7 @@ def test_runs_are_all_windows_in_order(token_store, corpus, length, memory):
         rows = windows_of(runs, made)
         assert sum(runs.counts) == part.windows
         found += list(zip(map(tuple, rows.tolist()), runs.counts.tolist(), strict=True))
-    expected = reference.frozen_table(documents, length - 1, 1 << 30, 1, 1 << 30)
+    expected = reference_cacheback.frozen_table(documents, length - 1, 1 << 30, 1, 1 << 30)
     flat = {(*leader, *f): n for leader, (_, fs) in expected.items() for f, n in fs}
     assert found == sorted(flat.items())
 

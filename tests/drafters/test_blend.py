@@ -1,15 +1,11 @@
-"""blend against its dictionary twin, and what it promises."""
+"""What blend promises: which sources speak, what is learnt, what is refused."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from reference_blend import Twin
+from blend_sources import EOS, VOCABULARY, ids, remembering, scores_by_path
 
-from ngramkit.builders.datastore import build_datastore
-from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Evidence, Source
 from ngramkit.drafters.blend import Blend
@@ -19,170 +15,6 @@ from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay import replay_turn
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.formats.writer import ArtifactWriter
-
-VOCABULARY, EOS = 12, 11
-
-
-def ids(*tokens):
-    return np.array(tokens, np.int32)
-
-
-def remembering(store):
-    return PastRequests(tokenizer=store.tokenizer, background=False)
-
-
-def scores_by_path(tree):
-    paths, found = [], {}
-    for token, parent, score in zip(tree.token_ids, tree.parents, tree.scores, strict=True):
-        paths.append((*(paths[parent] if parent >= 0 else ()), int(token)))
-        found[paths[-1]] = float(score)
-    return found
-
-
-@pytest.fixture
-def datastore(tmp_path_factory, token_store):
-    def build(documents, vocabulary=VOCABULARY, **options):
-        store = token_store(documents, vocabulary, eos=EOS)
-        return build_datastore(store, tmp_path_factory.mktemp("datastore") / "d", **options)
-
-    return build
-
-
-@pytest.fixture
-def frozen(tmp_path_factory, token_store):
-    def build(documents, leader_len, follower_len):
-        store = token_store(documents, VOCABULARY, eos=EOS)
-        path = tmp_path_factory.mktemp("frozen") / "f"
-        return build_frozen(store, path, leader_len=leader_len, follower_len=follower_len)
-
-    return build
-
-
-def as_dictionary(table):
-    """{leader: (count, {follower: count})}"""
-    found = {}
-    for i, leader in enumerate(table.leaders.tolist()):
-        rows = slice(int(table.follower_offsets[i]), int(table.follower_offsets[i + 1]))
-        followers = map(tuple, table.followers[rows].tolist())
-        counts = dict(zip(followers, table.follower_counts[rows].tolist(), strict=True))
-        found[tuple(leader)] = (int(table.leader_counts[i]), counts)
-    return found
-
-
-@pytest.fixture
-def bigram(tmp_path_factory):
-    """(ModelBigram, {token: {next: p}}) of random bigrams."""
-
-    def build(seed):
-        random = np.random.default_rng(seed)
-        p = random.dirichlet(np.full(VOCABULARY, 0.5), VOCABULARY)
-        order = np.argsort(-p, axis=1, kind="stable")[:, :4]
-        log_p = np.log(np.take_along_axis(p, order, 1)).astype(np.float16)
-        record = TokenizerRecord(f"none-{VOCABULARY}", VOCABULARY, f"f{VOCABULARY}", EOS)
-        parameters = {"k": 4, "width": 1, "extend": "bigram"}
-        path = tmp_path_factory.mktemp("bigram") / "b"
-        with ArtifactWriter(path, "model-bigram", parameters) as writer:
-            tokens = order.astype(np.uint16)
-            arrays = {"next_tokens": tokens, "log_probs": log_p, "extended": tokens[:, :, None]}
-            writer.write("table.safetensors", arrays)
-            counts = {"rows": VOCABULARY, "drafts": 4 * VOCABULARY}
-            writer.commit(record, parameters=parameters, corpus={}, counts=counts)
-        rounded = np.exp(log_p.astype(np.float64))
-        pairs = zip(order.tolist(), rounded.tolist(), strict=True)
-        known = {x: dict(zip(*row, strict=True)) for x, row in enumerate(pairs)}
-        return ModelBigram.open(path), known
-
-    return build
-
-
-texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
-some_texts = st.lists(texts, min_size=1, max_size=8)
-
-
-def assert_twins(drafter, twin, prompt, written, budget):
-    drafter.start(ids(*prompt))
-    live = list(prompt)
-    for tokens in [[], *written]:
-        for token in tokens:
-            twin.judge(live, token)
-            live.append(token)
-        if tokens:
-            drafter.accept(ids(*tokens))
-        tree = drafter.draft(budget)
-        tree.check()
-        found, wanted = scores_by_path(tree), twin.draft(live, budget)
-        # Near ties may come in either order, so paths are judged by their probability.
-        assert sorted(found.values()) == pytest.approx(sorted(wanted.values()), rel=2e-3, abs=1e-6)
-        for path, score in found.items():
-            p = 1.0
-            for depth, token in enumerate(path):
-                p *= twin.predictions[path[:depth]][token]
-            assert score == pytest.approx(p, rel=2e-3)
-
-
-twins = settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-continued = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9), max_size=4)
-
-
-@twins
-@given(
-    documents=some_texts,
-    prompt=texts,
-    written=continued,
-    budget=st.integers(1, 30),
-    scan=st.sampled_from([1, 3, 48]),
-    sample=st.sampled_from([8, 13]),
-    cut=st.booleans(),
-)
-def test_the_tree_is_its_twins(datastore, documents, prompt, written, budget, scan, sample, cut):
-    store = datastore(documents, **({"shard_tokens": 24} if cut else {}))
-    weights = load_weights()
-    shards = [shard.tokens.tolist() for shard in store.shards]
-    twin = Twin(shards, VOCABULARY, [w.tolist() for w in weights], scan, sample, 5, EOS)
-    drafter = Blend([store], scan=scan, sample=sample, hops=5)
-    assert_twins(drafter, twin, prompt, written, budget)
-
-
-@twins
-@given(
-    documents=some_texts,
-    others=some_texts,
-    requests=st.lists(texts, max_size=3),
-    earlier=st.lists(texts, max_size=3),
-    prompt=texts,
-    written=continued,
-    lengths=st.sampled_from([(1, 3), (2, 2)]),
-    seed=st.integers(0, 9),
-)
-def test_the_tree_of_all_sources_is_its_twins(
-    datastore, frozen, bigram, tmp_path_factory,
-    documents, others, requests, earlier, prompt, written, lengths, seed,
-):  # fmt: skip
-    store, table = datastore(documents), frozen([*others, [0] * 99], *lengths)
-    pairs, known = bigram(seed)
-    past = History.at(tmp_path_factory.mktemp("history") / "h", store.tokenizer)
-    for request in earlier:
-        past.append(ids(*request), len(request))
-    known_past = PastRequests(past, background=False)
-    drafter = Blend([store], table, pairs, known_past, scan=3, sample=8, hops=5)
-    for request in requests:
-        drafter.start(ids(*request))
-        drafter.finish()
-    shards = [shard.tokens.tolist() for shard in store.shards]
-    weights = [w.tolist() for w in load_weights()]
-    streams = [[[t for r in part for t in (*r, VOCABULARY)]] for part in (earlier, requests)]
-    twin = Twin(
-        shards, VOCABULARY, weights, 3, 8, 5, EOS, as_dictionary(table), known, streams
-    )  # fmt: skip
-    assert_twins(drafter, twin, prompt, written, 20)
 
 
 def test_a_frozen_table_of_the_datastores_corpus_says_nothing_new(datastore, frozen):

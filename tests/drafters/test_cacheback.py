@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reference_cacheback import Cacheback as Twin
+from reference_cacheback import frozen_table
 
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source
@@ -32,7 +33,7 @@ def frozen_of(token_store, path, documents, leader_len, follower_len):
         )
     except InputError:
         return None, {}
-    return table, reference.frozen_table(documents, leader_len, 1 << 20, follower_len, 128)
+    return table, frozen_table(documents, leader_len, 1 << 20, follower_len, 128)
 
 
 @settings(
@@ -56,7 +57,7 @@ def test_grows_the_twins_trees(
     ours = Cacheback(
         frozen, leader_len=ll, follower_len=fl, leaders=leaders, followers=followers, deeper=deeper
     )
-    twin = reference.Cacheback(as_dict, ll, fl, leaders, followers, deeper)
+    twin = Twin(as_dict, ll, fl, leaders, followers, deeper)
     for prompt in prompts:
         ours.start(np.array(prompt, np.int32))
         twin.start(list(prompt))

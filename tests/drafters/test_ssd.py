@@ -1,6 +1,6 @@
-import multiprocessing
+"""ssd: drafts from past requests, as its twin's, and fewer where they do not come true."""
+
 import tempfile
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 import reference_ssd
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from requests_served import EOS, RECORD, VOCABULARY, ids, remembering, serve
 
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Source
@@ -17,40 +18,8 @@ from ngramkit.drafters.token_ring import TokenRing
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay import replay_turn
-from ngramkit.formats.history import INDEX, History
-from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.history import History
 from ngramkit.kernels import ssd
-
-VOCABULARY, EOS = 50, 49
-RECORD = TokenizerRecord("small", VOCABULARY, "f" * 64, EOS)
-
-
-def ids(*tokens):
-    return np.array(tokens, np.int32)
-
-
-def remembering(**parameters):
-    return PastRequests(tokenizer=RECORD, **{"background": False, **parameters})
-
-
-def serve(drafter, prompt, output):
-    drafter.start(ids(*prompt))
-    drafter.accept(ids(*output))
-    drafter.finish()
-
-
-def contents(past):
-    """Every request that is searchable, in any order."""
-    stream = [t for part in past.shards for shard in part for t in shard.tokens.tolist()]
-    found, request = [], []
-    for token in stream:
-        if token == past.separator:
-            found.append(tuple(request))
-            request = []
-        else:
-            request.append(token)
-    assert not request
-    return sorted(found)
 
 
 @settings(max_examples=60, deadline=None)
@@ -153,31 +122,6 @@ def passes(drafter, requests, budget):
     return sum(replay_turn(drafter, turn, budget).passes for turn in turns)
 
 
-def test_what_must_not_be_remembered_is_not(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    serve(Ssd(PastRequests(history)), [1], [2, 3])
-    for parameters in ({"forgetful": True}, {"read_only": True}):
-        drafter = Ssd(PastRequests(history, **parameters))
-        serve(drafter, [4], [5, 6])
-        assert [r.tokens.tolist() for r in history.log.read().requests] == [[1, 2, 3]]
-        drafter.start(ids(4))
-        assert len(drafter.draft(4)) == (2 if "read_only" in parameters else 0)
-
-
-def test_a_history_outlives_its_drafter_and_is_shared(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    first, second = (load_drafter("ssd", past=PastRequests(history)) for _ in range(2))
-    serve(first, [1, 2], [3, 4])
-    second.start(ids(1, 2))
-    assert second.draft(8).token_ids.tolist() == [3, 4]
-    third = Ssd(PastRequests(History.open(history.path)))
-    third.start(ids(2))
-    assert third.draft(8).token_ids.tolist() == [3, 4]
-    history.trim(0)
-    second.start(ids(1, 2))
-    assert len(second.draft(8)) == 0
-
-
 def test_bad_parameters_are_refused():
     with pytest.raises(UsageError, match="needs past requests"):
         load_drafter("ssd")
@@ -188,186 +132,6 @@ def test_bad_parameters_are_refused():
     for bad in ({"query": 0}, {"continuation": 0}, {"continuation": 32}, {"least_score": 1.5}):
         with pytest.raises(UsageError):
             Ssd(remembering(), **bad)
-
-
-def test_a_hundred_rebuilds_lose_nothing_while_another_thread_drafts(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    past = PastRequests(history, rebuild_tokens=64, newest_tokens=200)
-    seen = PastRequests(history, rebuild_tokens=64, newest_tokens=200)
-    drafter = Ssd(seen)
-    ended, broken, rebuilds = threading.Event(), [], set()
-
-    def draft_on():
-        rng = np.random.default_rng(1)
-        while not ended.is_set():
-            drafter.start(rng.integers(0, EOS, 5).astype(np.int32))
-            for _ in range(5):
-                tree = drafter.draft(16)
-                tree.check()
-                if np.any(tree.token_ids >= VOCABULARY):
-                    broken.append(tree)
-                drafter.accept(tree.token_ids[:1] if len(tree) else ids(3))
-
-    other = threading.Thread(target=draft_on)
-    other.start()
-    rng, added = np.random.default_rng(0), []
-    while len(rebuilds) < 100:
-        request = rng.integers(0, EOS, rng.integers(1, 60)).astype(np.int32)
-        past.remember(request, 1)
-        added.append(tuple(request.tolist()))
-        if past.sorted_end:
-            rebuilds.add(past.sorted_end)
-        if len(added) % 10 == 0:
-            past.wait()
-            assert contents(past) == sorted(added)
-    ended.set()
-    other.join()
-    past.wait()
-    seen.wait()
-    assert not broken
-    again = PastRequests(history)
-    assert contents(again) == sorted(added)
-    assert (history.path / INDEX).exists()
-
-
-def test_a_full_buffer_forgets_the_oldest():
-    past = remembering(capacity=40, rebuild_tokens=10)
-    for i in range(30):
-        past.remember(ids(*[i] * 4), 1)
-    assert past.tokens < 40 + 10
-    assert contents(past)[-8:] == [(i,) * 4 for i in range(22, 30)]
-
-
-def test_rebuilding_changes_no_draft():
-    rng = np.random.default_rng(0)
-    requests = [rng.integers(0, 4, 12).tolist() for _ in range(30)]
-    rebuilt, whole = remembering(rebuild_tokens=10), remembering(rebuild_tokens=10**6)
-    at_once, never = Ssd(rebuilt), Ssd(whole)
-    for request in requests:
-        trees = []
-        for drafter in (at_once, never):
-            drafter.start(ids(*request[:4]))
-            tree = drafter.draft(20)
-            trees.append((tree.token_ids.tolist(), tree.parents.tolist(), tree.scores.tolist()))
-            drafter.accept(ids(*request[4:]))
-            drafter.finish()
-        assert trees[0] == trees[1]
-    assert rebuilt.sorted_end
-    assert not whole.sorted_end
-
-
-def test_a_rebuild_by_the_clock():
-    now = [0.0]
-    past = remembering(rebuild_seconds=10, clock=lambda: now[0])
-    past.remember(ids(1, 2, 3), 1)
-    assert past.sorted_end == 0
-    now[0] = 9.9
-    past.refresh()
-    assert past.sorted_end == 0
-    now[0] = 10.0
-    past.refresh()  # at the next request, whether or not it adds anything
-    assert past.sorted_end == 4
-    shards = past.shards
-    now[0] = 30.0
-    past.refresh()
-    assert past.shards is shards  # nothing was added
-    past.remember(ids(4), 1)
-    assert past.sorted_end == 6
-    past.remember(ids(5), 1)
-    assert past.sorted_end == 6
-    assert contents(past) == [(1, 2, 3), (4,), (5,)]
-
-
-def test_the_older_half_of_many_new_requests_is_no_longer_the_newest(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    past = PastRequests(history, rebuild_tokens=10, newest_tokens=40, background=False)
-    for i in range(8):
-        past.remember(ids(*[i] * 4), 1)
-    assert past.shards.session == ()
-    past.remember(ids(*[8] * 4), 1)
-    past.remember(ids(*[9] * 4), 1)  # 50 tokens, more than 40: the newest 20 stay
-    assert past.shards.earlier == ()
-    (session,), (newest,) = past.shards.session, past.shards.newest
-    assert set(session.tokens.tolist()) == {0, 1, 2, 3, 4, 5, VOCABULARY}
-    assert set(newest.tokens.tolist()) == {6, 7, 8, 9, VOCABULARY}
-    assert contents(past) == [(i,) * 4 for i in range(10)]
-    again = PastRequests(history, rebuild_tokens=10, background=False)
-    assert [len(part) for part in again.shards] == [1, 0, 0]
-    assert contents(again) == contents(past)
-
-
-def test_a_long_request_stays_the_newest_until_another_comes():
-    past = remembering(rebuild_tokens=10, newest_tokens=40)
-    past.remember(ids(*[1] * 99), 1)
-    assert [len(part) for part in past.shards] == [0, 0, 1]
-    for i in range(2, 7):
-        past.remember(ids(*[i] * 4), 1)
-    assert [len(shard.tokens) for shard in past.shards.session] == [100]
-    assert contents(past) == [(1,) * 99, *((i,) * 4 for i in range(2, 7))]
-
-
-def test_what_was_there_at_first_is_sorted_once_and_apart(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    first = PastRequests(history, rebuild_tokens=10, background=False)
-    for i in range(4):
-        first.remember(ids(*[i] * 4), 1)
-    second = PastRequests(history, rebuild_tokens=10, background=False)
-    (earlier,), *none = second.shards
-    assert (len(earlier.tokens), none) == (20, [(), ()])
-    for i in range(4, 8):
-        first.remember(ids(*[i] * 4), 1)
-        second.refresh()
-    assert second.shards.earlier == (earlier,)
-    assert sum(len(shard.tokens) for shard in second.shards.newest) == 20
-    assert contents(second) == contents(first) == [(i,) * 4 for i in range(8)]
-    history.trim(8)  # rewritten: nobody knows any more which are whose
-    second.refresh()
-    assert [len(shard.tokens) for shard in second.shards.earlier] == [10]
-    assert second.shards.session == second.shards.newest == ()
-
-
-def test_a_smaller_buffers_index_hides_nothing_from_a_larger_one(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    small = PastRequests(history, capacity=20, rebuild_tokens=10, background=False)
-    for i in range(10):
-        small.remember(ids(*[i] * 4), 1)
-    assert contents(PastRequests(history)) == [(i,) * 4 for i in range(10)]
-    assert small.tokens < 30
-
-
-def test_a_long_log_without_index_is_indexed_in_the_background(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    for i in range(40):
-        history.append(ids(*[i] * 9), 1)
-    past = PastRequests(history, rebuild_tokens=50)
-    past.wait()
-    assert contents(past) == [(i,) * 9 for i in range(40)]
-    loaded = PastRequests(history, rebuild_tokens=50)
-    assert [len(part) for part in loaded.shards] == [1, 0, 0]
-    assert contents(loaded) == contents(past)
-
-
-def _serve_until_killed(path, started):
-    drafter = Ssd(PastRequests(History.open(path), rebuild_tokens=50))
-    for i in range(100_000):
-        serve(drafter, [i % 40], [1, 2, 3, 4, 5, 6])
-        started.set()
-
-
-def test_a_killed_server_leaves_a_history_that_drafts(tmp_path):
-    history = History.at(tmp_path / "h", RECORD)
-    context = multiprocessing.get_context("fork")
-    for _ in range(3):
-        started = context.Event()
-        server = context.Process(target=_serve_until_killed, args=(history.path, started))
-        server.start()
-        assert started.wait(30)
-        server.kill()
-        server.join()
-        list(history.check())
-        drafter = Ssd(PastRequests(history))
-        drafter.start(ids(0))
-        assert drafter.draft(8).token_ids.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_one_repeated_token_is_drafted_in_full():

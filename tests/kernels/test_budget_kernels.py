@@ -1,5 +1,5 @@
 import numpy as np
-import reference
+import reference_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +50,7 @@ def test_scores_are_corrected_by_what_came_of_such_scores(tree, before, trust):
     record, run = on_record(before)
     found = chances(*arrays(*tree), record, np.array(trust, np.float32), run)
     assert found.dtype == np.float32
-    expected = reference.corrected_scores(*tree, before, trust, run)
+    expected = reference_budget.corrected_scores(*tree, before, trust, run)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -59,7 +59,7 @@ def test_scores_are_corrected_by_what_came_of_such_scores(tree, before, trust):
 def test_a_run_lasts_as_long_as_tokens_are_foreseen(all_drafts):
     run = 0
     for draft in all_drafts:
-        _, run = reference.judged(draft, run)
+        _, run = reference_budget.judged(draft, run)
     assert on_record(all_drafts)[1] == run
 
 
@@ -98,7 +98,7 @@ def test_nothing_is_worth_more_than_what_is_kept(tree, data, rate):
     assert nodes == sorted(set(nodes))
     assert all(parents[node] < 0 or parents[node] in nodes for node in nodes)
     value = sum(chance[node] for node in nodes) - rate * seconds[len(nodes)]
-    best = reference.most_worthwhile(parents, chance, seconds, rate)
+    best = reference_budget.most_worthwhile(parents, chance, seconds, rate)
     np.testing.assert_allclose(value, best, rtol=1e-5, atol=1e-5)
 
 

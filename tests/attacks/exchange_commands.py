@@ -1,0 +1,68 @@
+"""Of the commands that are killed, those that write or read other programs' files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ngramkit.exchange.jsonl import export_jsonl
+from ngramkit.exchange.llama_cpp import import_cache
+from ngramkit.exchange.lookup_export import export_cache
+from ngramkit.exchange.parquet import export_parquet
+from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx
+from ngramkit.exchange.transformers import export_folder
+from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.kinds import open_artifact
+
+from .killing import Command
+from .made import LINES, MODEL, datastore, frozen, source, texts, tokens
+
+
+def exported(to: str) -> Command:
+    kind = "x" if to == "transformers" else f"x.{to}"
+
+    def run() -> None:
+        path = Path(kind)
+        if to == "transformers":
+            export_folder(open_artifact("frozen"), path, force=True)
+        elif to == "jsonl":
+            export_jsonl(Datastore.open("store"), MODEL, path, force=True)
+        elif to == "parquet":
+            export_parquet(open_artifact("frozen"), MODEL, path, force=True)
+        elif to == "llama.cpp":
+            export_cache(open_artifact("frozen"), path, dynamic=True, force=True)
+        else:
+            export_rest_idx(Datastore.open("store"), path, force=True)
+
+    def prepare() -> None:
+        source()
+        frozen("frozen", 3)
+        datastore("store")
+        run()
+        for name in ("frozen", "store"):
+            for entry in Path(name).iterdir():
+                entry.unlink()
+            Path(name).rmdir()
+        texts(lines=LINES[:9])
+        tokens("tokens", shard_tokens=150, force=True)
+        frozen("frozen", 30)
+        datastore("store")
+
+    return Command(kind, prepare, run)
+
+
+def imported(to: str) -> Command:
+    def prepare() -> None:
+        source()
+        frozen("frozen", 20)
+        datastore("store", 1000)
+        frozen("x", 5)
+        export_cache(open_artifact("frozen"), Path("llama.cpp"), dynamic=True)
+        export_rest_idx(Datastore.open("store"), Path("rest-idx"))
+
+    def run() -> None:
+        if to == "llama.cpp":
+            import_cache(Path(to), MODEL, Path("x"), order=1, force=True)
+        else:
+            import_rest_idx(Path(to), MODEL, Path("x"), force=True)
+
+    return Command("x", prepare, run)

@@ -1,0 +1,133 @@
+"""What a pass costs: measured, kept, found again, and how noisy it was."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tiny_models import tiny_model
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.measuring import measure
+from ngramkit.decode.profile import Pass, Profile, profile_file, profile_path
+from ngramkit.decode.profile_plot import plot
+from ngramkit.errors import InputError
+from ngramkit.progress import Reporter
+
+
+def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):
+    """A pass costs `base` and `node` per node, and `per_context` more per token of context."""
+    passes = [
+        Pass(size, context, base + node * size + per_context * context)
+        for context in contexts
+        for size in (0, 1, 4, 16)
+    ]
+    return Profile("made-up", "cpu", "float32", "eager", passes)
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return LanguageModel("tiny/llama", tiny_model("llama"), load_tokenizer("demo"))
+
+
+def test_measured_profiles_are_found_again(model, tmp_path):
+    sizes = (0, 1, 8)
+    found = measure(model, sizes=sizes, contexts=(8, 64, 100_000), seconds=0)
+    assert found.sizes == list(sizes)
+    assert found.contexts == [8, 64]  # 100,000 tokens do not fit the model
+    table = found.table()
+    assert table.shape == (2, 3)
+    assert table.min() > 0
+    assert np.all(np.diff(table) >= 0)
+    assert np.all(np.diff(table, axis=0) >= 0)
+    assert profile_file(model.model) is None
+    found.save(profile_path(model))
+    assert profile_file(model.model) == profile_path(model)
+    assert Profile.load(profile_path(model)) == found
+    assert profile_path(model).is_relative_to(tmp_path)
+    plot(found, tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_another_model_has_another_profile(model):
+    other = LanguageModel("tiny/llama", tiny_model("llama", num_hidden_layers=3), model.tokenizer)
+    assert profile_path(other) != profile_path(model)
+
+
+def test_a_damaged_profile_is_named(model):
+    path = profile_path(model)
+    measure(model, sizes=(0, 1), contexts=(8,), seconds=0).save(path)
+    whole = json.loads(path.read_text())
+    for damage in ("{", json.dumps({"passes": []}), json.dumps({**whole, "passes": [{"size": 1}]})):
+        path.write_text(damage)
+        with pytest.raises(InputError, match=r"not JSON|is no profile"):
+            Profile.load(profile_file(model.model))
+
+
+def test_noise_is_measured_and_shown_not_smoothed_away(model):
+    passes = [Pass(0, 8, 2.0, 0.9), Pass(1, 8, 1.0, 0.1), Pass(2, 8, 3.0, 0.5)]
+    noisy = Profile("m", "d", "t", "eager", passes)
+    assert noisy.measured().tolist() == [[2.0, 1.0, 3.0]]
+    assert noisy.table().tolist() == [[1.0, 1.0, 3.0]]
+    assert noisy.noise == 0.5
+    found = measure(model, sizes=(0, 1, 2), contexts=(8, 64), seconds=0)
+    assert all(each.spread >= 0 for each in found.passes)
+
+
+def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
+    import time
+
+    from ngramkit.decode import measuring as module
+
+    took = {8: 0.002, 64: 0.2}
+
+    class Slow:
+        def __init__(self, context):
+            self.context = context
+
+    def timed(verifier, size):
+        time.sleep(took[verifier.context])
+        return took[verifier.context]
+
+    notes: list[str] = []
+
+    class Notes(Reporter):
+        def note(self, text):
+            notes.append(text)
+
+    monkeypatch.setattr(module, "filled", lambda runner, context: Slow(context))
+    monkeypatch.setattr(module, "timed", timed)
+    took[32] = 0.05
+    started = time.monotonic()
+    found = measure(model, sizes=(0, 1), contexts=(8, 32, 64), seconds=0.6, reporter=Notes())
+    assert time.monotonic() - started < 1.5  # five rounds of 64 would take two
+    assert found.contexts == [8, 32]
+    assert "64 tokens" in notes[0]
+
+
+def test_a_machine_that_is_too_busy_is_told_and_keeps_nobody_waiting(model, monkeypatch):
+    from ngramkit.decode import measuring as module
+
+    calls: list[int] = []
+    notes: list[str] = []
+
+    class Notes(Reporter):
+        def note(self, text):
+            notes.append(text)
+
+    def slow(verifier, size):
+        calls.append(size)
+        now[0] += 0.5
+        return 0.5
+
+    now = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(module, "filled", lambda runner, context: None)
+    monkeypatch.setattr(module, "timed", slow)
+    found = measure(model, sizes=(0, 1, 2), contexts=(8,), seconds=2, reporter=Notes())
+    assert calls == [0, 1, 2, 0]  # a round that warms up, and what was left of the time
+    assert [each.seconds for each in found.passes] == [0.5] * 3
+    assert "0 of 4 rounds fit into 2 s" in notes[0]

@@ -1,0 +1,112 @@
+"""blend against its dictionary twin: the same trees, from every source."""
+
+from __future__ import annotations
+
+import pytest
+from blend_sources import EOS, VOCABULARY, ids, scores_by_path
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reference_blend import Twin
+
+from ngramkit.drafters.blend import Blend
+from ngramkit.drafters.blend_weights import load_weights
+from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.formats.history import History
+
+
+def as_dictionary(table):
+    """{leader: (count, {follower: count})}"""
+    found = {}
+    for i, leader in enumerate(table.leaders.tolist()):
+        rows = slice(int(table.follower_offsets[i]), int(table.follower_offsets[i + 1]))
+        followers = map(tuple, table.followers[rows].tolist())
+        counts = dict(zip(followers, table.follower_counts[rows].tolist(), strict=True))
+        found[tuple(leader)] = (int(table.leader_counts[i]), counts)
+    return found
+
+
+texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
+some_texts = st.lists(texts, min_size=1, max_size=8)
+
+
+def assert_twins(drafter, twin, prompt, written, budget):
+    drafter.start(ids(*prompt))
+    live = list(prompt)
+    for tokens in [[], *written]:
+        for token in tokens:
+            twin.judge(live, token)
+            live.append(token)
+        if tokens:
+            drafter.accept(ids(*tokens))
+        tree = drafter.draft(budget)
+        tree.check()
+        found, wanted = scores_by_path(tree), twin.draft(live, budget)
+        # Near ties may come in either order, so paths are judged by their probability.
+        assert sorted(found.values()) == pytest.approx(sorted(wanted.values()), rel=2e-3, abs=1e-6)
+        for path, score in found.items():
+            p = 1.0
+            for depth, token in enumerate(path):
+                p *= twin.predictions[path[:depth]][token]
+            assert score == pytest.approx(p, rel=2e-3)
+
+
+twins = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+continued = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9), max_size=4)
+
+
+@twins
+@given(
+    documents=some_texts,
+    prompt=texts,
+    written=continued,
+    budget=st.integers(1, 30),
+    scan=st.sampled_from([1, 3, 48]),
+    sample=st.sampled_from([8, 13]),
+    cut=st.booleans(),
+)
+def test_the_tree_is_its_twins(datastore, documents, prompt, written, budget, scan, sample, cut):
+    store = datastore(documents, **({"shard_tokens": 24} if cut else {}))
+    weights = load_weights()
+    shards = [shard.tokens.tolist() for shard in store.shards]
+    twin = Twin(shards, VOCABULARY, [w.tolist() for w in weights], scan, sample, 5, EOS)
+    drafter = Blend([store], scan=scan, sample=sample, hops=5)
+    assert_twins(drafter, twin, prompt, written, budget)
+
+
+@twins
+@given(
+    documents=some_texts,
+    others=some_texts,
+    requests=st.lists(texts, max_size=3),
+    earlier=st.lists(texts, max_size=3),
+    prompt=texts,
+    written=continued,
+    lengths=st.sampled_from([(1, 3), (2, 2)]),
+    seed=st.integers(0, 9),
+)
+def test_the_tree_of_all_sources_is_its_twins(
+    datastore, frozen, bigram, tmp_path_factory,
+    documents, others, requests, earlier, prompt, written, lengths, seed,
+):  # fmt: skip
+    store, table = datastore(documents), frozen([*others, [0] * 99], *lengths)
+    pairs, known = bigram(seed)
+    past = History.at(tmp_path_factory.mktemp("history") / "h", store.tokenizer)
+    for request in earlier:
+        past.append(ids(*request), len(request))
+    known_past = PastRequests(past, background=False)
+    drafter = Blend([store], table, pairs, known_past, scan=3, sample=8, hops=5)
+    for request in requests:
+        drafter.start(ids(*request))
+        drafter.finish()
+    shards = [shard.tokens.tolist() for shard in store.shards]
+    weights = [w.tolist() for w in load_weights()]
+    streams = [[[t for r in part for t in (*r, VOCABULARY)]] for part in (earlier, requests)]
+    twin = Twin(
+        shards, VOCABULARY, weights, 3, 8, 5, EOS, as_dictionary(table), known, streams
+    )  # fmt: skip
+    assert_twins(drafter, twin, prompt, written, 20)

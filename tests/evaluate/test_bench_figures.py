@@ -1,0 +1,66 @@
+"""What bench makes of its runs: rates, speed-ups, their spread; and which folders it writes to."""
+
+import numpy as np
+import pytest
+
+from ngramkit.decode.result import Decoded
+from ngramkit.errors import UsageError
+from ngramkit.evaluate.bench import tokens_per_pass
+from ngramkit.evaluate.results import spread, summarize
+from ngramkit.evaluate.runs import Run, Runs, TurnRun
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "bench"
+
+
+def decoded(written, accepted_per_pass):
+    return Decoded(3, np.array(written, np.int32), accepted_per_pass, "eos", 2.0, 0.5, 0.1, 1.0)
+
+
+def test_tokens_per_pass_counts_what_was_written():
+    assert tokens_per_pass(decoded([5, 6, 7, 8, 9], [2, 0])) == [3, 1]
+    assert tokens_per_pass(decoded([5, 6, 7, 8, 9], [1, 2])) == [2, 2]  # EOS inside the path
+    assert tokens_per_pass(decoded([5], [])) == []
+
+
+def _turn(tokens, seconds):
+    return TurnRun("", tokens, [1] * (len(tokens) - 1), seconds, 0.0, 0.0, 0.0)
+
+
+def test_differing_answers_are_named_and_rates_decide_the_speed_up(folder):
+    runs = Runs(folder, {})
+    for name, seconds in (("none", 4.0), ("fast", 2.0)):
+        for question in (1, 2):
+            tokens = [7, 8, 9 if name == "none" or question == 1 else 3]
+            runs.add(Run(name, question, "all", [_turn(tokens, seconds)]))
+    runs.add(Run("none", 3, "all", [_turn([1, 2], 100.0)]))  # not yet answered by both
+    base, fast = summarize(runs, ["fast"])
+    assert base.tokens == 4
+    assert (fast.speedup, fast.speedup_low, fast.speedup_high) == (2.0, 2.0, 2.0)
+    assert (fast.identical, fast.differing) == (False, ["2"])
+
+
+def test_the_spread_follows_the_questions():
+    slow = [Run("none", i, "all", [_turn([1] * 10, 1.0)]) for i in range(40)]
+    mixed = [Run("d", i, "all", [_turn([1] * 10, 0.5 if i % 2 else 1.0)]) for i in range(40)]
+    low, high = spread(mixed, slow)
+    assert 1.2 < low < 4 / 3 < high < 1.5
+    assert spread(mixed, slow) == (low, high)
+
+
+@pytest.mark.parametrize("left", [b"", b'{"pl', b'{"plan": {"model"'])
+def test_a_benchmark_killed_in_its_first_write_begins_again(tmp_path, left):
+    (tmp_path / "runs.jsonl").write_bytes(left)
+    assert Runs(tmp_path, {"model": "a"}).found == {}
+    assert Runs(tmp_path, {"model": "a"}).found == {}  # now it is that benchmark's
+
+
+@pytest.mark.parametrize("name", ["runs.jsonl", "results.json", "report.html", "answers-x.jsonl"])
+def test_a_benchmark_does_not_write_over_what_is_none(tmp_path, name):
+    (tmp_path / name).write_text("my own\n")
+    for force in (False, True):
+        with pytest.raises(UsageError, match=name):
+            Runs(tmp_path, {"model": "a"}, force=force)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["my own\n"]

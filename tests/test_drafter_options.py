@@ -1,0 +1,63 @@
+"""Options of drafters as text and by keyword, and drafters of one's own."""
+
+from __future__ import annotations
+
+import pytest
+from choosing import MINE, chosen
+
+from ngramkit.choose import DrafterChoice, distinct, given_drafter
+from ngramkit.drafters.context import Context
+from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.errors import UsageError
+
+
+def test_options_are_read_by_what_the_constructor_declares():
+    spec = DrafterSpec.parse("cacheback:keep=true,leader-len=2")
+    assert spec == DrafterSpec("cacheback", {"keep": True, "leader_len": 2})
+    assert str(spec) == "cacheback:keep=true,leader_len=2"
+    assert DrafterSpec.parse(str(spec)) == spec
+    assert DrafterSpec.parse("ssd:least_score=0.5").options == {"least_score": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("", "no drafter is called ''", "There are: none, blend"),
+        ("blende", "no drafter is called", "did you mean blend?"),
+        ("rest:", "'' is no option", "it has: max_match, min_match, continuation"),
+        ("rest:deep=1", "has no option 'deep'", "it has: max_match"),
+        ("rest:max_matsh=1", "has no option", "did you mean max_match?"),
+        ("rest:max_match=0", "max_match must be at least 1, is 0", ""),
+        ("rest:max_match=1e3", "must be a whole number, is '1e3'", ""),
+        ("rest:max_match=1,max_match=1", "given twice", "give it once"),
+        ("unigram:rows=1", "has no option 'rows'", "it has none"),
+        ("ssd:least_score=nan", "least_score must be", ""),
+        ("cacheback:keep=maybe", "must be true or false", ""),
+    ],
+)
+def test_a_wrong_option_names_the_right_ones(text, said, hint):
+    with pytest.raises(UsageError, match=said) as caught:
+        DrafterSpec.parse(text)
+    assert hint in caught.value.hint
+
+
+def test_defaults_of_the_decoding_are_no_options_that_somebody_gave(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    choice, _ = chosen("ssd")
+    assert choice.with_default("least_score", 0.2).spec.options == {"least_score": 0.2}
+    assert choice.with_default("least_score", 0.2).label == "ssd"
+    asked, _ = chosen("ssd:least_score=0.5")
+    assert asked.with_default("least_score", 0.2).spec.options == {"least_score": 0.5}
+    assert chosen("context")[0].with_default("least_score", 0.2).spec.options == {}
+
+
+def test_a_drafter_of_ones_own_takes_the_same_place():
+    one = Context()
+    assert given_drafter(one, MINE).load() is one
+    made = given_drafter(Context, MINE)
+    assert made.load() is not made.load()
+    assert (given_drafter(one, MINE).label, made.label) == ("Context", "Context")
+    assert isinstance(made, DrafterChoice)
+    several = distinct([made, given_drafter(Context, MINE), made])
+    assert [each.label for each in several] == ["Context", "Context-2", "Context-3"]
+    assert "Context" in repr(made)
