@@ -75,6 +75,7 @@ MAY_IMPORT = {
     },
 }
 LINES = 250  # of a file
+FUNCTION = 60  # lines, its docstring included
 HEAVY = {
     "torch", "transformers", "datasets", "numba", "pyarrow", "matplotlib", "huggingface_hub",
     "numpy", "tokenizers", "scipy",
@@ -136,6 +137,18 @@ def test_files_stay_short_enough_to_read():
         for package in ("ngramkit", "cli", "benchmarks", "examples", "tests")
         for path in modules(package)
         if (lines := len(path.read_text().splitlines())) > LINES
+    }
+    assert long == {}
+
+
+def test_functions_stay_short_enough_to_hold():
+    long = {
+        f"{path.relative_to(ROOT).as_posix()}: {node.name}": lines
+        for package in ("ngramkit", "cli")
+        for path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION
     }
     assert long == {}
 

@@ -19,7 +19,7 @@ from ngramkit_cli.source_options import DrafterName, SourceOptions
 from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
-    from ngramkit.decode.conversation import Conversation
+    from ngramkit.decode.answer import Answer
     from ngramkit.decode.result import Decoded
     from ngramkit.decode.task import Comparison
 
@@ -49,23 +49,15 @@ def decode(
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
     with Output("decode", json=json, debug=debug) as out:
-        from ngramkit.drafters.spec import DrafterSpec
-        from ngramkit.warming import meanwhile
-
-        spec = DrafterSpec.parse(drafter or "blend")  # before a prompt is asked for or shown
-        if cache == "full":
-            meanwhile.begin(spec.name)
-        from ngramkit.decode.answer import decode as decoded
-        from ngramkit.decode.conversation import NEW_TOKENS, Conversation
-
-        if compare and cache != "full":
-            raise UsageError("--compare is for drafts, a SpeCache takes none", "leave it out")
+        begin_warming(drafter, cache, compare=compare)
         rule = sampling.sampling()
         screen = Screen(sys.stderr if json else sys.stdout, color=color)
         options: Any = {
             "drafter": drafter,
             "artifacts": sources.sources(),
+            "template": asked.form,
             "system": asked.system,
+            "max_new_tokens": max_new_tokens,
             "stop": stop or (),
             "sampling": rule,
             "passes": running.passes(kv.named(cache)),
@@ -73,29 +65,9 @@ def decode(
         }
         name = the_model(model, out)
         if asked.is_conversation:
-            new_tokens = max_new_tokens or NEW_TOKENS
-            say_turns(
-                Conversation(
-                    name, template=asked.form or "auto", max_new_tokens=new_tokens, **options
-                ),
-                screen,
-                out,
-            )
+            say_turns(name, options, screen, out)
             return
-
-        def show(piece: str, drafted: bool) -> None:
-            out.reporter.close()  # bars would stand in the text
-            screen.show(piece, drafted)
-
-        answer = decoded(
-            asked.read(name, out),
-            name,
-            template=asked.form,
-            max_new_tokens=max_new_tokens or opt.NEW_TOKENS,
-            show=show,
-            **options,
-        )
-        screen.end()
+        answer = say_answer(asked.read(name, out), name, options, screen, out)
         if compare and answer.run.ended_by != "interrupt":
             answer = answer.compared()
         say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
@@ -106,11 +78,44 @@ def decode(
             raise typer.Exit(INTERRUPTED)
 
 
-def say_turns(talk: Conversation, screen: Screen, out: Output) -> None:
+def begin_warming(drafter: str | None, cache: str, *, compare: bool) -> None:
+    """Compiles what the drafter needs while the model loads. Raises UsageError for a drafter that
+    there is not, before a prompt is asked for or shown."""
+    from ngramkit.drafters.spec import DrafterSpec
+    from ngramkit.warming import meanwhile
+
+    spec = DrafterSpec.parse(drafter or "blend")
+    if cache == "full":
+        meanwhile.begin(spec.name)
+    elif compare:
+        raise UsageError("--compare is for drafts, a SpeCache takes none", "leave it out")
+
+
+def say_turns(name: str, options: dict[str, Any], screen: Screen, out: Output) -> None:
     """All that is said, until it ends."""
+    from ngramkit.decode.conversation import NEW_TOKENS, Conversation
+
+    options["max_new_tokens"] = options["max_new_tokens"] or NEW_TOKENS
+    talk = Conversation(name, **options)
     replies = converse(talk, screen, out)
     artifacts = " ".join(talk.drafter.names) or None
     out.result(artifacts, replies=[reply.to_dict() for reply in replies], **talk.facts)
+
+
+def say_answer(
+    prompt: str, name: str, options: dict[str, Any], screen: Screen, out: Output
+) -> Answer:
+    """The text, as it is accepted."""
+    from ngramkit.decode.answer import decode as decoded
+
+    def show(piece: str, drafted: bool) -> None:
+        out.reporter.close()  # bars would stand in the text
+        screen.show(piece, drafted)
+
+    options["max_new_tokens"] = options["max_new_tokens"] or opt.NEW_TOKENS
+    answer = decoded(prompt, name, show=show, **options)
+    screen.end()
+    return answer
 
 
 def say_times(out: Output, run: Decoded, comparison: Comparison | None, *, greedy: bool) -> None:
