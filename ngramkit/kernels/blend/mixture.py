@@ -2,7 +2,7 @@
 
     p(t) = sum over columns c of gate[c] * counts[t, c] / totals[c]
 
-The gates are a softmax that depends on how much evidence each column has: its total, its number of
+The gates are a softmax that depends on how much each column has seen: its total, its number of
 distinct successors, and the ratio of the two, as in prediction by partial matching, but fitted (see
 ngramkit.evaluate.fit_blend) instead of assumed. One more gate stands for "none of these". Then
 each candidate's odds are corrected for what counts alone do not say: how frequent the token is
