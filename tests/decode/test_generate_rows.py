@@ -12,6 +12,7 @@ from transformers import (
 )
 
 import ngramkit
+from ngramkit.decode import undrafted
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.errors import UsageError
 
@@ -24,7 +25,7 @@ def model():
 @pytest.fixture(autouse=True)
 def _tried_at_once(monkeypatch):
     """Texts here are short, and about drafts."""
-    monkeypatch.setattr("ngramkit.decode.undrafted.SHORT", 0)
+    monkeypatch.setattr(undrafted, "SHORT", 0)
 
 
 def left_padded():
