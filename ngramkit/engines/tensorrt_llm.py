@@ -1,0 +1,137 @@
+"""TensorRT-LLM: a drafter for `UserProvidedDecodingConfig` (contract read in 1.2 and on its main).
+
+    from tensorrt_llm.llmapi import UserProvidedDecodingConfig
+    from ngramkit.engines.tensorrt_llm import make_drafter
+    config = UserProvidedDecodingConfig(max_draft_len=8, drafter=make_drafter(8, vocabulary=128256))
+
+Before every pass it is shown the requests that generate, and sets each one's `py_draft_tokens`, one
+chain. It is told of no end: a request is found by its tokens. What TensorRT-LLM's Drafter takes
+when it is made differs between versions, so it is asked. Untested on the real one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.statistics import Statistics
+from ngramkit.errors import UsageError, require_between
+
+BASE = "tensorrt_llm._torch.speculative.drafter"
+# What a drafted token costs of a pass, where min_probability does not say; see engines.vllm.
+MIN_PROBABILITY = 0.15
+MOST = 64  # tokens
+
+
+def make_drafter(
+    max_draft_len: int,
+    config: DraftConfig | None = None,
+    *,
+    vocabulary: int | None = None,
+    max_concurrency: int | None = None,
+    draft_len_schedule: Mapping[int, int] | None = None,
+) -> Any:
+    """What `UserProvidedDecodingConfig(drafter=)` takes: a Drafter of TensorRT-LLM's, which must be
+    installed. `enabled = False` switches it off meanwhile, `statistics` counts.
+
+    `max_draft_len`: as in UserProvidedDecodingConfig. `config`: in place of NGRAMKIT_DRAFT; without
+    either, blend over the requests' own text. `vocabulary`: how many ids the model knows; needed
+    without artifacts only. `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own, of how many
+    requests at once are drafted for. Other processes make their own, of the same configuration.
+
+    Raises as `DraftConfig.read` and `engines.source.open_source`; UsageError where TensorRT-LLM is
+    not installed or its Drafter knows no such option.
+    """
+    require_between("max_draft_len", max_draft_len, 1, MOST)
+    options = {"max_concurrency": max_concurrency, "draft_len_schedule": draft_len_schedule}
+    given = {name: value for name, value in options.items() if value is not None}
+    config = config or DraftConfig.from_environment() or DraftConfig()
+    return _class()(max_draft_len, config, vocabulary, given)
+
+
+def _class() -> type[Any]:
+    """Ours, over TensorRT-LLM's: made where it is needed, as importing that takes a GPU."""
+    try:
+        base = importlib.import_module(BASE).Drafter
+    except ImportError as error:
+        raise UsageError(
+            f"TensorRT-LLM cannot be imported: {error}", "install tensorrt_llm 1.2 or later"
+        ) from error
+    return _class_over(base)
+
+
+@cache
+def _class_over(base: type[Any]) -> type[Any]:
+    class Drafter(base):  # type: ignore[misc]
+        # Its sampler takes back as many tokens as the padded draft has.
+        _needs_padding_kv_extension = True
+
+        def __init__(
+            self,
+            length: int,
+            config: DraftConfig,
+            vocabulary: int | None,
+            options: dict[str, Any],
+        ) -> None:
+            super().__init__(**_taken(base, length, options))
+            self._made_of = (length, config, vocabulary, options)
+            self._length = min(config.tokens or length, length)
+            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
+            self.enabled = True
+
+        def __reduce__(self) -> Any:
+            """As another process shall have it: it opens the artifacts itself."""
+            return _make, self._made_of
+
+        def prepare_draft_tokens(
+            self, scheduled_requests: Any, resource_manager: Any = None
+        ) -> None:
+            """Sets py_draft_tokens, list[int], of every request that generates."""
+            requests = list(scheduled_requests.generation_requests)
+            rows = [list(request.get_tokens(0)) for request in requests]
+            longest = self._longest() if self.enabled else 0
+            lengths = [
+                max(min(longest, _room(request, len(row))), 0)
+                for request, row in zip(requests, rows, strict=True)
+            ]
+            chains = self._batch.chain_batch(rows, lengths)
+            for request, chain in zip(requests, chains, strict=True):
+                request.py_draft_tokens = chain.token_ids.tolist()
+
+        def _longest(self) -> int:
+            """TensorRT-LLM shortens drafts by its schedule."""
+            now = getattr(self, "max_total_draft_tokens", None)
+            return self._length if now is None else min(self._length, int(now))
+
+        @property
+        def statistics(self) -> Statistics:
+            """What was drafted so far, and what of it was accepted."""
+            return self._batch.statistics
+
+    return Drafter
+
+
+def _make(*given: Any) -> Any:
+    return _class()(*given)
+
+
+def _taken(base: type[Any], length: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version's Drafter is made with. UsageError for an option that it does not know."""
+    known = inspect.signature(base.__init__).parameters
+    for name in options:
+        if name not in known:
+            raise UsageError(f"this TensorRT-LLM's Drafter has no {name}", "leave it out")
+    names = ("max_draft_len", "max_draft_tokens", "max_total_draft_tokens")
+    return {**{name: length for name in names if name in known}, **options}
+
+
+def _room(request: Any, tokens: int) -> int:
+    """How many drafted tokens the request may still take beside the model's own."""
+    prompt = getattr(request, "py_orig_prompt_len", None)
+    new = getattr(request, "py_max_new_tokens", None)
+    return MOST if prompt is None or new is None else int(prompt) + int(new) - tokens - 1

@@ -1,0 +1,214 @@
+"""TensorRT-LLM's drafter, against stand-ins of its classes: the real one was never asked."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from abc import ABC, abstractmethod
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.tensorrt_llm import BASE, make_drafter
+from ngramkit.errors import ArtifactError, UsageError
+
+VOCABULARY, MOST = 12, 5
+
+
+class Base(ABC):
+    @abstractmethod
+    def prepare_draft_tokens(self, scheduled_requests, resource_manager=None): ...
+
+
+class First(Base):
+    """As in 1.0."""
+
+    def __init__(self, max_concurrency=None):
+        self.max_concurrency = max_concurrency
+
+
+class Second(Base):
+    """As in 1.2 and on main."""
+
+    _needs_padding_kv_extension = False
+
+    def __init__(
+        self,
+        max_draft_len=None,
+        max_total_draft_tokens=None,
+        max_concurrency=None,
+        draft_len_schedule=None,
+    ):
+        self.max_draft_len = max_draft_len
+        self.max_total_draft_tokens = max_total_draft_tokens
+        self.static = max_total_draft_tokens
+        self.max_concurrency = max_concurrency
+        self.draft_len_schedule = draft_len_schedule
+
+    def pad_draft_tokens_for_cuda_graph(self, scheduled_requests):
+        for request in scheduled_requests.generation_requests:
+            request.py_draft_tokens.extend([0] * (self.static - len(request.py_draft_tokens)))
+        self.extended = self._needs_padding_kv_extension
+
+    def update_max_total_draft_tokens(self, most):
+        self.max_total_draft_tokens = self.max_draft_len = most
+
+
+class Bare(Base):
+    """Made with nothing."""
+
+
+class Request:
+    """As far as a drafter sees it, an LlmRequest."""
+
+    def __init__(self, name, prompt, most=60):
+        self.request_id = name
+        self.py_orig_prompt_len, self.py_max_new_tokens = len(prompt), most
+        self.py_draft_tokens = [0] * MOST  # what resources were prepared for
+        self.said = list(prompt)
+
+    def get_tokens(self, beam):
+        assert beam == 0
+        return self.said
+
+    @property
+    def finished(self):
+        return len(self.said) >= self.py_orig_prompt_len + self.py_max_new_tokens
+
+
+def scheduled(*requests, prompts=()):
+    return SimpleNamespace(generation_requests=list(requests), context_requests=list(prompts))
+
+
+@pytest.fixture
+def version(monkeypatch):
+    """version(base): TensorRT-LLM is installed, and that is its Drafter."""
+
+    def install(base):
+        parts = BASE.split(".")
+        for end in range(1, len(parts) + 1):
+            module = ModuleType(".".join(parts[:end]))
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        module.Drafter = base
+
+    install(Second)
+    return install
+
+
+@pytest.fixture
+def configured(monkeypatch, token_store, tmp_path, version):
+    """A datastore in NGRAMKIT_DRAFT; nothing is learnt, so a text alone decides its draft."""
+    text = [0, 1, 2, 3, 4, 5, 6, 7] * 3
+    build_datastore(token_store([text, text[::-1]], VOCABULARY), tmp_path / "d")
+    said = f'{{"datastores": ["{tmp_path}/d"], "min_probability": 0.1, "pause": false}}'
+    monkeypatch.setenv(VARIABLE, said)
+
+
+def drafted(drafter, *requests):
+    drafter.prepare_draft_tokens(scheduled(*requests), resource_manager=None)
+    return [request.py_draft_tokens for request in requests]
+
+
+def step(request, random):
+    """The engine verifies: the draft is accepted up to a slip, and one token of its own follows."""
+    n, kept = len(request.said), []
+    up = request.request_id % 2
+    for token in [*request.py_draft_tokens, None]:
+        right = (n + len(kept) if up else -n - len(kept)) % 8
+        if random.random() < 0.15:
+            right = 8 + request.request_id % 3
+        kept.append(right)
+        if token != right:  # rejected, as is all behind it
+            break
+    left = request.py_orig_prompt_len + request.py_max_new_tokens - n
+    request.said += kept[:left]
+
+
+def test_requests_swapped_begun_finished_and_rejected_draft_as_alone(configured):
+    random, drafter = np.random.default_rng(4), make_drafter(MOST)
+    running, begun, total, finished = [], 0, 0, 0
+    for _ in range(100):
+        while len(running) < 5:
+            prompt = [(i if begun % 2 else -i) % 8 for i in range(3 + begun % 4)]
+            running.append(Request(begun, prompt, most=int(random.integers(5, 40))))
+            begun += 1
+        random.shuffle(running)
+        asked = [request for request in running if random.random() < 0.9]  # others are paused
+        drafter.prepare_draft_tokens(scheduled(*asked, prompts=running[:1]))
+        for request in asked:
+            chain = request.py_draft_tokens
+            assert all(type(token) is int for token in chain)
+            left = request.py_orig_prompt_len + request.py_max_new_tokens - len(request.said) - 1
+            assert len(chain) <= min(MOST, max(left, 0))
+            alone = Request(request.request_id, request.said)
+            alone.py_orig_prompt_len = request.py_orig_prompt_len
+            alone.py_max_new_tokens = request.py_max_new_tokens
+            assert drafted(make_drafter(MOST), alone) == [chain]
+            total += len(chain)
+            step(request, random)
+        finished += sum(request.finished for request in running)
+        running = [request for request in running if not request.finished]
+    counts = drafter.statistics
+    assert counts.draft_tokens == total > 100
+    assert counts.accepted_tokens > 50
+    assert finished > 5
+    assert counts.requests < counts.rows / 3  # found again
+
+
+@pytest.mark.parametrize("base", [First, Second, Bare])
+def test_it_is_made_as_its_version_wants_it(configured, version, base):
+    version(base)
+    drafter = make_drafter(MOST)
+    assert isinstance(drafter, base)
+    assert drafted(drafter, Request(1, [0, 1, 2, 3])) == [[4, 5, 6, 7, 0]]
+    if base is Second:
+        assert (drafter.max_draft_len, drafter.max_total_draft_tokens) == (MOST, MOST)
+
+
+def test_options_of_another_version_are_refused(configured, version):
+    assert make_drafter(MOST, draft_len_schedule={4: 2}).draft_len_schedule == {4: 2}
+    version(First)
+    assert make_drafter(MOST, max_concurrency=3).max_concurrency == 3
+    with pytest.raises(UsageError, match="has no draft_len_schedule"):
+        make_drafter(MOST, draft_len_schedule={4: 2})
+    with pytest.raises(UsageError, match="max_draft_len must be 1 to 64"):
+        make_drafter(0)
+
+
+def test_drafts_are_padded_and_shortened_as_the_engine_does(configured):
+    drafter, request = make_drafter(MOST), Request(1, [0, 1, 2, 3], most=3)
+    batch = scheduled(request)
+    drafter.prepare_draft_tokens(batch)
+    drafter.pad_draft_tokens_for_cuda_graph(batch)
+    assert request.py_draft_tokens == [4, 5, 0, 0, 0]  # and one of the model's own
+    assert drafter.extended  # the cache, for what is padded
+    drafter.update_max_total_draft_tokens(1)
+    assert drafted(drafter, Request(1, [0, 1, 2, 3])) == [[4]]
+    drafter.update_max_total_draft_tokens(0)
+    assert drafted(drafter, Request(1, [0, 1, 2, 3])) == [[]]
+
+
+def test_it_can_be_switched_off_and_goes_to_another_process(configured):
+    drafter, request = make_drafter(MOST), Request(1, [0, 1, 2, 3])
+    there = pickle.loads(pickle.dumps(drafter))
+    assert drafted(there, request) == drafted(drafter, request) == [[4, 5, 6, 7, 0]]
+    drafter.enabled = False
+    assert drafted(drafter, request) == [[]]
+    assert drafted(drafter) == []
+
+
+def test_its_configuration_is_checked_when_it_is_made(monkeypatch, version):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    drafter = make_drafter(3, DraftConfig(min_probability=0.01), vocabulary=VOCABULARY)
+    assert drafted(drafter, Request(1, [0, 1, 2, 0, 1])) == [[2, 0, 1]]
+    with pytest.raises(ArtifactError):
+        make_drafter(3, DraftConfig(datastores=("/nowhere",)))
+
+
+def test_without_tensorrt_llm_it_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt_llm", None)
+    with pytest.raises(UsageError, match="TensorRT-LLM cannot be imported"):
+        make_drafter(3)
