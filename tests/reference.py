@@ -72,6 +72,13 @@ def tree_paths(parents):
     return found
 
 
+def best_path(parents, scores, most):
+    """Of all paths from the root, cut to `most` nodes, the one with the largest sum of scores."""
+    heads = [path[1 : 1 + end] for path in tree_paths(parents) for end in range(most + 1)]
+    worth = lambda path: (sum(scores[node] for node in path), len(path), -max(path, default=0))  # noqa: E731
+    return max(heads, key=worth)
+
+
 def tree_layout(parents):
     """Depth of the root and every node, and for each of them the rows on its path to the root."""
     depths, paths = [0], [{0}]

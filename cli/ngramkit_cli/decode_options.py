@@ -104,9 +104,10 @@ class RunOptions:
     verify: Annotated[
         str | None,
         typer.Option(
-            metavar="tree|batch",
-            help="A draft in one pass with an ancestor mask, or its paths as rows, for models that "
-            "take no such mask. Default: tree where the model can.",
+            metavar="tree|batch|chain",
+            help="A draft in one pass with an ancestor mask; its paths as rows, for models that "
+            "take no such mask; its best path. Default: tree where the model can, chain where it "
+            "has recurrent layers.",
         ),
     ] = None
     engine: Engine = "auto"

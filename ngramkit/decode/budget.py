@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ngramkit.decode.profile import Profile
 from ngramkit.drafters.base import Drafter, DraftTree
-from ngramkit.kernels.budget import LEVELS, RUNS, cut, recorded
+from ngramkit.kernels.budget import LEVELS, RUNS, chances, cut, recorded
 
 Costs = npt.NDArray[np.float64]
 
@@ -56,21 +56,37 @@ class AutoBudget:
         """How many nodes a drafter need not exceed."""
         return min(budget, self._ask)
 
-    def cut(self, tree: DraftTree, length: int) -> DraftTree:
-        """The part of the tree that is worth verifying behind `length` tokens."""
-        self._whole, costs = tree, self.costs_at(length)
+    def cut(self, tree: DraftTree, length: int, riding: int | None = None) -> DraftTree:
+        """The part of the tree that is worth verifying behind `length` tokens.
+
+        `riding`: a chain's pass repeats so many tokens in front of it; with the draft they are no
+        more than `most`.
+        """
+        self._whole, seconds = tree, self.costs_at(length)[riding or 0 :]
         if len(tree) == 0:
-            self._cost = float(costs[0])
+            self._cost = float(seconds[0])
             return tree
+        costs = seconds if riding is None else self._with_repeats(seconds, tree, length, riding)
         rate = self._tokens / self._seconds
         kept, parents = cut(
             tree.parents, tree.scores, self._record, self._trust, self._run, costs, rate
         )
-        self._cost = float(costs[len(kept)])
+        self._cost = float(seconds[len(kept)])
         self._ask = max(len(kept) * 3 // 2 + SPARE, self._ask // 2)
         if len(kept) == len(tree):
             return tree
         return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])
+
+    def _with_repeats(self, seconds: Costs, tree: DraftTree, length: int, riding: int) -> Costs:
+        """What drafting 0, 1, ... tokens of a chain costs, float64[n + 1]: this pass's seconds, and
+        by the chance that the draft does not come true to its end, those of repeating what it
+        brought in the next."""
+        chance = chances(tree.parents, tree.scores, self._record, self._trust, self._run)
+        alone = self.costs_at(length)
+        repeated = np.minimum(riding + 1 + np.cumsum(chance), self.most)
+        found = seconds[: len(tree) + 1].copy()
+        found[1:] += (1 - chance) * (np.interp(repeated, np.arange(len(alone)), alone) - alone[0])
+        return found
 
     def learn(self, written: Sequence[int]) -> None:
         """`written` is what the pass brought: what was accepted, and the model's own token."""

@@ -156,14 +156,15 @@ class Conversation:
         return self._drafter
 
     def _resumed(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
-        """The verifier, rewound to where the prompt and what it holds part, and their number.
+        """The verifier, rewound to where the prompt and what it holds part (or further, where
+        recurrent layers cannot go back so little), and how many tokens it holds then.
 
         At least one token is left to be read: its logits are what an answer begins with.
         """
         if self._verifier is None:
             self._verifier = self._task.open(prompt)
-        held = shared(self._held, prompt[:-1])
-        self._verifier.rewind(held)
+        self._verifier.rewind(shared(self._held, prompt[:-1]))
+        held = self._verifier.length
         self._held = self._held[:held]
         return self._verifier, held
 

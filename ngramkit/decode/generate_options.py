@@ -26,10 +26,11 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "output_hidden_states": (None, False),
 }
 # Made by transformers for every call, or without influence on what is written.
+CACHES = ("past_key_values", "cache_params")  # Mamba calls it so
 KNOWN_INPUTS = {
     "attention_mask",
     "position_ids",
-    "past_key_values",
+    *CACHES,
     "use_cache",
     "logits_to_keep",
     "cache_position",
@@ -56,14 +57,21 @@ def refuse_what_cannot_be_honoured(
     for name, value in inputs.items():
         if name not in KNOWN_INPUTS and value is not None and value is not False:
             raise _refused(name)
-    _refuse_filled_cache(inputs.get("past_key_values"))
+    for name in CACHES:
+        _refuse_filled_cache(name, inputs.get(name))
     _refuse_in_batch(len(input_ids), config, inputs)
     _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
 
 
-def _refuse_filled_cache(cache: Any) -> None:
-    if cache is not None and cache.get_seq_length() > 0:
-        raise _refused("past_key_values", "the prompt is read anew")
+def _refuse_filled_cache(name: str, cache: Any) -> None:
+    if cache is not None and any(map(_filled, cache.layers)):
+        raise _refused(name, "the prompt is read anew")
+
+
+def _filled(layer: Any) -> bool:
+    """Of keys and values, or of recurrent states."""
+    states = any(getattr(layer, "has_previous_state", {}).values())
+    return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
 
 
 def _refuse_in_batch(rows: int, config: Any, inputs: Mapping[str, Any]) -> None:

@@ -67,6 +67,7 @@ class _Run:
     ) -> None:
         self.ended_by = ""
         self._verifier, self._drafter, self._request, self._sink = verifier, drafter, request, sink
+        self._fit = getattr(verifier, "fit", None)
         self._choice = request.sampling.choice()
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
@@ -91,8 +92,10 @@ class _Run:
         auto = self._request.auto
         budget = budget if auto is None else auto.ask(budget)
         tree = self._drafter.draft(budget) if budget > 0 else DraftTree.empty()
+        if self._fit is not None:
+            tree = self._fit(tree, self._request.budget)
         if auto is not None:
-            tree = auto.cut(tree, self._verifier.length)
+            tree = auto.cut(tree, self._verifier.length, getattr(self._verifier, "riding", None))
         self._clock.lap("draft")
         return tree
 

@@ -14,6 +14,7 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Pass, Profile
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.static_pass import SIZES as STATIC_SIZES
+from ngramkit.decode.verify_chain import ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.progress import SILENT, Reporter
 
@@ -41,9 +42,10 @@ def measure(
     would not fit into `seconds` are left out, but never the shortest; where not even its do, it
     ends all the same, and `reporter` is told. 0: the least rounds of everything.
     """
-    engine = Runner.of(model.model, engine=engine, budget=1).engine
+    settled = Runner.of(model.model, engine=engine, budget=1)
+    engine, verify = settled.engine, "chain" if settled.verify == "chain" else "tree"
     sizes = SIZES[engine] if sizes is None else sizes
-    runner = Runner(model.model, engine, "tree", max(sizes))
+    runner = Runner(model.model, engine, verify, max(sizes))
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
     reporter.stage("passes", seconds, "seconds")
@@ -138,7 +140,8 @@ def filled(runner: Runner, context: int) -> Verifier:
 
 def timed(verifier: Verifier, size: int) -> float:
     nodes = np.arange(size, dtype=np.int32)
-    tree = DraftTree(nodes, (nodes - 1) // 2, np.zeros(size, np.float32), np.zeros(size, np.uint8))
+    parents = nodes - 1 if isinstance(verifier, ChainVerifier) else (nodes - 1) // 2
+    tree = DraftTree(nodes, parents, np.zeros(size, np.float32), np.zeros(size, np.uint8))
     started = time.perf_counter()
     verifier.verify(0, tree).argmax(-1).tolist()
     return time.perf_counter() - started

@@ -71,8 +71,8 @@ class PreparedModel:
 class PassOptions:
     """`budget`: draft nodes per pass; auto: as many as pay for their time on this machine, see
     `ngramkit.calibrate`; None: auto where the model was calibrated, else by the device. `verify`:
-    tree or batch; None: tree where the model can. `engine`: auto, eager or static. `cache`: a
-    SpeCache in place of the full one; then what is written is not the model's own. `device`,
+    tree, batch or chain; None: tree where the model can. `engine`: auto, eager or static. `cache`:
+    a SpeCache in place of the full one; then what is written is not the model's own. `device`,
     `dtype` and `device_map` as in load_model."""
 
     budget: int | Literal["auto"] | None = None

@@ -5,8 +5,9 @@ or keep a number from one pass for the next; none of that is written anywhere. S
 verified one after another, and a wide and deep one beyond every window that the config names; the
 logits are compared with those of the same tokens read plainly.
 
-Measured on 25 architectures: rounding moves logits by a millionth of their spread in float32 and by
-0.5 to 5 % in 16 bits; counting columns moved them by a fifth at least.
+Measured on 25 architectures: rounding moves logits by a millionth of their spread in float32 and
+by 0.5 to 5 % in 16 bits; counting columns moved them by a fifth at least. Recurrent layers that
+step in two ways are nearer to each other, from 1 in 5,000 on, and drift apart token by token.
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.static_pass import StaticPass, packed
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
+from ngramkit.decode.verify_chain import ChainVerifier
 from ngramkit.drafters.base import DraftTree
 
-Kind = type[TreeVerifier] | type[BatchVerifier] | type[StaticVerifier]
+Kind = type[TreeVerifier | BatchVerifier | ChainVerifier | StaticVerifier]
 
 PROMPT = 4  # tokens
 # Siblings, nodes in a chain under the last of them, and how many nodes of that path are kept.
 PASSES = ((0, 6, 4), (5, 3, 2), (0, 0, 0), (3, 2, 1))
+# Chains, most of them cut off, and single tokens, which some models read by other kernels.
+CHAINS = ((0, 6, 4), (0, 3, 2), (0, 0, 0), (0, 2, 2), *[(0, 0, 0)] * 5, (0, 4, 1), (0, 0, 0))
 WIDE = (48, 16)  # likewise, of one pass
 WINDOW = 32  # tokens, for models without one
-TOLERANCES = {torch.float32: 0.01}  # of the logits' spread; 0.1 in fewer bits
+EXACT = {torch.float32: 0.0001}  # of chains
+MOST_ROWS = 0.75  # in 16 bits a near tie between a mixture's experts may fall either way
+IN_16_BITS = 0.1  # of the logits' spread
+TOLERANCES = {torch.float32: 0.01}
 BEHIND = 40  # empty columns behind a pass of fixed shape
 LONGEST_WINDOW = 16_384  # tokens; no layer of transformers has a longer one of its own
 
@@ -48,8 +55,8 @@ def agrees(model: Any, kind: Kind) -> bool:
         try:
             if not _agrees_in_turn(model, kind):
                 return False
-            if kind is BatchVerifier:  # its rows are plain continuations, however many and long
-                return True
+            if not issubclass(kind, (TreeVerifier, StaticVerifier)):
+                return True  # its rows are plain continuations, however many and long
             return all(_agrees_beyond(model, kind, each) for each in windows(model) or [WINDOW])
         except torch.OutOfMemoryError:
             raise
@@ -77,7 +84,8 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
     text = [next(tokens) for _ in range(PROMPT)]
     verifier = kind(model, room=len(text))
     parts = [verifier.prefill(np.array(text, np.int32)).clone()]
-    for siblings, chain, kept in PASSES:
+    chains = issubclass(kind, ChainVerifier)
+    for siblings, chain, kept in CHAINS if chains else PASSES:
         root, tree = next(tokens), _tree(tokens, siblings, chain)
         path = _path(siblings, chain)[:kept]
         parts.append(verifier.verify(root, tree)[[0, *(node + 1 for node in path)]].clone())
@@ -85,7 +93,9 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
         text += [root, *tree.token_ids[path].tolist()]
     ids = torch.tensor([text], device=model.device)
     right = model(input_ids=ids, use_cache=False).logits[0, PROMPT - 1 :]
-    return _near(torch.cat(parts), right, model.dtype)
+    if chains:
+        return _near(torch.cat(parts), right, EXACT.get(model.dtype, IN_16_BITS), share=1.0)
+    return _near(torch.cat(parts), right, _tolerance(model))
 
 
 def _agrees_beyond(model: Any, kind: Kind, window: int) -> bool:
@@ -109,7 +119,7 @@ def _agrees_beyond(model: Any, kind: Kind, window: int) -> bool:
         logits = StaticPass(model).run(cache, told, reach)
     else:
         logits = TreeVerifier(model, room=0, cache=cache).verify(root, tree)
-    return _near(logits[[0, *(node + 1 for node in path)]], right, model.dtype)
+    return _near(logits[[0, *(node + 1 for node in path)]], right, _tolerance(model))
 
 
 def _tokens(model: Any) -> Iterator[int]:
@@ -136,12 +146,15 @@ def _path(siblings: int, chain: int) -> list[int]:
     return list(range(max(siblings - 1, 0), siblings + chain))
 
 
-def _near(got: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether three of four rows, [n, V], are as near as rounding leaves them.
+def _tolerance(model: Any) -> float:
+    return TOLERANCES.get(model.dtype, IN_16_BITS)
 
-    Not all: in 16 bits a near tie between a mixture's experts may fall either way.
-    """
+
+def _near(
+    got: torch.Tensor, right: torch.Tensor, tolerance: float, share: float = MOST_ROWS
+) -> bool:
+    """Whether that share of the rows, [n, V], is as near as rounding leaves them."""
     right = right.float()
     spread = (right - right.mean(-1, keepdim=True)).norm(dim=-1)
-    near = (got.float() - right).norm(dim=-1) <= TOLERANCES.get(dtype, 0.1) * spread
-    return int(near.sum()) * 4 >= len(near) * 3
+    near = (got.float() - right).norm(dim=-1) <= tolerance * spread
+    return int(near.sum()) >= len(near) * share

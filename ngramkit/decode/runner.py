@@ -27,7 +27,8 @@ MOST_NODES = 4096  # of a draft; attention to itself grows with their square
 
 @dataclass(frozen=True)
 class Runner:
-    """`model` is a transformers causal LM, `engine` eager or static, `verify` tree or batch.
+    """`model` is a transformers causal LM, `engine` eager or static, `verify` tree, batch or
+    chain.
 
     `budget` is the most draft nodes of a pass; a `profile` says how many of them pay. With `cache`,
     a SpeCache, there are no drafts, and what is written is not the model's own.
@@ -64,7 +65,7 @@ class Runner:
         engine, verify = settled(model, engine, verify)
         if isinstance(budget, int):
             return cls(model, engine, verify, budget)
-        path = profile_file(model, engine) if verify == "tree" else None
+        path = profile_file(model, engine) if verify != "batch" else None
         if path is not None:
             reporter.note(f"budget: auto ({path})")
             profile = Profile.load(path)
@@ -106,9 +107,9 @@ class Runner:
 
 
 def _not_calibrated(name: str, engine: str, verify: str) -> UsageError:
-    if verify != "tree":
+    if verify == "batch":
         return UsageError(
-            "budget=auto needs drafts verified as trees", "give a number", option="budget"
+            "budget=auto is not for drafts verified as rows", "give a number", option="budget"
         )
     engines = "" if engine == "eager" else f" --engine {engine}"
     return UsageError(

@@ -1,7 +1,8 @@
 """Which verifier a model can be given, and which engine runs its passes, found by trying.
 
-A draft is verified in one tree, else in rows; a pass runs as it comes (eager) or in a fixed shape
-(static). What a model can be given is tried once and remembered as long as the model lives.
+A draft is verified in one tree, else in rows, of models with recurrent layers as a chain or
+chains; a pass runs as it comes (eager) or in a fixed shape (static). What a model can be given is
+tried once and remembered as long as the model lives.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import logging
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import transformers
+
 from ngramkit.decode.base import ResumableVerifier
+from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.tried import fits, known_to_fit
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
+from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
 from ngramkit.errors import InputError, UsageError, meant
 
-VERIFIERS: dict[str, type[TreeVerifier] | type[BatchVerifier]] = {
+VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier | ChainVerifier]] = {
     "tree": TreeVerifier,
     "batch": BatchVerifier,
+    "chain": ChainVerifier,
 }
 ENGINES = ("auto", "eager", "static")
 _FOUND: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -33,12 +39,13 @@ def require_known(engine: str, mode: str | None) -> None:
     if mode not in (None, *VERIFIERS):
         said = f"there is no way to verify called {mode!r}"
         raise UsageError(said, meant(str(mode), VERIFIERS))
-    if engine == "static" and mode == "batch":
-        raise UsageError("the static engine verifies drafts as trees, not as rows", "leave one out")
+    if engine == "static" and mode in ("batch", "chain"):
+        raise UsageError("the static engine verifies drafts as trees alone", "leave one out")
 
 
 def settled(model: Any, engine: str = "auto", mode: str | None = None) -> tuple[str, str]:
-    """What the model is run with: eager or static, tree or batch. As `engine_of`, `verify_mode`."""
+    """What the model is run with: eager or static, and tree, batch or chain. As `engine_of`,
+    `verify_mode`."""
     found = engine_of(model, engine, mode)
     return found, "tree" if found == "static" else verify_mode(model, mode)
 
@@ -50,7 +57,9 @@ def open_verifier(
     as in `engine_of`."""
     if engine_of(model, engine, mode) == "static":
         return StaticVerifier(model, room=room)
-    return VERIFIERS[verify_mode(model, mode)](model, room=room)
+    found = verify_mode(model, mode)
+    kind = ChainsVerifier if found == "batch" and is_recurrent(model) else VERIFIERS[found]
+    return kind(model, room=room)
 
 
 def engine_of(model: Any, engine: str = "auto", mode: str | None = None) -> str:
@@ -61,15 +70,17 @@ def engine_of(model: Any, engine: str = "auto", mode: str | None = None) -> str:
     """
     require_known(engine, mode)
     if engine == "auto":
-        engine = "static" if model.device.type == "cuda" and mode != "batch" else "eager"
+        trees = mode not in ("batch", "chain")
+        engine = "static" if model.device.type == "cuda" and trees else "eager"
     return "static" if engine == "static" and takes_static(model) else "eager"
 
 
 def is_known(model: Any) -> bool:
     """Whether it is known what engine=auto would give the model, so that settling runs no pass."""
-    tree = model in _FOUND or known_to_fit(model, TreeVerifier)
-    if model.device.type != "cuda" or not tree:
-        return tree
+    recurrent = is_recurrent(model)
+    mode = model in _FOUND or known_to_fit(model, ChainVerifier if recurrent else TreeVerifier)
+    if model.device.type != "cuda" or recurrent or not mode:
+        return mode
     return model in _STATIC or known_to_fit(model, StaticVerifier)
 
 
@@ -95,24 +106,32 @@ def _against_static(model: Any) -> str | None:
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:
-    """`mode` if it is given and the model can take it; else tree, or batch where that fails.
+    """`mode` if it is given and the model can take it; else tree, or batch where that fails, or
+    chain where layers are recurrent.
 
-    Raises UsageError for an unknown mode, InputError where the model can take neither.
+    Raises UsageError for an unknown mode, InputError where the model can take none.
     """
     require_known("auto", mode)
-    if mode == "batch":
+    recurrent = is_recurrent(model)
+    if mode in ("batch", "chain") and not recurrent:
         return mode
     if model not in _FOUND:
-        fit = next((name for name in VERIFIERS if fits(model, VERIFIERS[name])), None)
+        ways = ("chain",) if recurrent else ("tree", "batch")
+        fit = next((name for name in ways if fits(model, VERIFIERS[name])), None)
         if fit is None:
-            raise InputError(
-                f"{model.config.model_type} cannot give back tokens that it has read",
-                "drafts need a model with attention in every layer",
-            )
-        if fit != "tree":
+            raise _takes_no_drafts(model.config.model_type)
+        if fit == "batch":
             logging.getLogger("ngramkit").warning(
                 "%s cannot verify a draft as a tree; it is verified as rows, verify=batch",
                 model.config.model_type,
             )
         _FOUND[model] = fit
-    return _FOUND[model]
+    return "batch" if recurrent and mode == "batch" else _FOUND[model]
+
+
+def _takes_no_drafts(kind: str) -> InputError:
+    return InputError(
+        f"transformers {transformers.__version__} reads several tokens of {kind} at once otherwise "
+        "than one by one",
+        "drafts need a model for which both are the same; docs/decoding.md names those that do",
+    )

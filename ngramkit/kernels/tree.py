@@ -74,3 +74,34 @@ def paths(
             node = parents[node - 1] + 1
         row += 1
     return nodes, rows, depths
+
+
+@allocating_entry
+def best_path(
+    parents: npt.NDArray[np.int32], scores: npt.NDArray[np.float32], most: int
+) -> npt.NDArray[np.int32]:
+    """The path of at most `most` nodes with the largest sum of scores, int32[k] from the top.
+
+    A score is the chance that its node is accepted, so the sum is the expected tokens. Of paths
+    alike the longest, of those the one that ends at the earliest node.
+
+    parents [-1, 0, -1], scores [0.5, 0.2, 0.6] -> [0, 1] (0.7, not 0.6); at most 1 node: [2].
+    """
+    n = len(parents)
+    sums = np.zeros(n, np.float64)
+    depths = np.zeros(n, np.int64)
+    best, deepest, end = 0.0, 0, -1
+    for node in range(n):
+        parent = parents[node]
+        sums[node], depths[node] = scores[node], 1
+        if parent >= 0:
+            sums[node] += sums[parent]
+            depths[node] += depths[parent]
+        better = sums[node] > best or (sums[node] == best and depths[node] > deepest)
+        if depths[node] <= most and better:
+            best, deepest, end = sums[node], depths[node], node
+    path = np.empty(deepest, np.int32)
+    for place in range(deepest - 1, -1, -1):
+        path[place] = end
+        end = parents[end]
+    return path

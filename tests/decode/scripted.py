@@ -98,3 +98,33 @@ class WideOracle:
         self._written += len(tokens)
 
     def finish(self) -> None: ...
+
+
+class ChainOracle:
+    """The answer's next tokens, wrong from some node on, and a lesser wrong path beside them."""
+
+    def __init__(self, answer: Sequence[int], seed: int = 0) -> None:
+        self._answer = [int(token) for token in answer]
+        self._random = np.random.default_rng(seed)
+        self._written = 0
+
+    def start(self, prompt: TokenArray) -> None:
+        self._written = 0
+
+    def draft(self, budget: int) -> DraftTree:
+        coming = self._answer[self._written :][: max(budget - 2, 0)]
+        if not coming:
+            return DraftTree.empty()
+        right = int(self._random.integers(0, 2 * len(coming)))
+        chain = [token + (place >= right) for place, token in enumerate(coming)]
+        pairs = [(token, place - 1) for place, token in enumerate(chain)]
+        pairs += [(coming[0] + 2, -1), (5, len(pairs))]
+        scores = [*(0.9**place for place in range(1, len(chain) + 1)), 0.05, 0.01]
+        tree = tree_of(pairs)
+        tree.check()
+        return DraftTree(tree.token_ids, tree.parents, np.array(scores, np.float32), tree.source)
+
+    def accept(self, tokens: TokenArray, evidence: object = None) -> None:
+        self._written += len(tokens)
+
+    def finish(self) -> None: ...

@@ -25,6 +25,7 @@ WAYS = {
     "tree": PassOptions(budget=8),
     "batch": PassOptions(budget=8, verify="batch"),
     "static": PassOptions(budget=8, engine="static"),
+    "chain": PassOptions(budget=8, verify="chain"),
 }
 
 

@@ -53,7 +53,7 @@ def test_a_gpu_gets_the_static_engine_unless_drafts_are_rows(monkeypatch):
 
 @pytest.mark.parametrize(
     ("engine", "mode", "said"),
-    [("fast", None, "no engine called 'fast'"), ("static", "batch", "as trees, not as rows")],
+    [("fast", None, "no engine called 'fast'"), ("static", "batch", "as trees alone")],
 )
 def test_what_makes_no_sense_is_a_usage_error(model, engine, mode, said):
     with pytest.raises(UsageError, match=said):

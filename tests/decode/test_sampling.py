@@ -10,11 +10,13 @@ import torch
 from scipy.stats import chisquare
 from scripted import NoisyOracle
 from tiny_models import tiny_model
+from tiny_recurrent import recurrent_model
 from transformers import LogitsProcessorList
 
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_chain import ChainVerifier
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import UsageError
 
@@ -24,13 +26,20 @@ RUNS = 800
 SETTINGS = {"temperature": 1.3, "top_k": 4, "top_p": 0.95}
 
 
+SMALL = {"vocab_size": VOCABULARY, "initializer_range": 0.25, "eos_token_id": None}
+
+
 @pytest.fixture(scope="module")
 def model():
-    return tiny_model("llama", vocab_size=VOCABULARY, initializer_range=0.25, eos_token_id=None)
+    return tiny_model("llama", **SMALL)
 
 
 @pytest.fixture(scope="module")
 def exact(model):
+    return distribution(model)
+
+
+def distribution(model):
     """The probability of every three tokens after PROMPT, by enumeration."""
     prefixes = [[*PROMPT.tolist(), *two] for two in itertools.product(range(VOCABULARY), repeat=2)]
     warpers = LogitsProcessorList(Sampling(**SETTINGS).warpers())
@@ -43,9 +52,9 @@ def exact(model):
     return first[:, None, None] * second[:, :, None] * steps[:, :, 2]
 
 
-def sampled(model, drafter, seed, new_tokens=5):
+def sampled(model, drafter, seed, new_tokens=5, verifier=TreeVerifier):
     request = Request(PROMPT, new_tokens, 12, Sampling(**SETTINGS, seed=seed))
-    return decode(TreeVerifier(model, room=32), drafter, request)
+    return decode(verifier(model, room=32), drafter, request)
 
 
 def p_value(counts, exact):
@@ -69,6 +78,20 @@ def test_first_three_tokens_follow_the_exact_distribution(model, exact, drafts):
         counts[tuple(run.token_ids[:3])] += 1
         accepted += sum(run.accepted_per_pass)
     assert accepted > RUNS / 2 if drafts else accepted == 0
+    assert np.all(counts[exact == 0] == 0)
+    assert p_value(counts, exact) > 0.001
+
+
+def test_so_do_those_of_a_model_with_recurrent_layers():
+    model = recurrent_model("mamba2", num_hidden_layers=1, **SMALL)
+    exact, accepted = distribution(model), 0
+    counts = np.zeros(exact.shape)
+    for seed in range(RUNS):
+        guess = np.random.default_rng(seed).integers(0, VOCABULARY, 5)
+        run = sampled(model, NoisyOracle(guess, VOCABULARY, seed), seed, verifier=ChainVerifier)
+        counts[tuple(run.token_ids[:3])] += 1
+        accepted += sum(run.accepted_per_pass)
+    assert accepted > RUNS / 8
     assert np.all(counts[exact == 0] == 0)
     assert p_value(counts, exact) > 0.001
 

@@ -83,7 +83,7 @@ def test_a_model_that_ignores_the_mask_is_found_out():
 
 
 def test_a_model_without_attention_is_refused():
-    with pytest.raises(InputError, match="mamba cannot give back tokens"):
+    with pytest.raises(InputError, match="several tokens of mamba at once"):
         verify_mode(tiny_model("mamba"))
 
 

@@ -3,7 +3,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.tree import layout, paths
+from ngramkit.kernels.tree import best_path, layout, paths
 
 
 @st.composite
@@ -38,3 +38,14 @@ def test_paths_are_those_from_the_root_to_the_leaves(parents):
     )
     assert nodes.dtype == np.int32
     assert nodes[rows, columns].tolist() == list(range(-1, len(parents)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(parent_lists(), st.data())
+def test_the_best_path_is_the_one_with_the_most_expected_tokens(parents, data):
+    halves = st.integers(0, 8).map(lambda n: n / 8)  # summed without rounding
+    scores = [data.draw(halves) for _ in parents]
+    most = data.draw(st.integers(-1, 6))
+    found = best_path(np.array(parents, np.int32), np.array(scores, np.float32), most)
+    assert found.dtype == np.int32
+    assert found.tolist() == reference.best_path(parents, scores, max(most, 0))

@@ -1,0 +1,167 @@
+"""Recurrent states beside keys and values: as of the last token that is known to be written.
+
+A recurrent layer (Mamba 2, gated delta nets, short convolutions) sums its past up in states, which
+cannot be taken apart again. So the states that the accepted tokens left are kept aside, and every
+pass works on a copy. What a pass leaves behind becomes the kept states only where all its tokens
+were accepted. Convolutions alone can be cut anywhere: their state is their last inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from transformers.cache_utils import (
+    Cache,
+    DummyLayer,
+    DynamicCache,
+    DynamicLayer,
+    LinearAttentionCacheLayerMixin,
+    LinearAttentionLayer,
+)
+
+from ngramkit.decode.cache import InPlaceCache, InPlaceLayer
+
+States = dict[int, torch.Tensor]  # by their number in the layer, [rows, ...]
+
+
+def is_recurrent(model: Any) -> bool:
+    """Whether transformers keeps states for any of the model's layers."""
+    config = model.config.get_text_config(decoder=True)
+    return any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in _layers(config))
+
+
+class RecurrentLayer(LinearAttentionLayer):
+    """The states of one layer: those of the pass under way, and a row of those that are kept."""
+
+    def __init__(self, number_of_states: int = 1) -> None:
+        super().__init__(number_of_states=number_of_states)
+        self._convolutions: States = {}
+        self._states: States = {}
+        self._marked: tuple[States, States] = {}, {}
+        self._inputs: States = {}  # of the pass's convolutions, what came before included
+
+    def update_conv_state(
+        self,
+        conv_states: torch.Tensor,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        inputs = super().update_conv_state(conv_states, state_idx, conv_kernel_size, **kwargs)
+        self._inputs[state_idx] = inputs
+        return inputs
+
+    @property
+    def sums(self) -> bool:
+        """Whether it has states that cannot be cut."""
+        return any(self.is_recurrent_states_initialized.values())
+
+    def begin(self, rows: int) -> None:
+        """A pass of so many rows, each behind what is kept."""
+        for number, kept in self._convolutions.items():
+            self.conv_states[number] = _spread(kept, rows)
+        for number, kept in self._states.items():
+            self.recurrent_states[number] = _spread(kept, rows)
+        self._inputs = {}
+
+    def settle(self, row: int, left_out: int = 0) -> None:
+        """What is kept are now the row's states, as of `left_out` tokens before the pass's end."""
+        for number, state in self._held(self.conv_states):
+            kept = state
+            if left_out:
+                width, inputs = state.shape[-1], self._inputs[number]
+                kept = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
+            self._convolutions[number] = kept[row : row + 1]
+        for number, state in self._held(self.recurrent_states):
+            self._states[number] = state[row : row + 1]
+
+    def mark(self) -> None:
+        """`back` returns to what is kept now. Kept states are replaced, never written to."""
+        self._marked = dict(self._convolutions), dict(self._states)
+
+    def back(self) -> None:
+        self._convolutions, self._states = map(dict, self._marked)
+
+    def clear(self) -> None:
+        """As new."""
+        for number in range(self.number_of_states):
+            self.is_conv_states_initialized[number] = False
+            self.is_recurrent_states_initialized[number] = False
+            self.has_previous_state[number] = False
+            self.conv_states[number] = self.recurrent_states[number] = None
+        self._convolutions, self._states, self._inputs = {}, {}, {}
+        self._marked = {}, {}
+
+    @staticmethod
+    def _held(states: Any) -> Iterator[tuple[int, torch.Tensor]]:
+        return ((number, state) for number, state in states.items() if state is not None)
+
+
+class RecurrentAndAttentionLayer(RecurrentLayer, InPlaceLayer):  # type: ignore
+    """A layer with both, as Falcon-H1's."""
+
+    def __init__(self, cache: InPlaceCache, number_of_states: int = 1) -> None:
+        InPlaceLayer.__init__(self, cache)
+        RecurrentLayer.__init__(self, number_of_states)
+
+
+class RecurrentCache(InPlaceCache):
+    """`length` tokens are in the kept states and in the keys and values."""
+
+    def __init__(self, config: Any, room: int) -> None:
+        layers = [self._own(layer) for layer in _layers(config)]
+        self.in_place = [layer for layer in layers if isinstance(layer, InPlaceLayer)]
+        self.recurrent = [layer for layer in layers if isinstance(layer, RecurrentLayer)]
+        Cache.__init__(self, layers=layers)
+        self.length = self.marked = 0
+        self.room = room
+
+    def _own(self, layer: Any) -> Any:
+        if isinstance(layer, LinearAttentionCacheLayerMixin):
+            if isinstance(layer, DynamicLayer):
+                return RecurrentAndAttentionLayer(self, layer.number_of_states)
+            return RecurrentLayer(layer.number_of_states)
+        return layer if isinstance(layer, DummyLayer) else InPlaceLayer(self)
+
+    @property
+    def sums(self) -> bool:
+        """Whether a pass can only be kept whole."""
+        return any(layer.sums for layer in self.recurrent)
+
+    def begin(self, rows: int) -> None:
+        """A pass of so many rows, each behind the tokens that are held."""
+        for layer in self.recurrent:
+            layer.begin(rows)
+
+    def settle(self, row: int, tokens: int, left_out: int = 0) -> None:
+        """Of the last pass only `row`'s first `tokens` stay; `left_out` came behind them."""
+        for layer in self.recurrent:
+            layer.settle(row, left_out)
+        self.keep_row(row, tokens)
+
+    def mark(self) -> None:
+        """The tokens that are held now can be returned to, by `cut`."""
+        for layer in self.recurrent:
+            layer.mark()
+        self.marked = self.length
+
+    def cut(self, length: int) -> None:
+        """No more than `length` tokens are held: those that were marked, or none."""
+        back = 0 < self.marked <= length
+        for layer in self.recurrent:
+            if back:
+                layer.back()
+            else:
+                layer.clear()
+        self.length = self.marked = self.marked if back else 0
+
+
+def _layers(config: Any) -> list[Any]:
+    return list(DynamicCache(config=config).layers)
+
+
+def _spread(state: torch.Tensor, rows: int) -> torch.Tensor:
+    """A copy for every row."""
+    return state.repeat(rows, *[1] * (state.dim() - 1))

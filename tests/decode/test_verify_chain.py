@@ -1,0 +1,210 @@
+"""Drafts for models with recurrent layers: model.generate's tokens, in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from lossless import decoded, references
+from scripted import ChainOracle
+from tiny_models import tiny_model
+from tiny_recurrent import INEXACT, RECURRENT, recurrent_model
+
+import ngramkit
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.budget import AutoBudget
+from ngramkit.decode.conversation import Conversation
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.loop import Request
+from ngramkit.decode.measuring import measure
+from ngramkit.decode.profile import Pass, Profile, profile_path
+from ngramkit.decode.prompt import chat_ids
+from ngramkit.decode.recurrent_cache import is_recurrent
+from ngramkit.decode.runner import Runner
+from ngramkit.decode.task import Task
+from ngramkit.decode.verifiers import open_verifier, verify_mode
+from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
+from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.cacheback import Cacheback
+from ngramkit.drafters.none import NoDraft
+from ngramkit.errors import InputError, UsageError
+from ngramkit.templates import Message
+
+BUDGETS = (16, 5, 3, 12)
+KINDS = {"chain": ChainVerifier, "batch": ChainsVerifier}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer("demo")
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_hundred_prompts_are_answered_as_the_model_does(tokenizer, name):
+    model, steps = recurrent_model(name), []
+    for seed, reference in enumerate(references(model, tokenizer)):
+        mode = ("chain", "batch")[seed % 2]
+        run = decoded(
+            model,
+            ChainOracle(reference.answer, seed),
+            reference,
+            BUDGETS[seed % len(BUDGETS)],
+            verified_by=lambda model, room, mode=mode: open_verifier(model, mode, room=room),
+        )
+        np.testing.assert_array_equal(run.token_ids, reference.answer)
+        steps.append(run.tokens_per_step)
+    assert np.mean(steps) > 1.5  # drafts were accepted, wholly and in part
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
+def test_such_models_are_given_chains_and_rows_where_asked(name):
+    model = recurrent_model(name)
+    assert is_recurrent(model)
+    assert verify_mode(model) == verify_mode(model, "tree") == "chain"
+    assert type(open_verifier(model, room=8)) is ChainVerifier
+    assert type(open_verifier(model, "batch", room=8)) is ChainsVerifier
+
+
+@pytest.mark.parametrize("name", INEXACT)
+def test_a_model_that_transformers_reads_in_two_ways_is_refused(name):
+    model = recurrent_model(name)
+    for mode in (None, "tree", "chain", "batch"):
+        with pytest.raises(InputError, match=f"several tokens of {name} at once otherwise"):
+            verify_mode(model, mode)
+
+
+def test_models_with_attention_alone_take_chains_too(tokenizer):
+    model = tiny_model("mistral")
+    assert not is_recurrent(model)
+    for seed, reference in enumerate(references(model, tokenizer, count=8)):
+        chain = lambda model, room: open_verifier(model, "chain", room=room)  # noqa: E731
+        oracle = ChainOracle(reference.answer, seed)
+        run = decoded(model, oracle, reference, 8, verified_by=chain)
+        np.testing.assert_array_equal(run.token_ids, reference.answer)
+
+
+def chain(*tokens):
+    count = len(tokens)
+    parents = np.arange(-1, count - 1, dtype=np.int32)
+    return DraftTree(
+        np.array(tokens, np.int32), parents, np.ones(count, np.float32), np.zeros(count, np.uint8)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_what_did_not_come_true_rides_along_and_no_pass_only_repairs(kind):
+    model = recurrent_model("qwen3_next")
+    verifier, widths = kind(model, room=8), []
+    model.register_forward_pre_hook(
+        lambda _, args, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    with torch.inference_mode():
+        verifier.prefill(np.arange(1, 6, dtype=np.int32))
+        verifier.verify(7, chain(8, 9, 10))
+        verifier.keep([0])  # 7 and 8 are written, 9 is not
+        assert (verifier.length, verifier.riding) == (7, 2)
+        verifier.verify(11, chain(12))
+        verifier.keep([0])  # all of it: the states have caught up
+        assert (verifier.length, verifier.riding) == (9, 0)
+        verifier.verify(13, chain())
+        verifier.keep([])
+    assert widths == [5, 4, 4, 1]
+    assert (verifier.length, verifier.riding) == (10, 0)
+
+
+def test_convolutions_alone_are_cut_and_nothing_rides():
+    model = recurrent_model("lfm2")
+    verifier = ChainVerifier(model, room=8)
+    with torch.inference_mode():
+        verifier.prefill(np.arange(1, 6, dtype=np.int32))
+        verifier.verify(7, chain(8, 9, 10))
+        verifier.keep([0])
+    assert (verifier.length, verifier.riding) == (7, 0)
+
+
+def test_a_pass_has_no_more_rows_than_the_budget_allows():
+    verifier = ChainVerifier(recurrent_model("mamba2"), room=8)
+    with torch.inference_mode():
+        verifier.prefill(np.arange(1, 6, dtype=np.int32))
+        verifier.verify(7, chain(8, 9, 10))
+        verifier.keep([0])
+    whole = chain(*range(1, 9))
+    assert len(verifier.fit(whole, 5)) == 3
+    assert len(verifier.fit(whole, 2)) == 0  # the states catch up
+
+
+def profile(per_row):
+    passes = [Pass(size, 0, 1 + per_row * size) for size in (0, 1, 8, 16)]
+    return Profile("made-up", "cpu", "float32", "eager", passes)
+
+
+def test_an_auto_budget_counts_the_rows_that_ride():
+    unsure = chain(5, 6, 7, 8)
+    unsure.scores[:] = [0.6, 0.3, 0.1, 0.05]
+    kept = {}
+    for per_row in (0.0, 0.2, 2.0):
+        cuts = [AutoBudget(profile(per_row), NoDraft()).cut(unsure, 9, riding) for riding in (0, 8)]
+        kept[per_row] = [len(each) for each in cuts]
+        assert len(AutoBudget(profile(per_row), NoDraft()).cut(unsure, 9)) >= kept[per_row][0]
+    assert kept == {0.0: [4, 4], 0.2: [1, 0], 2.0: [0, 0]}
+
+
+@pytest.mark.parametrize("budget", [None, "auto"])
+def test_a_calibrated_model_decodes_with_it(tmp_path, monkeypatch, tokenizer, budget):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = LanguageModel("tiny/mamba2", recurrent_model("mamba2"), tokenizer)
+    reference = references(model.model, tokenizer, count=1)[0]
+    found = measure(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
+    found.save(profile_path(model))
+    runner = Runner.of(model.model, budget=budget)
+    assert (runner.verify, runner.shown_budget) == ("chain", "auto")
+    request = Request(reference.prompt, 12, runner.budget, eos=frozenset({0}))
+    run = runner.decode(request, ChainOracle(reference.answer))
+    np.testing.assert_array_equal(run.token_ids, reference.answer)
+
+
+def rewound(verifier, prompt, length):
+    """Logits behind the prompt, of a verifier that has read and written something else before."""
+    with torch.inference_mode():
+        verifier.prefill(np.append(prompt[:6], 3).astype(np.int32))
+        verifier.verify(7, chain(8, 9, 10))
+        verifier.keep([0])
+        verifier.rewind(length)
+        return verifier.prefill(prompt)
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "falcon_h1", "lfm2", "mamba2"])
+@pytest.mark.parametrize("length", [0, 5, 6])
+def test_rewound_it_answers_as_a_new_one(name, length):
+    model, prompt = recurrent_model(name), np.arange(1, 12, dtype=np.int32)
+    with torch.inference_mode():
+        right = ChainVerifier(model, room=8).prefill(prompt)
+    found = rewound(ChainVerifier(model, room=8), prompt, length)
+    torch.testing.assert_close(found, right)
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
+def test_turns_of_a_conversation_go_on_from_the_states(tokenizer, name):
+    model = LanguageModel(f"tiny/{name}", recurrent_model(name), tokenizer)
+    made = Conversation(
+        model, drafter=lambda: Cacheback(None), template="chatml", max_new_tokens=12
+    )
+    task = Task(model, Runner.of(model.model, budget=1), 12)
+    for turn, text in enumerate(("def main(", "and again: def main(", "once more")):
+        messages = [*made.messages, Message("user", text)]
+        reply = made.ask(text)
+        expected = task.complete(chat_ids(tokenizer, made.template, messages), NoDraft())
+        np.testing.assert_array_equal(reply.run.token_ids, expected.token_ids)
+        assert (reply.held > 0) == (turn > 0)
+
+
+def test_generate_takes_the_cache_that_some_models_name_otherwise():
+    model, ids = recurrent_model("mamba2"), torch.tensor([[5, 6, 7, 8, 5, 6, 7]])
+    options = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 12}
+    found = ngramkit.generate(model, ids, drafter="context", max_new_tokens=12)
+    assert torch.equal(found, model.generate(ids, **options))
+    filled = transformers.DynamicCache(config=model.config)
+    model(input_ids=ids, cache_params=filled, use_cache=True)
+    with pytest.raises(UsageError, match="cannot honour cache_params; the prompt is read anew"):
+        ngramkit.generate(model, ids, drafter="context", cache_params=filled, **options)
