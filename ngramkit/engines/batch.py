@@ -22,6 +22,7 @@ from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.chains import came_true
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.gate import Gate
+from ngramkit.engines.model_tokens import require_same
 from ngramkit.engines.sessions import Found, Session, Sessions
 from ngramkit.engines.source import DraftSource, open_source
 from ngramkit.engines.statistics import Statistics
@@ -82,6 +83,11 @@ class BatchDrafter:
         )
         drafter.warm()
         return drafter
+
+    def require_same(self, tokenizer: Any) -> None:
+        """Raises ArtifactError where an artifact's ids are not `tokenizer`'s, as
+        `engines.model_tokens.require_same`."""
+        require_same(self.source.built, tokenizer)
 
     def warm(self) -> None:
         """Drafts a little in vain: kernels are compiled and artifacts opened before a request has

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.drafters.blend import PAST_ROWS, Blend
+from ngramkit.engines.model_tokens import Built
 from ngramkit.kernels.blend.chain import CHAIN, REWIND, serve
 from ngramkit.kernels.blend.context import new_tree
 from ngramkit.kernels.blend.corpus import MEMO_ROWS, Corpus, new_corpus, new_memo
@@ -39,6 +40,7 @@ class BlendSource:
     """What all requests draft from. The past requests are those of when this was made."""
 
     def __init__(self, blend: Blend) -> None:
+        self.built: list[Built] = []  # what it was opened from
         blend.start(NOTHING)  # takes in past requests
         self._alive = blend  # and with it the arrays behind addresses
         self.sources = blend.sources

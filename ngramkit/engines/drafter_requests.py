@@ -14,6 +14,7 @@ import numpy as np
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
 from ngramkit.drafters.live import LiveContext
 from ngramkit.engines.chains import best_path
+from ngramkit.engines.model_tokens import Built
 from ngramkit.kernels.budget import LEVELS, RUNS, chances, recorded
 
 WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens
@@ -27,6 +28,7 @@ class DrafterSource:
 
     def __init__(self, make: Callable[[], Drafter], vocabulary: int) -> None:
         self.make, self.vocabulary = make, vocabulary
+        self.built: list[Built] = []  # what it was opened from
 
     def desk(self) -> None:
         """Such drafters bring their own."""

@@ -7,7 +7,9 @@ text that goes on, or was taken back, is found again.
 Configured by NGRAMKIT_DRAFT, or by a DraftConfig:
 
     from ngramkit.engines.llama_cpp import Drafter
-    llama = Llama("model.gguf", draft_model=Drafter(vocabulary=49152))
+    drafter = Drafter(vocabulary=49152)
+    llama = Llama("model.gguf", draft_model=drafter)
+    drafter.check(llama)
 """
 
 from __future__ import annotations
@@ -49,13 +51,27 @@ class Drafter:
         self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
         self._length = config.tokens or TOKENS
         self.enabled = True
+        self._checked = False
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
         """intc[k], k tokens that may follow `input_ids`, intc[n]; none while it is not enabled."""
         if not self.enabled or len(input_ids) == 0:
             return np.empty(0, np.intc)
+        if not self._checked:
+            self._batch.require_same(None)
+            self._checked = True
         (chain,) = self._batch.chain_batch([input_ids], [self._length])
         return chain.token_ids.astype(np.intc)
+
+    def check(self, llama: Any) -> None:
+        """Raises ArtifactError where an artifact was built for another tokenizer than the one of
+        `llama`, a Llama: the engine tells a drafter nothing of its model."""
+
+        def encode(text: str) -> Any:
+            return llama.tokenize(text.encode(), add_bos=False, special=True)
+
+        self._batch.require_same(encode)
+        self._checked = True
 
     @property
     def statistics(self) -> Statistics:

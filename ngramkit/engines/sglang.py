@@ -12,6 +12,7 @@ request alone; the whole of it is read off the requests of its batch. With
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -24,8 +25,9 @@ from ngramkit.drafters.live import LiveContext
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.statistics import Statistics
-from ngramkit.errors import UsageError
+from ngramkit.errors import ArtifactError, UsageError
 
+LOG = logging.getLogger("ngramkit")
 CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
 PREPARE = "sglang.srt.speculative.ngram_worker.NGRAMWorker._prepare_draft_tokens"
 Ids = npt.NDArray[np.int64]
@@ -66,9 +68,19 @@ class Corpus:
         # Of each request its tokens, and how many before them are not known.
         self._texts: dict[str, tuple[LiveContext, int]] = {}
         self._requests: dict[str, Any] = {}
+        self._compared = False
 
     def see(self, requests: Sequence[Any]) -> None:
-        """The batch's requests, whose tokens are needed where `batch_get` is told too few."""
+        """The batch's requests, whose tokens are needed where `batch_get` is told too few; the
+        first also says which tokenizer the model has. Where it is not the artifacts', that is
+        logged and nothing is drafted: a server that runs is not stopped."""
+        if requests and not self._compared:
+            self._compared = True
+            try:
+                self._batch.require_same(getattr(requests[0], "tokenizer", None))
+            except ArtifactError as error:
+                LOG.error("%s (%s); nothing is drafted", error, error.hint)
+                self._nodes = 0
         self._requests = {request.rid: request for request in requests}
 
     def batch_get(

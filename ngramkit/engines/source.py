@@ -13,6 +13,7 @@ from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.engines.blend_requests import BlendSource
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.engines.model_tokens import Built
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord
@@ -46,7 +47,8 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
         for role, names in named.items()
         if names
     }
-    tokenizer = _tokenizer(sources, vocabulary)
+    built = [Built(str(each.path), each.tokenizer) for each in _flat(sources)]
+    tokenizer = _tokenizer(built, vocabulary)
     takes = drafter_entry(spec.name).sources
     for role in [*(role for role in sources if role not in takes)]:
         LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)
@@ -60,10 +62,10 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
         return load_drafter(spec.name, **given, **spec.options)
 
     first = make()
-    if isinstance(first, Blend):
-        return BlendSource(first)
     known = tokenizer.vocabulary if tokenizer else (1 << 31) - 1
-    return DrafterSource(make, known)
+    source = BlendSource(first) if isinstance(first, Blend) else DrafterSource(make, known)
+    source.built = built
+    return source
 
 
 class _AsItWas(PastRequests):
@@ -84,29 +86,31 @@ def _past(config: DraftConfig, tokenizer: TokenizerRecord) -> PastRequests | Non
     return _AsItWas(history, background=False, read_only=True, forgetful=True)
 
 
-def _tokenizer(sources: dict[str, Any], vocabulary: int | None) -> TokenizerRecord | None:
-    """The artifacts' own, else one made up of the engine's vocabulary."""
-    artifacts: list[Artifact] = []
+def _flat(sources: dict[str, Any]) -> list[Artifact]:
+    found: list[Artifact] = []
     for value in sources.values():
-        artifacts += value if isinstance(value, list) else [value]
-    for artifact in artifacts:
-        known = artifact.tokenizer.vocabulary
+        found += value if isinstance(value, list) else [value]
+    return found
+
+
+def _tokenizer(built: list[Built], vocabulary: int | None) -> TokenizerRecord | None:
+    """The artifacts' own, else one made up of the engine's vocabulary."""
+    for each in built:
+        known = each.tokenizer.vocabulary
         if vocabulary is not None and known > vocabulary:
             raise ArtifactError(
-                f"{artifact.path} was built for the tokenizer of {artifact.tokenizer.id} "
+                f"{each.path} was built for the tokenizer of {each.tokenizer.id} "
                 f"({known:,} tokens); the engine's model knows {vocabulary:,}",
                 "build it with the model's own tokenizer",
             )
-    if artifacts:
-        return artifacts[0].tokenizer
+    if built:
+        return built[0].tokenizer
     if vocabulary is None:
         return None
     return TokenizerRecord("the engine's model", vocabulary, f"engine-{vocabulary}")
 
 
 def _described(sources: dict[str, Any], config: DraftConfig) -> str:
-    names = []
-    for value in sources.values():
-        names += [str(each.path) for each in (value if isinstance(value, list) else [value])]
+    names = [str(each.path) for each in _flat(sources)]
     names += [config.history] if config.history else []
     return ", ".join(names) or "the requests' own text alone"

@@ -19,6 +19,7 @@ from typing import Any
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.model_tokens import tokenizer_of
 from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import UsageError, require_between
 
@@ -33,6 +34,7 @@ def make_drafter(
     config: DraftConfig | None = None,
     *,
     vocabulary: int | None = None,
+    tokenizer: Any = None,
     max_concurrency: int | None = None,
     draft_len_schedule: Mapping[int, int] | None = None,
 ) -> Any:
@@ -41,7 +43,9 @@ def make_drafter(
 
     `max_draft_len`: as in UserProvidedDecodingConfig. `config`: in place of NGRAMKIT_DRAFT; without
     either, blend over the requests' own text. `vocabulary`: how many ids the model knows; needed
-    without artifacts only. `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own, of how many
+    without artifacts only. `tokenizer`: the model's, as transformers loads it, or its Hub id or
+    folder: artifacts of another are refused; without it their number of ids alone is compared.
+    `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own, of how many
     requests at once are drafted for. Other processes make their own, of the same configuration.
 
     Raises as `DraftConfig.read` and `engines.source.open_source`; UsageError where TensorRT-LLM is
@@ -51,7 +55,7 @@ def make_drafter(
     options = {"max_concurrency": max_concurrency, "draft_len_schedule": draft_len_schedule}
     given = {name: value for name, value in options.items() if value is not None}
     config = config or DraftConfig.from_environment() or DraftConfig()
-    return _class()(max_draft_len, config, vocabulary, given)
+    return _class()(max_draft_len, config, vocabulary, tokenizer, given)
 
 
 def _class() -> type[Any]:
@@ -76,12 +80,15 @@ def _class_over(base: type[Any]) -> type[Any]:
             length: int,
             config: DraftConfig,
             vocabulary: int | None,
+            tokenizer: Any,
             options: dict[str, Any],
         ) -> None:
             super().__init__(**_taken(base, length, options))
-            self._made_of = (length, config, vocabulary, options)
+            self._made_of = (length, config, vocabulary, tokenizer, options)
             self._length = min(config.tokens or length, length)
             self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
+            named = isinstance(tokenizer, str)
+            self._batch.require_same(tokenizer_of(tokenizer) if named else tokenizer)
             self.enabled = True
 
         def __reduce__(self) -> Any:

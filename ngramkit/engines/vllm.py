@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.model_tokens import tokenizer_of
 from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import NgramkitError, UsageError
 
@@ -39,6 +40,8 @@ class Proposer:
             config = _config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
             self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
+            if self._batch.source.built:
+                self._batch.require_same(_tokenizer(vllm_config.model_config))
         except NgramkitError as error:
             hint = f" ({error.hint})" if error.hint else ""
             raise type(error)(f"{error}{hint}", option=error.option) from error
@@ -76,6 +79,18 @@ class Proposer:
     def statistics(self) -> Statistics:
         """What was drafted so far, and what of it was accepted."""
         return self._batch.statistics
+
+
+def _tokenizer(model_config: Any) -> Any:
+    """The one that vLLM serves with, from its files; None where it serves without."""
+    name = getattr(model_config, "tokenizer", None)
+    if not name or getattr(model_config, "skip_tokenizer_init", False):
+        return None
+    return tokenizer_of(
+        str(name),
+        revision=getattr(model_config, "tokenizer_revision", None),
+        trust_remote_code=bool(getattr(model_config, "trust_remote_code", False)),
+    )
 
 
 def _config(vllm_config: Any) -> DraftConfig:

@@ -71,10 +71,11 @@ def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]
         "utf-8", "surrogatepass"
     )
     parts = [hashlib.sha256(whole).hexdigest()[:DIGITS]]
-    for text in PROBES:
-        written = ",".join(map(str, encode(text)))
-        parts.append(hashlib.sha256(written.encode()).hexdigest()[:EACH])
-    return "".join(parts)
+    return "".join([*parts, *(_digest(encode(text)) for text in PROBES)])
+
+
+def _digest(ids: Sequence[int]) -> str:
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:EACH]
 
 
 def same_ids(one: str | None, other: str | None) -> bool:
@@ -89,6 +90,12 @@ def difference(one: str, other: str) -> str:
     pairs = zip(PROBES, _each(one), _each(other), strict=False)
     found = next((text for text, a, b in pairs if a != b), None)
     return "" if found is None else f"they encode {found!r} differently"
+
+
+def first_difference(known: str, encode: Callable[[str], Sequence[int]]) -> str | None:
+    """The first of PROBES that `encode` does not encode as the tokenizer of which `known` tells."""
+    pairs = zip(PROBES, _each(known), strict=False)
+    return next((text for text, digest in pairs if _digest(encode(text)) != digest), None)
 
 
 def _each(known: str) -> list[str]:
