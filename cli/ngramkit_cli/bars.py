@@ -78,10 +78,14 @@ class LineReporter(QuietReporter):
 
     def line(self, seconds: float) -> str:
         """What is done after so many seconds of the stage."""
-        said = [f"{self._name} {short(self._done)} {self._unit}"]
+        if not self._done:
+            return f"{self._name}, {seconds:.0f} s so far"
+        unit = "" if self._unit == self._name else f" {self._unit}"
+        said = [f"{self._name} {short(self._done)}{unit}"]
         if self._total:
             said.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
-        said.append(f"{short(self._done / max(seconds, 1e-9))}/s")
+        rate = self._done / max(seconds, 1e-9)
+        said.append(f"{short(rate)}/s" if rate >= 1 else f"{short(rate * 60)}/min")
         return ", ".join(said)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -63,9 +64,26 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """Commands under one name; an unknown one is said in JSON too, where that was asked for."""
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """What each command does in whole words, where Typer would cut them to the terminal."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, gist(each.help or "")) for name, each in self.commands.items()]
+            )
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         with _parsing(self.name, args):
             return super().resolve_command(ctx, args)
+
+
+def gist(text: str) -> str:
+    """The first words of a command's help, up to where it goes into detail.
+
+    >>> gist("Build a datastore (REST): suffix arrays.")
+    'Build a datastore (REST)'
+    """
+    first = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"[:;,](?= )|\.$", first)[0]
 
 
 class _parsing:  # noqa: N801 (reads as a statement)

@@ -12,6 +12,7 @@ from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.flags import Flag, with_flags
 from ngramkit_cli.options import Debug, Force, Json, Model, Out, the_model
 from ngramkit_cli.output import Output, peak_rss
+from ngramkit_cli.tables import wrapped
 
 Eos = Annotated[
     bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
@@ -37,10 +38,10 @@ def corpora(json: Json = False, debug: Debug = False) -> None:
             where = corpus.hub or "embedded"
             gated = ", gated: hf auth login" if corpus.gated else ""
             summary = with_flags(corpus.summary, CORPUS_FLAGS, CORPUS_FLAGS)
-            out.show(f"{corpus.name}  ({where}{gated})", f"    {summary}")
+            out.show(f"{corpus.name}  ({where}{gated})", *wrapped(summary, 4))
         out.show("hf:ID[:CONFIG]", "    any other dataset on the Hub")
-        out.show("PATH, 'GLOB'")
-        out.show("    files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst")
+        files = "files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst"
+        out.show("PATH, 'GLOB', URL", *wrapped(f"{files}; s3://, gs://, https://", 4))
         out.result(corpora=[asdict(corpus) for corpus in NAMED.values()])
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
+from ngramkit_cli.tables import wrapped
 
 if TYPE_CHECKING:
     from ngramkit.drafters import Entry
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 Name = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="Only this one. Default: all of them.")
 ]
-WIDTH = 98
-INDENT: Any = {"initial_indent": "    ", "subsequent_indent": "    "}
 SOURCES = {
     "datastores": "datastores",
     "frozen_table": "a frozen table",
@@ -42,11 +40,11 @@ def drafters(name: Name = None, json: Json = False, debug: Debug = False) -> Non
         found = []
         for each in [name] if name else DRAFTERS:
             entry, options = DRAFTERS[each], drafter_options(each)
-            out.show(f"{each}{_from(entry)}", *textwrap.wrap(entry.looks_up, WIDTH, **INDENT))
+            out.show(*wrapped(f"{each}{_from(entry)}", 0, 2), *wrapped(entry.looks_up, 4))
             for option in options:
-                out.show(f"      {_line(option)}")
+                out.show(*wrapped(_line(option), 6, 2))
             found.append({"name": each, "looks_up": entry.looks_up, **_facts(entry, options)})
-        out.show("", "Options are given as: --drafter rest:max_match=8,continuation=12")
+        out.show("", *wrapped("Given as: --drafter rest:max_match=8,continuation=12", 0))
         out.result(drafters=found)
 
 

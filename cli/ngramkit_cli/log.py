@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 LIBRARY = "ngramkit"
 NOTICE = 25  # between INFO and WARNING: what takes long, and why
+logging.addLevelName(NOTICE, "NOTICE")
 
 
 class Notes(logging.Handler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ngramkit.visible import visible
 
 WIDEST = 32  # characters of a name
+PROSE = 98  # columns of a text at most
 UNBOUNDED = 10_000  # columns where nothing is cut: off a terminal, and of figures
 
 
@@ -34,6 +36,16 @@ def figures(
     for row in listed:
         _add(table, row)
     return _lines(table, UNBOUNDED)
+
+
+def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
+    """A text in lines that fit the terminal; all but the first stand `hanging` further in."""
+    first, others = " " * indent, " " * (indent + hanging)
+    width = max(min(PROSE, _columns()), indent + hanging + 20)
+    return textwrap.wrap(
+        visible(text), width, initial_indent=first, subsequent_indent=others,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _grid(*justify: Any) -> Any:

@@ -29,21 +29,21 @@ COLUMNS = (
     "drafting",
     "answers as without drafts",
 )
-MEASURED = (
-    "Each drafter has one speed-up, the measured one above: all tokens by all seconds. "
-    "Spec-Bench's evaluation/speed.py, given the same answers, averages the questions' rates, and "
-    "counts the baseline's tokens anew from its text. It was decoded with "
-)
+MEASURED = "Each drafter has one speed-up, the measured one above: all tokens by all seconds. "
 AUTO = (
-    "budget auto: drafts as large as paid for their time on this machine, small where a pass is "
-    "costly. "
+    "Its drafts were as large as paid for their time on this machine (budget auto), small where a "
+    "pass is costly. "
 )
-FIXED = "a budget of {} draft nodes per pass. "
+FIXED = "Its drafts had at most {} nodes per pass; a drafter with a budget of its own names it. "
+SPEC_BENCH = (
+    "Spec-Bench's evaluation/speed.py, given the same answers, averages the questions' rates, and "
+    "counts the baseline's tokens anew from its text. "
+)
 REPLAYED = (
     "The curve by budget is no second measurement: it replays the answers that were written "
     "without drafts at fixed budgets and counts passes, not time. So it rises with the budget even "
     "where larger drafts cost more than they save. It also lacks what the model held likely at "
-    "rejected nodes, which decoding knows."
+    "rejected nodes, which decoding knows. A drafter with a budget of its own has no curve."
 )
 
 Colors = Mapping[str, str]
@@ -75,7 +75,7 @@ def write_report(
         pictures=_pictures(drafters, curves),
         budgets=_budgets(drafters, curves, plan["budget"]),
         categories=_categories(drafters),
-        plan={key: _said(value) for key, value in plan.items()},
+        plan={key: said for key, value in plan.items() if (said := _said(value))},
         machine=machine,
         light=PALETTE,
         dark=DARK,
@@ -99,7 +99,7 @@ def _row(result: Result) -> tuple[str, ...]:
 
 def _explained(budget: int | str, replayed: bool) -> str:
     said = AUTO if budget == "auto" else FIXED.format(budget)
-    return MEASURED + said + (REPLAYED if replayed else "")
+    return MEASURED + said + SPEC_BENCH + (REPLAYED if replayed else "")
 
 
 def _budgets(

@@ -12,6 +12,7 @@ from command_lines import run_here
 from ngramkit.progress import Reporter
 from ngramkit_cli import bars
 from ngramkit_cli.bars import BarReporter, LineReporter, short
+from ngramkit_cli.main import app
 from ngramkit_cli.output import Output
 
 
@@ -28,11 +29,39 @@ def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
     said = len(lines)
     time.sleep(0.1)
     assert len(lines) == said
-    assert LineReporter(lines.append).line(1.0).count("%") == 0
+
+
+def test_a_line_of_slow_work_and_of_none_yet():
+    reporter = LineReporter(print)
+    reporter.stage("answers", 96, "answers")
+    assert reporter.line(20.0) == "answers, 20 s so far"
+    reporter.advance(3)
+    assert reporter.line(60.0) == "answers 3, 3 %, 3/min"
+    reporter.stage("suffix arrays", None)
+    reporter.advance(500)
+    assert reporter.line(10.0) == "suffix arrays 500 tokens, 50/s"
+    reporter.close()
 
 
 def test_short_numbers():
     assert [short(n) for n in (7, 1500, 12_400_000, 3e9)] == ["7", "1.5 k", "12.4 M", "3.0 G"]
+
+
+@pytest.mark.parametrize("columns", ["60", "100"])
+def test_lists_fit_the_terminal_and_nothing_is_cut(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "xterm")
+    for line in (["corpora"], ["drafters"], ["--help"], ["history", "--help"]):
+        screen = Terminal()
+        monkeypatch.setattr("sys.stdout", screen)
+        with pytest.raises(SystemExit) as ended:
+            app(line)
+        assert ended.value.code == 0
+        shown = screen.getvalue().splitlines()
+        assert len(shown) > 5
+        assert max(map(len, shown)) <= int(columns)
+        cut = [text for text in shown if text.endswith("...")]
+        assert all("[ARGS]" in text or "test_sft" in text for text in cut)
 
 
 class Terminal(io.StringIO):

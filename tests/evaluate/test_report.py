@@ -105,7 +105,7 @@ def test_a_speedup_stands_where_its_bar_ends(tmp_path):
     assert 0 < float(label) - end < 10
 
 
-@pytest.mark.parametrize(("budget", "said"), [("auto", "budget auto"), (16, "16 draft nodes")])
+@pytest.mark.parametrize(("budget", "said"), [("auto", "budget auto"), (16, "at most 16 nodes")])
 def test_one_speedup_per_drafter_and_what_the_curve_is(tmp_path, budget, said):
     text = page(tmp_path / "r.html", budget=budget)
     assert said in text
