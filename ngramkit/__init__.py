@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ngramkit.decode.generate import custom_generate, generate
     from ngramkit.decode.pass_options import PassOptions
     from ngramkit.decode.sampling import Sampling
+    from ngramkit.decode.self_check import self_check
     from ngramkit.decode.specache.options import SpeCache
     from ngramkit.drafters import load_drafter
     from ngramkit.drafters.base import Drafter, DraftTree, Evidence
@@ -68,6 +69,7 @@ _HOMES = {
     "choose_drafter": "ngramkit.choose",
     "decode": "ngramkit.decode.answer",
     "calibrate": "ngramkit.decode.calibration",
+    "self_check": "ngramkit.decode.self_check",
     "build_datastore": "ngramkit.verbs.building",
     "build_frozen": "ngramkit.verbs.building",
     "model_bigram": "ngramkit.verbs.building",
@@ -156,6 +158,7 @@ __all__ = [
     "push",
     "replay",
     "search",
+    "self_check",
     "self_corpus",
     "tokenize",
     "trim_history",

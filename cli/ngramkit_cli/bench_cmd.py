@@ -12,14 +12,15 @@ from ngramkit_cli import decode_options as opt
 from ngramkit_cli.cache_options import KvOptions
 from ngramkit_cli.needle_options import NeedleOptions, needle_lines
 from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, Limit, the_model
+from ngramkit_cli.options import Debug, Force, Json, the_model
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import Questions, TemplateOfQuestions
+from ngramkit_cli.prompt import QuestionOptions
 from ngramkit_cli.source_options import DrafterNames, SourceOptions
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.benchmark import BenchResults
+    from ngramkit.evaluate.questions import Questions
 
 OutFolder = Annotated[
     Path | None,
@@ -28,17 +29,22 @@ OutFolder = Annotated[
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", min=2, help="Tokens of an answer at most.")
 ]
+SelfCheck = Annotated[
+    bool,
+    typer.Option(
+        "--self-check",
+        help="Only compare the static engine's passes with the eager one's, for a bug report.",
+    ),
+]
 
 
 @takes_groups
 def bench(
     *,
-    questions: Questions = None,
+    asking: QuestionOptions,
     drafter: DrafterNames = None,
     model: opt.Model = None,
     sources: SourceOptions,
-    template: TemplateOfQuestions = "auto",
-    limit: Limit = None,
     max_new_tokens: NewTokens = 256,
     sampling: opt.SamplingOptions,
     stop: opt.Stop = None,
@@ -46,6 +52,7 @@ def bench(
     out_path: OutFolder = None,
     hidden: NeedleOptions,
     kv: KvOptions,
+    self_check: SelfCheck = False,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -60,22 +67,22 @@ def bench(
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
     with Output("bench", json=json, debug=debug) as out:
+        name = the_model(model, out)
+        if self_check:
+            _self_check(name, running, out)
+            return
         if hidden.is_needle:
-            _needle(the_model(model, out), hidden, kv, running, out)
+            _needle(name, hidden, kv, running, out)
             return
         from ngramkit.evaluate.benchmark import bench as measured
-        from ngramkit.evaluate.questions import embedded_questions, read_questions
 
-        name = the_model(model, out)
-        asked = embedded_questions() if name == DEFAULT else None
-        if questions is not None:
-            asked = read_questions(questions)
+        asked = _asked(asking, name)
         results = measured(
-            asked and asked.first(limit),
+            asked and asked.first(asking.limit),
             name,
             drafters=drafter or (),
             artifacts=sources.sources(),
-            template=template,
+            template=asking.template,
             max_new_tokens=max_new_tokens,
             stop=stop or (),
             sampling=sampling.sampling(),
@@ -91,6 +98,40 @@ def bench(
         exact = plan["sampling"]["temperature"] == 0 and plan["dtype"] == "float32"
         if exact and not results.identical:
             raise typer.Exit(1)
+
+
+def _asked(asking: QuestionOptions, model: str) -> Questions | None:
+    from ngramkit.evaluate.questions import embedded_questions, read_questions
+
+    if asking.questions is not None:
+        return read_questions(asking.questions)
+    return embedded_questions() if model == DEFAULT else None
+
+
+def _self_check(model: str, running: opt.RunOptions, out: Output) -> None:
+    from ngramkit.decode.self_check import self_check
+
+    found = self_check(model, passes=running.passes(), reporter=out.reporter)
+    out.reporter.close()
+    rows = [
+        (
+            f"{each.nodes} nodes behind {each.context}",
+            f"{each.logits:.1e}",
+            f"{each.kept:.1e}",
+            f"{1000 * each.eager_seconds:.2f} ms",
+            f"{1000 * each.static_seconds:.2f} ms",
+        )
+        for each in found.passes
+    ]
+    software = ", ".join(f"{name} {version}" for name, version in found.software.items())
+    out.say(f"{found.device}, {found.dtype}, {software}")
+    head = ("", "logits off by", "keys and values", "eager", "static")
+    out.say("", *figures(rows, head))
+    right = found.fault or f"right, {found.gain:.2f} times the eager engine's speed"
+    out.say("", f"{found.model}, engine=static: {right}")
+    out.result(**found.to_dict())
+    if found.fault:
+        raise typer.Exit(1)
 
 
 def _needle(

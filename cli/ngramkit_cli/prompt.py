@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ngramkit.errors import InputError, UsageError, reason
+from ngramkit_cli.options import Limit
 from ngramkit_cli.output import Output
 
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
@@ -31,6 +32,15 @@ TemplateOfQuestions = Annotated[
         help=f"How conversations become prompts: {TEMPLATES}, or auto: {RULE}.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """What is asked. A field is an option."""
+
+    questions: Questions = None
+    template: TemplateOfQuestions = "auto"
+    limit: Limit = None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
+
+DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def device_facts(model: Any) -> dict[str, str]:
@@ -13,3 +17,13 @@ def device_facts(model: Any) -> dict[str, str]:
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
     return {"device": f"{device.type}, {torch.get_num_threads()} threads", "dtype": dtype}
+
+
+def software_facts() -> dict[str, str]:
+    """What decides how a pass runs beside the device: versions, and the driver's."""
+    facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
+    if torch.cuda.is_available():
+        facts["cuda"] = str(torch.version.cuda)
+    if DRIVER.is_file():
+        facts["driver"] = DRIVER.read_text(encoding="utf-8").partition("\n")[0]
+    return facts

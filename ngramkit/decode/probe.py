@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,12 @@ import torch
 
 from ngramkit.decode.hollow_cache import HollowCache
 from ngramkit.decode.load import context_of
+from ngramkit.decode.probe_drafts import path_of, spread_tokens, tree_of
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.static_pass import StaticPass, packed
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
 from ngramkit.decode.verify_chain import ChainVerifier
-from ngramkit.drafters.base import DraftTree
 
 Kind = type[TreeVerifier | BatchVerifier | ChainVerifier | StaticVerifier]
 
@@ -80,14 +79,14 @@ def windows(model: Any) -> list[int]:
 
 def _agrees_in_turn(model: Any, kind: Kind) -> bool:
     """Some passes of one request, against one plain pass over what was accepted in them."""
-    tokens = _tokens(model)
+    tokens = spread_tokens(model)
     text = [next(tokens) for _ in range(PROMPT)]
     verifier = kind(model, room=len(text))
     parts = [verifier.prefill(np.array(text, np.int32)).clone()]
     chains = issubclass(kind, ChainVerifier)
     for siblings, chain, kept in CHAINS if chains else PASSES:
-        root, tree = next(tokens), _tree(tokens, siblings, chain)
-        path = _path(siblings, chain)[:kept]
+        root, tree = next(tokens), tree_of(tokens, siblings, chain)
+        path = path_of(siblings, chain)[:kept]
         parts.append(verifier.verify(root, tree)[[0, *(node + 1 for node in path)]].clone())
         verifier.keep(path)
         text += [root, *tree.token_ids[path].tolist()]
@@ -95,12 +94,12 @@ def _agrees_in_turn(model: Any, kind: Kind) -> bool:
     right = model(input_ids=ids, use_cache=False).logits[0, PROMPT - 1 :]
     if chains:
         return _near(torch.cat(parts), right, EXACT.get(model.dtype, IN_16_BITS), share=1.0)
-    return _near(torch.cat(parts), right, _tolerance(model))
+    return _near(torch.cat(parts), right, tolerance_of(model))
 
 
 def _agrees_beyond(model: Any, kind: Kind, window: int) -> bool:
     """One wide pass behind so many tokens that a window of that size ends among outsized ones."""
-    tokens = _tokens(model)
+    tokens = spread_tokens(model)
     siblings, chain = WIDE
     nodes = siblings + chain
     length = window + nodes // 2
@@ -109,7 +108,7 @@ def _agrees_beyond(model: Any, kind: Kind, window: int) -> bool:
         length = max(1, min(length, context - chain - 2))
     edge = min(length, max(0, length - window) + nodes)
     cache = HollowCache(model.config.get_text_config().num_hidden_layers, length, edge)
-    root, tree, path = next(tokens), _tree(tokens, siblings, chain), _path(siblings, chain)
+    root, tree, path = next(tokens), tree_of(tokens, siblings, chain), path_of(siblings, chain)
     ids = torch.tensor([[root, *tree.token_ids[path].tolist()]], device=model.device)
     right = model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0]
     if kind is StaticVerifier:
@@ -119,34 +118,11 @@ def _agrees_beyond(model: Any, kind: Kind, window: int) -> bool:
         logits = StaticPass(model).run(cache, told, reach)
     else:
         logits = TreeVerifier(model, room=0, cache=cache).verify(root, tree)
-    return _near(logits[[0, *(node + 1 for node in path)]], right, _tolerance(model))
+    return _near(logits[[0, *(node + 1 for node in path)]], right, tolerance_of(model))
 
 
-def _tokens(model: Any) -> Iterator[int]:
-    """Spread over the vocabulary; no two alike soon."""
-    vocabulary = model.config.get_text_config().vocab_size
-    step = max(1, vocabulary * 5 // 8) | 1
-    at = 1
-    while True:
-        at = (at + step) % vocabulary
-        yield at
-
-
-def _tree(tokens: Iterator[int], siblings: int, chain: int) -> DraftTree:
-    """The chain hangs under the last sibling: its columns are far from its depths."""
-    parents = [-1] * siblings + [siblings - 1 + node for node in range(chain)]
-    ids = np.array([next(tokens) for _ in parents], np.int32)
-    count = len(parents)
-    return DraftTree(
-        ids, np.array(parents, np.int32), np.zeros(count, np.float32), np.zeros(count, np.uint8)
-    )
-
-
-def _path(siblings: int, chain: int) -> list[int]:
-    return list(range(max(siblings - 1, 0), siblings + chain))
-
-
-def _tolerance(model: Any) -> float:
+def tolerance_of(model: Any) -> float:
+    """Of the logits' spread: what rounding may come to."""
     return TOLERANCES.get(model.dtype, IN_16_BITS)
 
 

@@ -168,6 +168,10 @@ class StaticVerifier:
         """The root and these nodes (a path, from the top) are now part of the context."""
         self.memory.cache.keep([0, *(node + 1 for node in nodes)])
 
+    def held(self, begin: int) -> list[torch.Tensor]:
+        """Keys and values of the accepted tokens from `begin` on, [tokens, heads, dim] each."""
+        return self.memory.cache.held(begin)
+
     def rewind(self, length: int) -> None:
         """Only the first `length` tokens are held from now on."""
         self.memory.cache.length = length

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from ngramkit.decode.cache import InPlaceCache
+from ngramkit.decode.cache import InPlaceCache, held
 
 
 class Shape(NamedTuple):
@@ -108,6 +108,10 @@ class StaticCache(Cache):
         for store in self.stores.values():
             store.zero_()
         self.length = 0
+
+    def held(self, begin: int) -> list[torch.Tensor]:
+        """Keys and values of the accepted tokens from `begin` on, [tokens, heads, dim] each."""
+        return held([layer for layer in self.static if layer.is_initialized], begin, self.length)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Of the last pass's rows only `rows` stay, moved together; ascending, from 0.

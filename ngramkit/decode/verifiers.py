@@ -16,7 +16,8 @@ import transformers
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.static import StaticVerifier
-from ngramkit.decode.tried import fits, known_to_fit
+from ngramkit.decode.static_check import SelfCheck, check_static
+from ngramkit.decode.tried import counted, fits, known, known_to_fit, remember
 from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_batch import BatchVerifier
 from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
@@ -30,6 +31,9 @@ VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier | ChainVerifier]] = {
 ENGINES = ("auto", "eager", "static")
 _FOUND: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _STATIC: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_GAINS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_CHECKS: WeakKeyDictionary[Any, SelfCheck] = WeakKeyDictionary()
+GAINS = "StaticGains"
 
 
 def require_known(engine: str, mode: str | None) -> None:
@@ -63,16 +67,18 @@ def open_verifier(
 
 
 def engine_of(model: Any, engine: str = "auto", mode: str | None = None) -> str:
-    """eager or static. auto is static on CUDA; a model that cannot be run so is run eagerly, and
-    that is said once.
+    """eager or static. auto is static on CUDA, where it is no slower; a model that cannot be run so
+    is run eagerly. Both are tried first where they were not before, and what fell is said once.
 
     Raises UsageError for an unknown engine, and for static where drafts are asked for as rows.
     """
     require_known(engine, mode)
-    if engine == "auto":
-        trees = mode not in ("batch", "chain")
-        engine = "static" if model.device.type == "cuda" and trees else "eager"
-    return "static" if engine == "static" and takes_static(model) else "eager"
+    asked = engine == "static"
+    if engine == "auto" and model.device.type == "cuda" and mode not in ("batch", "chain"):
+        engine = "static"
+    if engine != "static" or not takes_static(model):
+        return "eager"
+    return "static" if asked or gains_from_static(model) else "eager"
 
 
 def is_known(model: Any) -> bool:
@@ -81,7 +87,7 @@ def is_known(model: Any) -> bool:
     mode = model in _FOUND or known_to_fit(model, ChainVerifier if recurrent else TreeVerifier)
     if model.device.type != "cuda" or recurrent or not mode:
         return mode
-    return model in _STATIC or known_to_fit(model, StaticVerifier)
+    return model in _GAINS or (known_to_fit(model, StaticVerifier) and known(model, GAINS))
 
 
 def takes_static(model: Any) -> bool:
@@ -95,14 +101,41 @@ def takes_static(model: Any) -> bool:
     return _STATIC[model]
 
 
+def gains_from_static(model: Any) -> bool:
+    """Whether passes of fixed shape are no slower here; for a model that takes them."""
+    if model not in _GAINS:
+        found = None if known(model, GAINS) else _checked(model)
+        _GAINS[model] = found is None or found.pays
+        if found is not None and found.pays:
+            remember(model, GAINS)
+        elif found is not None:
+            logging.getLogger("ngramkit").warning(
+                "passes of fixed shape have %.2f times the eager engine's speed here; %s runs with "
+                "engine=eager",
+                found.gain,
+                model.config.model_type,
+            )
+    return _GAINS[model]
+
+
+def _checked(model: Any) -> SelfCheck:
+    if model not in _CHECKS:
+        with counted(model):
+            _CHECKS[model] = check_static(model)
+    return _CHECKS[model]
+
+
 def _against_static(model: Any) -> str | None:
     if len({parameter.device for parameter in model.parameters()}) > 1:
         return "is spread over several devices"
     if verify_mode(model) != "tree":
         return "cannot verify a draft as a tree"
-    if not fits(model, StaticVerifier):
-        return "writes something else in passes of fixed shape"
-    return None
+    if known_to_fit(model, StaticVerifier):
+        return None
+    fault = _checked(model).fault
+    if not fault and not fits(model, StaticVerifier):
+        fault = "writes something else in passes of fixed shape beyond a window"
+    return fault or None
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:

@@ -58,6 +58,11 @@ class TreeVerifier:
         """The root and these nodes (a path, from the top) are now part of the context."""
         self._cache.keep([0, *(node + 1 for node in nodes)])
 
+    def held(self, begin: int) -> list[torch.Tensor]:
+        """Keys and values of the accepted tokens from `begin` on, [tokens, heads, dim] each."""
+        found: list[torch.Tensor] = self._cache.held(begin)
+        return found
+
     def rewind(self, length: int) -> None:
         """Only the first `length` tokens are held from now on."""
         self._cache.length = length

@@ -46,9 +46,12 @@ def test_a_cpu_gets_the_eager_engine_unless_it_is_asked_for(model):
 
 def test_a_gpu_gets_the_static_engine_unless_drafts_are_rows(monkeypatch):
     monkeypatch.setattr(verifiers, "takes_static", lambda model: True)
-    model = SimpleNamespace(device=torch.device("cuda"))
+    monkeypatch.setattr(verifiers, "gains_from_static", lambda model: model.gains)
+    model = SimpleNamespace(device=torch.device("cuda"), gains=True)
     assert engine_of(model) == engine_of(model, "auto", "tree") == "static"
     assert engine_of(model, "eager") == engine_of(model, "auto", "batch") == "eager"
+    model.gains = False
+    assert (engine_of(model), engine_of(model, "static")) == ("eager", "static")
 
 
 @pytest.mark.parametrize(
