@@ -27,9 +27,9 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
 
 ALL = "all"
-DECODING = ("decoding", "budget", "past")  # what decoding with any drafter may need
-LATER = ("budget", "past")
-ANY_WIDTH = ("blend", "decoding", "budget")  # their kernels are the same for all token ids
+DECODING = ("decoding", "budget", "past", "references")  # what decoding with any drafter may need
+LATER = ("budget", "past", "references")
+ANY_WIDTH = ("blend", "decoding", "budget", "references")  # the same for all token ids
 # The longest first, so that no process ends long after the others.
 TASKS = ("blend", "rest", "build", "cacheback", "ssd", "ngrammys", "verify", "bigram", *DECODING)
 PROGRAM = "from ngramkit.warming_tasks import main; main()"

@@ -19,6 +19,7 @@ import numpy as np
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import DraftTree, Evidence
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.references import Cursor
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import FrozenTable
@@ -158,6 +159,13 @@ def _decoding(folder: Path, records: Records) -> None:
     layout(np.array([-1, 0, -1], np.int32), np.float32(-1))
 
 
+def _references(folder: Path, records: Records) -> None:
+    """Of drafters that are led by them; blend has kernels of its own."""
+    cursor = Cursor([TOKENS], TOKENS)
+    cursor.accept(TOKENS[:2])
+    cursor.before(DraftTree.empty(), BUDGET, BUDGET)
+
+
 def _budget(folder: Path, records: Records) -> None:
     """Which nodes pay for their time, and drafts verified as rows."""
     from ngramkit.decode.budget import CALIBRATED, FADE
@@ -208,6 +216,7 @@ TASKS: dict[str, Task] = {
     "decoding": _decoding,
     "budget": _budget,
     "past": _past,
+    "references": _references,
 }
 
 

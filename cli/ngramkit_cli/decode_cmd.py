@@ -59,6 +59,7 @@ def decode(
             "system": asked.system,
             "max_new_tokens": max_new_tokens,
             "stop": stop or (),
+            "references": asked.reference or (),
             "sampling": rule,
             "passes": running.passes(kv.named(cache)),
             "reporter": out.reporter,

@@ -66,6 +66,14 @@ class PromptOptions:
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="With --chat: what the model is told first.")
     ] = None
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A text that the answer is likely to repeat, as the old version of a file: drafts "
+            "are taken from it first. May be repeated.",
+        ),
+    ] = None
 
     @property
     def is_conversation(self) -> bool:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Unpack, overload
 
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.decode.asked import Asked, Model, Options, Show
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids, prompt_ids
+from ngramkit.decode.references import open_references
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.specache.decoding import require_no_drafts
 from ngramkit.decode.task import Comparison, Task, compare, warm_up
 from ngramkit.decode.text import TextStream
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import UsageError
-from ngramkit.progress import SILENT, Reporter
-from ngramkit.sources import Given, Sources
+from ngramkit.progress import Reporter
 from ngramkit.templates import AUTO, Message, Template, find_template
-
-Show = Callable[[str, bool], None]  # a piece of text, and whether a draft held it
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,24 +84,6 @@ class Answer:
         )
 
 
-class Options(TypedDict, total=False):
-    """The keywords of `decode`."""
-
-    drafter: str | Drafter | Callable[[], Drafter] | None
-    artifacts: Sources | Sequence[Given] | Given
-    template: str | None
-    system: str | None
-    max_new_tokens: int
-    stop: Sequence[str]
-    sampling: Sampling
-    passes: PassOptions
-    show: Show | None
-    reporter: Reporter
-
-
-Model = str | LanguageModel | None
-
-
 @overload
 def decode(prompts: str, model: Model = ..., **options: Unpack[Options]) -> Answer: ...
 @overload
@@ -114,19 +91,7 @@ def decode(
     prompts: list[str] | tuple[str, ...], model: Model = ..., **options: Unpack[Options]
 ) -> list[Answer]: ...
 def decode(
-    prompts: str | list[str] | tuple[str, ...],
-    model: Model = None,
-    *,
-    drafter: str | Drafter | Callable[[], Drafter] | None = None,
-    artifacts: Sources | Sequence[Given] | Given = (),
-    template: str | None = None,
-    system: str | None = None,
-    max_new_tokens: int = 128,
-    stop: Sequence[str] = (),
-    sampling: Sampling = GREEDY,
-    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
-    show: Show | None = None,
-    reporter: Reporter = SILENT,
+    prompts: str | list[str] | tuple[str, ...], model: Model = None, **options: Unpack[Options]
 ) -> Answer | list[Answer]:
     """What the model would have written alone, in fewer passes: one Answer per prompt.
 
@@ -134,26 +99,27 @@ def decode(
     in `choose_drafter`, or an object or function of yours. `artifacts`: what to draft from, else
     what is found. `template`: None takes prompts as they stand, "auto" makes each a user's turn in
     the model's own template, or name one; `system` is said before it. `show` is called with
-    every piece of text. After Ctrl-C the Answer is what was written until then.
+    every piece of text. `references`, texts, paths of files or token ids, are what answers are
+    likely to repeat. After Ctrl-C the Answer is what was written until then.
 
     Raises UsageError for what makes no sense, InputError for a prompt that is too long, else what
     loading the model and opening the artifacts raise.
     """
-    if isinstance(drafter, str):
-        DrafterSpec.parse(drafter)
-    if system and template is None:
-        raise UsageError("system needs a conversation", "give chat too", option=("system", "chat"))
-    if passes.cache is not None:
-        require_no_drafts(passes.cache, drafter)
-        drafter = drafter or "none"
-    prepared = passes.prepare(model, reporter)
-    form = None if template is None else chat_template(template, prepared.tokenizer, reporter)
-    choice = prepared.choose(drafter, artifacts, reporter)
-    task, (choice,) = prepared.task([choice], max_new_tokens, sampling, stop, reporter)
-    answering = _Answering(task, choice, form)
+    asked = Asked(**options)
+    asked.require_sense()
+    prepared = asked.passes.prepare(model, asked.reporter)
+    texts = open_references(asked.references, prepared.tokenizer, asked.reporter)
+    named = asked.template
+    form = None if named is None else chat_template(named, prepared.tokenizer, asked.reporter)
+    drafter = asked.drafter or (None if asked.passes.cache is None else "none")
+    choice = prepared.choose(drafter, asked.artifacts, asked.reporter)
+    task, (choice,) = prepared.task(
+        [choice], asked.max_new_tokens, asked.sampling, asked.stop, asked.reporter
+    )
+    answering = _Answering(replace(task, references=texts), choice, form)
     several = [prompts] if isinstance(prompts, str) else prompts
-    ids = [_ids(task.model, each, form, system) for each in several]
-    answers = list(answering.answers(ids, show))
+    ids = [_ids(task.model, each, form, asked.system) for each in several]
+    answers = list(answering.answers(ids, asked.show))
     return answers[0] if isinstance(prompts, str) else answers
 
 

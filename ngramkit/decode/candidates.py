@@ -13,12 +13,15 @@ import torch
 from transformers.generation.candidate_generator import CandidateGenerator
 
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
+from ngramkit.drafters.references import Given as References
+from ngramkit.drafters.references import reference_texts, start
 
 
 class NgramkitCandidates(CandidateGenerator):
     """At most `budget` tokens, ended before any of `eos` and one short of `max_length`.
 
-    The drafter follows one text; input ids that do not continue it begin a new request.
+    `references`, token ids, are what the text is likely to repeat. The drafter follows one text;
+    input ids that do not continue it begin a new request.
     """
 
     def __init__(
@@ -28,11 +31,13 @@ class NgramkitCandidates(CandidateGenerator):
         budget: int = 10,
         max_length: int | None = None,
         eos: Collection[int] = (),
+        references: References = (),
     ) -> None:
         self._drafter = drafter
         self._budget = budget
         self._max_length = max_length
         self._eos = list(eos)
+        self._references = reference_texts(references)
         self._known = np.empty(0, np.int32)  # what the drafter was told of
 
     def get_candidates(  # type: ignore[override]
@@ -65,7 +70,7 @@ class NgramkitCandidates(CandidateGenerator):
         known = len(self._known)
         if not known or known > len(ids) or not np.array_equal(ids[:known], self._known):
             self.finish()
-            self._drafter.start(ids)
+            start(self._drafter, ids, self._references)
         elif len(ids) > known:
             self._drafter.accept(ids[known:])
         self._known = ids

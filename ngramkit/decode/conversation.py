@@ -8,15 +8,17 @@ have written alone after the same prompt. Knows no terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ngramkit.decode.answer import Model, Show, chat_template, written
+from ngramkit.decode.answer import chat_template, written
+from ngramkit.decode.asked import Model, Show
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids
+from ngramkit.decode.references import Reference, open_references, require_use
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.task import warm_up
@@ -63,8 +65,9 @@ class Conversation:
     talk.ask("What is an n-gram?").text
     talk.ask("And a suffix array?").text  # reads this question alone
 
-    `model`, `drafter`, `artifacts`, `stop`, `sampling` and `passes` are those of `ngramkit.decode`;
-    `template` as there, but always one. `messages` holds what was said, `drafter` what was chosen.
+    `model`, `drafter`, `artifacts`, `stop`, `references`, `sampling` and `passes` are those of
+    `ngramkit.decode`; `template` as there, but always one. `messages` holds what was said,
+    `drafter` what was chosen.
 
     Raises what `ngramkit.decode` raises.
     """
@@ -79,6 +82,7 @@ class Conversation:
         system: str | None = None,
         max_new_tokens: int = NEW_TOKENS,
         stop: Sequence[str] = (),
+        references: Sequence[Reference] = (),
         sampling: Sampling = GREEDY,
         passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
         reporter: Reporter = SILENT,
@@ -86,12 +90,13 @@ class Conversation:
         if isinstance(drafter, str):
             DrafterSpec.parse(drafter)
         passes.require_full_cache("a conversation")
+        require_use(references, drafter)
         prepared = passes.prepare(model, reporter)
+        texts = open_references(references, prepared.tokenizer, reporter)
         self.template = chat_template(template, prepared.tokenizer, reporter)
         chosen = prepared.choose(drafter, artifacts, reporter)
-        self._task, (self.drafter,) = prepared.task(
-            [chosen], max_new_tokens, sampling, stop, reporter
-        )
+        task, (self.drafter,) = prepared.task([chosen], max_new_tokens, sampling, stop, reporter)
+        self._task = replace(task, references=texts)
         self.model = self._task.model
         self.system = system
         self.messages: list[Message] = self._beginning()

@@ -20,6 +20,7 @@ from ngramkit.decode.generate_options import refuse_what_cannot_be_honoured
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.logits_processors import GREEDY_OR_SAMPLED, Processed
 from ngramkit.decode.loop import Request
+from ngramkit.decode.references import require_use
 from ngramkit.decode.runner import MOST_NODES, Runner
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.specache.decoding import require_no_drafts
@@ -27,6 +28,8 @@ from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.undrafted import pays_to_try, undrafted
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.references import Given as References
+from ngramkit.drafters.references import referring
 from ngramkit.errors import UsageError, require_between
 
 Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
@@ -40,6 +43,7 @@ def generate(
     budget: int | Literal["auto"] | None = None,
     engine: str = "auto",
     cache: SpeCache | None = None,
+    references: References = (),
     **options: Any,
 ) -> Any:
     """What `model.generate(input_ids, **options)` returns, in fewer passes.
@@ -50,7 +54,8 @@ def generate(
     `budget` is the draft nodes per pass; auto: what pays for its time, see ngramkit calibrate;
     None: auto where the model was calibrated, else by the device. `engine` is eager, static or
     auto: static on CUDA. Rows are decoded one after another. With `cache`, a SpeCache, there are no
-    drafts, and what is written is not what the model writes with its full cache.
+    drafts, and what is written is not what the model writes with its full cache. `references`, int
+    ids [n] each, are what rows are likely to repeat: drafts are taken from them first.
 
     Raises UsageError, by name, for options that cannot be honoured, and for auto where the model
     was not calibrated on this device.
@@ -68,6 +73,7 @@ def generate(
         budget=budget,
         engine=engine,
         cache=cache,
+        references=references,
         **with_stop_strings(options),
     )
 
@@ -97,6 +103,7 @@ def custom_generate(
     budget: int | Literal["auto"] | None = None,
     engine: str = "auto",
     cache: SpeCache | None = None,
+    references: References = (),
     **model_kwargs: Any,
 ) -> Any:
     """For `model.generate(..., custom_generate=custom_generate, drafter=...)`; see `generate`."""
@@ -106,10 +113,11 @@ def custom_generate(
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, {**given, **model_kwargs})
     streamer = given["streamer"]
     mask = model_kwargs.get("attention_mask")
+    require_use(references, drafter, cache)
     if cache is not None:
         require_no_drafts(cache, drafter)
         drafter = drafter or "none"
-    drafters = one_per_row(drafter, len(input_ids))
+    drafters = referring(one_per_row(drafter, len(input_ids)), references)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     if isinstance(budget, int):
         require_between("budget", budget, 1, MOST_NODES)

@@ -17,6 +17,8 @@ from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
+from ngramkit.drafters.references import Given as References
+from ngramkit.drafters.references import start
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Request:
     eos: frozenset[int] = frozenset()
     context: int | None = None
     stop: Stop | None = None
+    references: References = ()  # what the answer is likely to repeat, for the drafter
     auto: AutoBudget | None = None  # cuts each draft to what pays for its time
 
     @property
@@ -81,7 +84,7 @@ class _Run:
         choose = self._read(self._verifier.prefill(prompt), int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self._clock.lap("prefill")
-        self._drafter.start(prompt)
+        start(self._drafter, prompt, self._request.references)
         self._clock.lap("draft")
         self._write([token])
 

@@ -15,6 +15,7 @@ from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.text import StopStrings
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError, UsageError, require_between
 
 WARM_UP = 4  # tokens
@@ -29,6 +30,7 @@ class Task:
     max_new_tokens: int = 128
     sampling: Sampling = GREEDY
     stop: Sequence[str] = ()
+    references: References = ()  # what answers are likely to repeat, for the drafter
 
     def __post_init__(self) -> None:
         require_between("max_new_tokens", self.max_new_tokens, 1)
@@ -40,7 +42,7 @@ class Task:
 
     def undrafted(self) -> Task:
         """To be measured without drafts."""
-        return replace(self, runner=self.runner.undrafted())
+        return replace(self, runner=self.runner.undrafted(), references=())
 
     def open(self, prompt: TokenArray) -> ResumableVerifier:
         """A verifier with room for the prompt, int32[n], its answer and one draft."""
@@ -83,6 +85,7 @@ class Task:
             eos=model.eos,
             context=model.context,
             stop=stop,
+            references=self.references,
         )
 
 
@@ -130,7 +133,7 @@ def compare(
     """
     alone = task.undrafted()
     warm_up(task, prompt, make_drafter())
-    warm_up(task, prompt, NoDraft())
+    warm_up(alone, prompt, NoDraft())
     started = time.perf_counter()
     drafted, baseline = [], []
     for _ in range(rounds):

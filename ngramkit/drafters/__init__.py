@@ -31,6 +31,7 @@ class Entry:
     looks_up: str
     sources: tuple[str, ...] = ()
     required: bool = True  # False: it drafts without them too, from the context
+    references: bool = False  # whether it drafts from references too, see drafters.references
 
     @property
     def artifacts(self) -> tuple[str, ...]:
@@ -49,6 +50,7 @@ DRAFTERS = {
         "requests, what the model itself held likely.",
         EVERYTHING,
         required=False,
+        references=True,
     ),
     "rest": Entry(
         "ngramkit.drafters.rest",
@@ -88,17 +90,20 @@ DRAFTERS = {
         "ngramkit.drafters.context",
         "Context",
         "What followed the last tokens earlier in this text, by count (likewise).",
+        references=True,
     ),
     "prompt-lookup": Entry(
         "ngramkit.drafters.context",
         "PromptLookup",
         "The earliest place of the last tokens in this text: one chain, as transformers does it.",
+        references=True,
     ),
     "ssd": Entry(
         "ngramkit.drafters.ssd",
         "Ssd",
         "What followed in the model's own past requests, as far as that has come true.",
         ("past",),
+        references=True,
     ),
 }
 

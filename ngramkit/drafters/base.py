@@ -35,6 +35,7 @@ class Source(IntEnum):
     CONTEXT = source.CONTEXT
     MODEL = source.MODEL
     HISTORY = source.HISTORY
+    REFERENCE = source.REFERENCE
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Drafter(Protocol):
     """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`.
 
     A class with `wants_evidence = True` is given Evidence of every pass, where a model decodes. One
-    with `scores_are_shares = True` says that its scores are shares of the matches, no chances.
+    with `scores_are_shares = True` says that its scores are shares of the matches, no chances. One
+    with `takes_references = True` has start(prompt, references=()): see drafters.references.
     """
 
     def start(self, prompt: TokenArray) -> None:

@@ -4,7 +4,7 @@ What followed the last 1, 2, 3, ... tokens, in datastores, a frozen table and th
 mixed by gates that were fitted on other text (ngramkit.evaluate.fit_blend). Scores are calibrated:
 a node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
 where decode says what the model itself held likely, its `Evidence` are further opinions, each
-trusted as far as it has come true so far.
+trusted as far as it has come true so far; so are references, the last word on what comes next.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ngramkit.drafters.blend_weights import load_weights
 from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
 from ngramkit.drafters.request_shards import Shards
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
@@ -36,8 +37,9 @@ from ngramkit.kernels.blend.mixture import Weights
 from ngramkit.kernels.blend.opinions import ORDERS, forget, opine
 from ngramkit.kernels.blend.predict import Sources, look, new_place
 from ngramkit.kernels.blend.table import BUFFER
-from ngramkit.kernels.blend.tree import DRAFT, EXTEND, LEARN, act
+from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act
 from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.references.texts import new_state
 
 Floats = npt.NDArray[np.float32]
 
@@ -56,6 +58,7 @@ class Blend(Described):
     """
 
     wants_evidence = True
+    takes_references = True
 
     @within_limits
     def __init__(
@@ -86,21 +89,32 @@ class Blend(Described):
         sources = new_sources(datastores, frozen_table, bigram, known, limits, weights)
         self._sources = Packed(sources)
         self._judged = bigram is not None or self._past is not None
+        self._references = NONE
         self._place = Packed(new_place(len(sources.corpus.table)))
         self._tree = Packed(new_tree(len(sources.corpus.table), 0))
         self._size = 0
 
-    def start(self, prompt: TokenArray) -> None:
+    def start(self, prompt: TokenArray, references: Given = ()) -> None:
+        self._refer(reference_texts(references))
         sources, place = self._sources.parts, self._place.parts
         forget(sources.opinions)
         sources.live.latest[:] = -1
         place.root[:] = 0
         place.past[:] = 0
         place.recent[:] = NO_TOKEN
+        place.aligned[:] = new_state()
         self._size = 0
         self._prompt_tokens = len(prompt)
         self._look_back()
         self._append(prompt)
+        if len(self._references):
+            act(ALIGN, self._sources, self._place, self._tree, 0, 0)
+
+    def _refer(self, texts: ReferenceTexts) -> None:
+        """From now on these are the references: nothing is known of them yet."""
+        if len(texts) or len(self._references):
+            self._references = texts  # keeps the arrays behind the table alive
+            self._sources = Packed(self._sources.parts._replace(references=texts.opened()))
 
     def _look_back(self) -> None:
         """Takes in what came to the past requests; they stay as they are until the next start."""
@@ -131,7 +145,8 @@ class Blend(Described):
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         before = self._place.parts.recent.copy()
-        judged = self._size > 0 and (self._judged or evidence is not None)
+        learns = self._judged or evidence is not None or len(self._references) > 0
+        judged = self._size > 0 and learns
         self._append(tokens, judged=judged)
         if evidence is not None and judged:
             opine(

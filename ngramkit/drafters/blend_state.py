@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import eos_of
+from ngramkit.drafters.references import NONE
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
@@ -50,6 +51,7 @@ def new_sources(
         lately=new_history(nothing),
         bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
         opinions=new_opinions(),
+        references=NONE.opened(),
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
         weights=weights,

@@ -1,4 +1,5 @@
-"""Drafters that know nothing but the live context. They are here to be compared with.
+"""Drafters that know nothing but the live context, and references. They are here to be compared
+with.
 
 `Context`: N-Grammys' context n-grams (arXiv:2411.03786, section 4.2). `PromptLookup`: prompt lookup
 decoding as transformers' `prompt_lookup_num_tokens` does it.
@@ -17,6 +18,7 @@ from ngramkit.drafters.chains import tree_of_chains
 from ngramkit.drafters.described import Described
 from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.drafters.references import Cursor, Given
 
 
 class Context(Described):
@@ -26,6 +28,7 @@ class Context(Described):
     """
 
     scores_are_shares = True
+    takes_references = True
 
     @within_limits
     def __init__(
@@ -37,10 +40,14 @@ class Context(Described):
         self.query, self.width = query, width
         self.over = f"query={query}, width={width}"
 
-    def start(self, prompt: TokenArray) -> None:
+    def start(self, prompt: TokenArray, references: Given = ()) -> None:
         self._live = LiveContext(prompt)
+        self._cursor = Cursor(references, prompt)
 
     def draft(self, budget: int) -> DraftTree:
+        return self._cursor.before(self._own(budget), self.width, budget)
+
+    def _own(self, budget: int) -> DraftTree:
         for size in range(self.query, 0, -1):
             hits = self._live.occurrences(size)
             if len(hits):
@@ -61,6 +68,7 @@ class Context(Described):
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._live.append(tokens)
+        self._cursor.accept(tokens)
 
     def finish(self) -> None:
         pass
@@ -70,6 +78,7 @@ class PromptLookup(Described):
     """The earliest occurrence of the longest n-gram, n from `max_ngram` down to 1: one chain."""
 
     scores_are_shares = True
+    takes_references = True
 
     @within_limits
     def __init__(
@@ -81,10 +90,14 @@ class PromptLookup(Described):
         self.max_ngram, self.width = max_ngram, width
         self.over = f"max_ngram={max_ngram}, width={width}"
 
-    def start(self, prompt: TokenArray) -> None:
+    def start(self, prompt: TokenArray, references: Given = ()) -> None:
         self._live = LiveContext(prompt)
+        self._cursor = Cursor(references, prompt)
 
     def draft(self, budget: int) -> DraftTree:
+        return self._cursor.before(self._own(budget), self.width, budget)
+
+    def _own(self, budget: int) -> DraftTree:
         tokens = self._live.tokens
         for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
             hits = self._live.occurrences(size)
@@ -96,6 +109,7 @@ class PromptLookup(Described):
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._live.append(tokens)
+        self._cursor.accept(tokens)
 
     def finish(self) -> None:
         pass

@@ -8,7 +8,8 @@ When the request is over, it joins them.
 A history can be stale. What became of earlier drafts decides how far later ones are trusted
 (ngramkit.kernels.ssd), and what is not worth its place in a pass is not drafted. What was there at
 first, what came since, and the newest of that are matched and trusted apart, so that none hides
-the others: the draft is the best nodes of all.
+the others: the draft is the best nodes of all. References (`drafters.references`) stand before all
+of it, and never join the past requests.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ngramkit.drafters.described import Described, described
 from ngramkit.drafters.live import LiveContext
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.references import NONE, Cursor, Given
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.kernels.ssd import LENGTHS, draft, learn, merge
@@ -65,6 +67,8 @@ class Ssd(Described):
     for bounds that make no sense.
     """
 
+    takes_references = True
+
     @within_limits
     def __init__(
         self,
@@ -77,18 +81,24 @@ class Ssd(Described):
         self._past = past
         self.over = f"{past.tokens:,} tokens of past requests, {described((), past.tokenizer)}"
         rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)
+        self._continuation = continuation
         self._origins = [_Origin(rules, least_score) for _ in past.shards]
         self._live = LiveContext(NOTHING)
+        self._cursor = Cursor(NONE, NOTHING)
         self._prompt_tokens = 0
 
-    def start(self, prompt: TokenArray) -> None:
+    def start(self, prompt: TokenArray, references: Given = ()) -> None:
         self._past.refresh()
         self._live = LiveContext(prompt)
+        self._cursor = Cursor(references, prompt)
         self._prompt_tokens = len(prompt)
         for origin in self._origins:
             origin.drafted = None
 
     def draft(self, budget: int) -> DraftTree:
+        return self._cursor.before(self._own(budget), self._continuation, budget)
+
+    def _own(self, budget: int) -> DraftTree:
         pairs = zip(self._origins, self._past.shards, strict=True)
         drafts = [o.draft(shards, self._live.tokens, budget) for o, shards in pairs if shards]
         drafts = [draft for draft in drafts if len(draft[0])]
@@ -105,9 +115,10 @@ class Ssd(Described):
         for origin in self._origins:
             origin.learn(tokens)
         self._live.append(tokens)
+        self._cursor.accept(tokens)
 
     def finish(self) -> None:
         """The request joins the past ones."""
         if self._live.length:
             self._past.remember(self._live.tokens, self._prompt_tokens)
-        self._live = LiveContext(NOTHING)
+        self._live, self._cursor = LiveContext(NOTHING), Cursor(NONE, NOTHING)

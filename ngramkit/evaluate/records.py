@@ -22,6 +22,7 @@ import numpy as np
 
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray
+from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError
 from ngramkit.evaluate.jsonl import Line, read_lines
 from ngramkit.templates import OWN, Message, Template, find_template
@@ -33,6 +34,7 @@ class Turn:
 
     prompt: TokenArray  # int32[n], earlier turns of the question included
     answer: TokenArray  # int32[m], the last is EOS where the tokenizer has one
+    references: References = ()  # what the answer was likely to repeat
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ngramkit.drafters.base import Drafter, TokenArray, accepted
+from ngramkit.drafters.references import start
 from ngramkit.errors import require_between
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.progress import SILENT, Reporter
@@ -185,7 +186,7 @@ def replay_turn(
     """The decode loop with the record in the model's place: draft -> look up -> accept."""
     tally = Tally()
     answer = turn.answer
-    drafter.start(turn.prompt)
+    start(drafter, turn.prompt, turn.references)
     if len(answer):
         drafter.accept(answer[:1])  # the prefill's own token
     position = 1
@@ -215,7 +216,7 @@ def _written(tokens: TokenArray) -> Callable[[int], int]:
 
 def rehearse(drafter: Drafter, turn: Turn, budget: int) -> None:
     """A few passes that nobody counts."""
-    replay_turn(drafter, Turn(turn.prompt, turn.answer[:16]), budget)
+    replay_turn(drafter, replace(turn, answer=turn.answer[:16]), budget)
 
 
 def shuffled(records: Sequence[Record], seed: int) -> list[Record]:

@@ -161,6 +161,19 @@ def test_rest_keeps_to_its_bounds(decode, folder, token_store):
     assert max(accepted(":min_match=16")) == 0
 
 
+def test_references_are_drafted_from(decode, folder):
+    alone = last_line(decode(*SHORT, "--drafter", "context", "--budget", "8", "--json"))
+    files = [folder / "one.txt", folder / "two.txt"]
+    files[0].write_text("something else")
+    files[1].write_text(alone["text"])
+    given = [option for file in files for option in ("--reference", file)]
+    result = decode(*SHORT, "--drafter", "context", "--budget", "8", *given, "--json")
+    facts = last_line(result)
+    assert facts["token_ids"] == alone["token_ids"]
+    assert facts["passes"] < alone["passes"]
+    assert "drafting from 2 references too, " in result.stderr
+
+
 def test_a_stop_string_ends_the_output(decode):
     facts = last_line(decode(*SHORT, "--drafter", "rest", "--stop", ":", "--json"))
     assert facts["text"].count(":") == 1
@@ -188,6 +201,9 @@ def test_a_stop_string_ends_the_output(decode):
         (["--datastore", "nowhere", "--drafter", "rest"], 3, "no artifact at nowhere"),
         (["--datastore", "artifacts/frozen", "--drafter", "rest"], 3, "not a datastore"),
         (["--model", "./nowhere"], 3, "no model folder"),
+        (["--reference", "nowhere"], 3, "nowhere cannot be read: No such file"),
+        (["--reference", "a", "--drafter", "rest"], 2, "rest cannot draft from --reference; blend"),
+        (["--reference", "a", "--cache", "specache"], 2, "takes no drafts and no --reference"),
     ],
 )
 def test_errors_are_short_and_say_what_to_do(decode, options, code, said):

@@ -45,10 +45,10 @@ def best_chain(sources, place, size, tree, length):
         if depth < length and score > floor and not eos:
             if node < room:
                 parent = tree.parents[node] if tree.parents[node] >= 0 else room
-                step(corpora, tree, node, parent, scan)
+                step(corpora, sources.references, tree, node, parent, scan)
             predict(
-                sources, tree.intervals[node], tree.past[node], tree.recents[node], size,
-                floor / score, np.int64(-1),
+                sources, tree.intervals[node], tree.past[node], tree.recents[node],
+                tree.aligned[node], size, floor / score, np.int64(-1),
             )  # fmt: skip
             origin = np.int32(node if node < room else -1)
             into, p, further = sources.into, sources.scratch.p, length - depth

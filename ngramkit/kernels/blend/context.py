@@ -8,8 +8,11 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.predict import PAST_SHARDS, copy_intervals, descend_all
+from ngramkit.kernels.blend.reference import copy_state
 from ngramkit.kernels.blend.table import DEPTH
 from ngramkit.kernels.compile import part
+from ngramkit.kernels.references.align import advance
+from ngramkit.kernels.references.texts import STATE
 
 
 class Tree(NamedTuple):
@@ -22,6 +25,7 @@ class Tree(NamedTuple):
     intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
     past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
     recents: Array  # int32[n + 1, DEPTH]
+    aligned: Array  # int64[n + 1, STATE], see references.texts
     queue_p: Array  # float32[n + 1], the best first
     queue: Array  # int32[n + 1, 3], token, parent, source
     # Of chains alone (blend.chain): the queue's scores, nodes' worths and depths, a token's cost.
@@ -40,6 +44,7 @@ def new_tree(shards: int, budget: int) -> Tree:
         intervals=np.empty((budget + 1, DEPTH + 1, shards, 2), np.int64),
         past=np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
         recents=np.empty((budget + 1, DEPTH), np.int32),
+        aligned=np.empty((budget + 1, STATE), np.int64),
         queue_p=np.empty(budget + 1, np.float32),
         queue=np.empty((budget + 1, 3), np.int32),
         values=np.empty(budget + 1, np.float32),
@@ -57,10 +62,11 @@ def enter(place, tree, room):
     copy_intervals(place.past[1], tree.past[room, 1])
     for i in range(DEPTH):
         tree.recents[room, i] = place.recent[i]
+    copy_state(place.aligned, tree.aligned[room])
 
 
 @part
-def step(corpora, tree, node, parent, scan):
+def step(corpora, references, tree, node, parent, scan):
     """A node's context: its parent's and its own token."""
     recent = tree.recents[node]
     for i in range(DEPTH - 1):
@@ -70,3 +76,6 @@ def step(corpora, tree, node, parent, scan):
         corpora, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
         recent, scan,
     )  # fmt: skip
+    if len(references.table):
+        copy_state(tree.aligned[parent], tree.aligned[node])
+        advance(references, tree.aligned[node], recent, np.int64(recent[0]))

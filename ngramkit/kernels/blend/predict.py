@@ -1,7 +1,7 @@
 """All sources asked for one context: p(next | path), and what is learnt from what came.
 
-Counts of corpora and live context are mixed first (`blend.mixture`); then past requests and the
-model's own opinions, each as far as it is trusted (`blend.trust`).
+Counts of corpora and live context are mixed first (`blend.mixture`); then past requests, the
+model's own opinions and references, each as far as it is trusted (`blend.trust`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from ngramkit.kernels.blend.mixture import (
     token_features_of,
 )
 from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
+from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
 from ngramkit.kernels.blend.table import DEPTH, Candidates, clear
 from ngramkit.kernels.compile import allocating_entry, part
-from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN, HISTORY, MODEL
+from ngramkit.kernels.references.align import retreat
+from ngramkit.kernels.references.texts import BEGUN, References, new_state
+from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN, HISTORY, MODEL, REFERENCE
 
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
 PAST_SHARDS = 4  # of past requests, earlier or lately, at most
@@ -43,6 +46,7 @@ class Sources(NamedTuple):
     lately: History  # and those that came since
     bigram: Bigram
     opinions: Opinions
+    references: References
     shares: Array  # float32[V + 1], see blend.mixture.probabilities
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
@@ -59,6 +63,7 @@ class Place(NamedTuple):
     past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, earlier and lately
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
+    aligned: Array  # int64[STATE], where in the references it is, see references.texts
 
 
 def new_place(shards: int) -> Place:
@@ -66,16 +71,17 @@ def new_place(shards: int) -> Place:
     root = np.zeros((DEPTH + 1, shards, 2), np.int64)
     past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
     recent = np.full(DEPTH, NO_TOKEN, np.int32)
-    return Place(recent, root, past, np.zeros_like(root), np.zeros_like(past))
+    return Place(recent, root, past, np.zeros_like(root), np.zeros_like(past), new_state())
 
 
 @part
-def extend(corpora, live, scan, place, begin, end):
+def extend(corpora, references, live, scan, place, begin, end):
     """live.tokens[begin:end] were written: chains and place follow. `corpora`: the datastores' and
     those of past requests, earlier and lately."""
     remember(live, begin, end)
     for position in range(begin, end):
         push_recent(place.recent, live.tokens[position])
+        keep_aligned(references, place.aligned, place.recent, np.int64(live.tokens[position]))
         if position >= end - DEPTH:  # older ones have no part in any order
             follow(corpora, place, scan)
 
@@ -100,17 +106,22 @@ def rewind(sources, place, begin, end):
         push_recent(place.recent, live.tokens[position])
         if position >= begin - DEPTH:
             follow(corpora, place, scan)
+    if len(sources.references.table) and place.aligned[BEGUN]:
+        retreat(sources.references, place.aligned, place.recent, end - begin)
 
 
 @part
 def learn(sources, place, begin, end):
-    """`extend`, token by token: past requests and the model's opinions are credited by each."""
+    """`extend`, token by token: past requests, opinions and references are credited by each."""
     corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
     scan, live = sources.limits[SCAN], sources.live
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
-        predict(sources, place.root, place.past, place.recent, position, np.float32(0), written)
-        extend(corpora, live, scan, place, position, position + 1)
+        predict(
+            sources, place.root, place.past, place.recent, place.aligned, position, np.float32(0),
+            written,
+        )  # fmt: skip
+        extend(corpora, sources.references, live, scan, place, position, position + 1)
 
 
 @part
@@ -164,7 +175,7 @@ def _count(sources, intervals, recent, size):
 
 
 @part
-def predict(sources, intervals, past, recent, size, least, written):
+def predict(sources, intervals, past, recent, aligned, size, least, written):
     """Fills scratch.p for one context, from all sources; `least` as in `probabilities`. `written`
     is what came there, and every opinion is credited with it before it is mixed in; -1: nothing."""
     into, limits, aside = sources.into, sources.limits, sources.aside
@@ -178,6 +189,8 @@ def predict(sources, intervals, past, recent, size, least, written):
         mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p, written)
     into.state[2] = MODEL
     mix_in_opinion(sources.opinions, sources.bigram, recent, into, p, written)
+    into.state[2] = REFERENCE
+    mix_in_reference(sources.references, aligned, into, p, written)
 
 
 @allocating_entry

@@ -11,10 +11,11 @@ import numpy as np
 
 from ngramkit.kernels.blend.context import enter, step
 from ngramkit.kernels.blend.predict import EOS, SCAN, extend, learn, predict
+from ngramkit.kernels.blend.reference import begin_aligned
 from ngramkit.kernels.compile import entry, part
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
-DRAFT, LEARN, EXTEND = range(3)
+DRAFT, LEARN, EXTEND, ALIGN = range(4)
 REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
 
 
@@ -25,9 +26,12 @@ def act(what, sources, place, tree, begin, end):
         return grow(sources, place, begin, tree, end)
     if what == LEARN:
         learn(sources, place, begin, end)
+    elif what == ALIGN:
+        begin_aligned(sources.references, place.aligned, place.recent)
     else:
         corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
-        extend(corpora, sources.live, sources.limits[SCAN], place, begin, end)
+        scan = sources.limits[SCAN]
+        extend(corpora, sources.references, sources.live, scan, place, begin, end)
     return 0
 
 
@@ -47,10 +51,11 @@ def grow(sources, place, size, tree, budget):
         eos = node < budget and tokens[node] == sources.limits[EOS]
         if score * REACH > floor and not eos:
             if node < budget:
-                step(corpora, tree, node, parents[node] if parents[node] >= 0 else budget, scan)
+                parent = parents[node] if parents[node] >= 0 else budget
+                step(corpora, sources.references, tree, node, parent, scan)
             predict(
-                sources, tree.intervals[node], tree.past[node], tree.recents[node], size,
-                floor / score, np.int64(-1),
+                sources, tree.intervals[node], tree.past[node], tree.recents[node],
+                tree.aligned[node], size, floor / score, np.int64(-1),
             )  # fmt: skip
             origin = np.int32(node if node < budget else -1)
             waiting = _enqueue(

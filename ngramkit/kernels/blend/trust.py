@@ -29,7 +29,7 @@ def sureness(into, p):
 
 
 @part
-def _mix_in(account, tokens, theirs, into, p):
+def mix_in(account, tokens, theirs, into, p):
     """p float32[CANDIDATES] becomes (1 - trust) * p + trust * theirs.
 
     tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
@@ -74,4 +74,4 @@ def consult(account, tokens, theirs, into, p, written):
     """Mixes an opinion in, after it was credited with `written`, unless that is -1."""
     if written >= 0:
         _judge(account, tokens, theirs, into, p, written)
-    _mix_in(account, tokens, theirs, into, p)
+    mix_in(account, tokens, theirs, into, p)

@@ -1,0 +1,225 @@
+"""Predicted outputs: texts that the answer is likely to repeat, as drafters take them.
+
+`ReferenceTexts` are sorted once and may serve many requests. A `Cursor` is one request's place in
+them, for drafters that have no mixture of opinions: what is expected there stands before the
+drafter's own guesses. References are only drafted from: they never become part of what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngramkit.drafters import DRAFTERS
+from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, Source, TokenArray
+from ngramkit.errors import UsageError
+from ngramkit.kernels.arrays import NO_TOKEN, Array
+
+if TYPE_CHECKING:
+    from ngramkit.kernels.references.texts import References
+
+RECENT = 8  # of the last tokens, which are looked for
+MOST_IDS = (1 << 24) - 2  # ids are sorted as three bytes at most, and one is the separator
+MOST_TOKENS = 1 << 27  # of all references
+
+
+class ReferenceTexts:
+    """`texts` are int32[n] each. Raises UsageError where one is empty or holds what is no id."""
+
+    def __init__(self, texts: Sequence[Any]) -> None:
+        self.texts = [_ids(text, number) for number, text in enumerate(texts, start=1)]
+        self.tokens = sum(map(len, self.texts))
+        if self.tokens > MOST_TOKENS:
+            raise UsageError(
+                f"references have {self.tokens:,} tokens; at most {MOST_TOKENS:,} are taken",
+                "give the parts that matter",
+                option="references",
+            )
+        self._shard, self._starts = _sorted(self.texts)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __repr__(self) -> str:
+        return f"<ReferenceTexts {len(self)} texts, {self.tokens:,} tokens>"
+
+    def opened(self) -> References:
+        """For the kernels of one request; must not outlive this."""
+        from ngramkit.kernels.references.offers import new_references
+        from ngramkit.kernels.suffix.search import shard_table
+
+        return new_references(shard_table(self._shard), self._starts)
+
+
+Given = ReferenceTexts | Sequence[Any]
+
+
+def reference_texts(given: Given) -> ReferenceTexts:
+    """Sorted, unless they are. Raises UsageError as `ReferenceTexts`."""
+    if isinstance(given, ReferenceTexts):
+        return given
+    if isinstance(given, str | bytes):
+        raise UsageError("references are several texts", "give a list", option="references")
+    return ReferenceTexts(given) if len(given) else NONE
+
+
+def takes_references(drafter: Any) -> bool:
+    """Of a drafter or its class."""
+    return bool(getattr(drafter, "takes_references", False))
+
+
+def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
+    """The request begins. Raises UsageError where there are references and it cannot use them."""
+    if not len(references):
+        drafter.start(prompt)
+        return
+    require_references(drafter)
+    begin: Any = drafter.start
+    begin(prompt, references=reference_texts(references))
+
+
+class Referring:
+    """A drafter whose every request has the same references. Raises UsageError for one that cannot
+    use them."""
+
+    def __init__(self, drafter: Drafter, references: Given) -> None:
+        require_references(drafter)
+        self.draft, self.accept, self.finish = drafter.draft, drafter.accept, drafter.finish
+        self.wants_evidence = bool(getattr(drafter, "wants_evidence", False))
+        self.scores_are_shares = bool(getattr(drafter, "scores_are_shares", False))
+        self._drafter, self._references = drafter, reference_texts(references)
+
+    def start(self, prompt: TokenArray) -> None:
+        start(self._drafter, prompt, self._references)
+
+
+def referring(drafters: Sequence[Drafter], references: Given) -> list[Drafter]:
+    """The same with `references`, sorted once, where there are any."""
+    if not len(references):
+        return list(drafters)
+    texts = reference_texts(references)
+    return [Referring(drafter, texts) for drafter in drafters]
+
+
+def require_references(drafter: Any) -> None:
+    """Raises UsageError where a drafter (by name, or an object) cannot draft from references."""
+    if isinstance(drafter, str):
+        able, name = DRAFTERS[drafter].references, drafter
+    else:
+        able = takes_references(drafter)
+        name = getattr(drafter, "__name__", type(drafter).__name__)
+    if not able:
+        *some, last = (each for each, entry in DRAFTERS.items() if entry.references)
+        raise UsageError(
+            f"the drafter {name} cannot draft from references; {', '.join(some)} and {last} can",
+            "choose one of them, or leave references out",
+            option="references",
+        )
+
+
+class Cursor:
+    """Where in the references the text stands, and what is expected there."""
+
+    def __init__(self, references: Given, prompt: TokenArray) -> None:
+        self._texts = reference_texts(references)
+        if not len(self._texts):
+            return
+        from ngramkit.kernels.packed import Packed
+        from ngramkit.kernels.references import offers
+        from ngramkit.kernels.references.texts import new_state
+
+        self._kernels = offers
+        self._packed = Packed(self._texts.opened())
+        self._state = new_state()
+        self._recent = np.full(RECENT, NO_TOKEN, np.int32)
+        last = np.asarray(prompt[-RECENT:], np.int32)[::-1]
+        self._recent[: len(last)] = last
+        self._act(offers.BEGIN, self._state, self._recent, NOTHING)
+
+    def accept(self, tokens: TokenArray) -> None:
+        """These were written."""
+        if len(self._texts):
+            tokens = np.ascontiguousarray(tokens, np.int32)
+            self._act(self._kernels.FOLLOW, self._state, self._recent, tokens)
+
+    def before(self, tree: DraftTree, length: int, budget: int) -> DraftTree:
+        """At most `length` tokens from the references first, then of `tree` what there is room for
+        in `budget`. Scores of the first are probabilities."""
+        if not len(self._texts):
+            return tree
+        chain = np.empty(min(length, budget), np.int32)
+        scores = np.empty(len(chain), np.float32)
+        state, recent = self._state.copy(), self._recent.copy()
+        found = self._act(self._kernels.CHAIN, state, recent, chain, scores)
+        return led(chain[:found], scores[:found], tree, budget)
+
+    def _act(
+        self, what: int, state: Array, recent: Array, tokens: Array, scores: Array | None = None
+    ) -> int:
+        scores = np.empty(0, np.float32) if scores is None else scores
+        return int(self._kernels.act(what, self._packed, state, recent, tokens, scores))
+
+
+def led(chain: Array, scores: Array, tree: DraftTree, budget: int) -> DraftTree:
+    """`chain` int32[n] with `scores` float32[n] from references, then as much of `tree` as there is
+    room for; what both hold is one node, with the higher score."""
+    nodes = {(at - 1, token): at for at, token in enumerate(chain.tolist())}
+    held, source = scores.tolist(), [int(Source.REFERENCE)] * len(nodes)
+    place = {-1: -1}
+    columns = (tree.token_ids, tree.parents, tree.scores, tree.source)
+    for node, (token, parent, score, origin) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        if parent not in place:
+            continue
+        key = (place[parent], token)
+        if key not in nodes:
+            if len(nodes) >= budget:
+                continue
+            nodes[key] = len(nodes)
+            held.append(0.0)
+            source.append(origin)
+        place[node] = nodes[key]
+        held[nodes[key]] = max(held[nodes[key]], score)
+    if not nodes:
+        return DraftTree.empty()
+    parents, tokens = np.array(list(nodes), np.int32).T
+    return DraftTree(
+        np.ascontiguousarray(tokens),
+        np.ascontiguousarray(parents),
+        np.array(held, np.float32),
+        np.array(source, np.uint8),
+    )
+
+
+def _ids(text: Any, number: int) -> TokenArray:
+    ids = np.asarray(text)
+    if ids.ndim != 1 or not len(ids):
+        what = "is empty" if not ids.size else "is no list of token ids"
+        raise UsageError(f"reference {number} {what}", "give token ids", option="references")
+    if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() > MOST_IDS:
+        raise UsageError(
+            f"reference {number} holds what is no token id", "give token ids", option="references"
+        )
+    return ids.astype(np.int32)
+
+
+def _sorted(texts: Sequence[TokenArray]) -> tuple[list[tuple[Array, Array, Array]], Array]:
+    """One shard of all texts, or none, and where each begins, int64[texts]."""
+    if not texts:
+        return [], np.empty(0, np.int64)
+    from ngramkit.kernels.suffix.sort import sort_shard
+
+    separator = int(max(text.max() for text in texts)) + 1
+    width = np.uint16 if separator <= 0xFFFF else np.uint32
+    end = np.array([separator])
+    tokens = np.concatenate([part for text in texts for part in (text, end)]).astype(width)
+    ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.int64)
+    arrays = sort_shard(tokens, separator)
+    shard = (arrays["tokens"], arrays["suffix_array"], arrays["first_token"])
+    return [shard], np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+
+
+NONE = ReferenceTexts(())

@@ -1,0 +1,137 @@
+"""Predicted outputs: the model's own text in fewer passes, wherever references are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lossless import references
+from tiny_models import tiny_model
+
+import ngramkit
+from ngramkit.decode.load import load_model
+from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.references import MOST_BYTES, read_reference
+from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.verify import TreeVerifier
+from ngramkit.drafters import DRAFTERS, load_drafter
+from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.errors import InputError, UsageError
+
+ABLE = [name for name, entry in DRAFTERS.items() if entry.references]
+LONG = 40
+CODE = "def read(path):\n    return open(path).read()\n"
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return load_model("demo", device="cpu", dtype="float32")
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["demo", "mistral"])
+def test_greedy_text_is_the_same_with_references_and_without(demo, name):
+    """The answer itself, with some tokens changed, and what has nothing to do with it."""
+    model = demo.model if name == "demo" else tiny_model(name)
+    rng = np.random.default_rng(1)
+    for drafter_name in ABLE:
+        steps = []
+        for each in references(model, demo.tokenizer, new_tokens=LONG, count=4)[:4]:
+            edited = each.answer.copy()
+            edited[7::15] = rng.integers(1, 400, len(edited[7::15]))
+            for number, texts in enumerate(([each.answer], [edited[::-1], edited], [edited[::-1]])):
+                past = PastRequests(tokenizer=demo.tokenizer.record, background=False)
+                drafter = load_drafter(drafter_name, tokenizer=demo.tokenizer.record, past=past)
+                request = Request(
+                    each.prompt, LONG, (16, 4, 9)[number], eos=frozenset({0}), references=texts
+                )
+                run = decode(TreeVerifier(model, room=len(each.prompt) + 2), drafter, request)
+                np.testing.assert_array_equal(run.token_ids, each.answer)
+                if number == 0 and len(each.answer) == LONG:
+                    steps.append(run.tokens_per_step)
+        assert min(steps) > 5
+
+
+def test_decode_takes_texts_files_and_ids(demo, tmp_path):
+    said = []
+
+    class Notes:
+        def note(self, line):
+            said.append(line)
+
+        def __getattr__(self, name):
+            return lambda *_, **__: None
+
+    options = {"max_new_tokens": 24, "drafter": "context", "passes": ngramkit.PassOptions(budget=8)}
+    alone = ngramkit.decode("def main(", demo, **options)
+    file = tmp_path / "old.py"
+    file.write_text(alone.text)
+    ids = demo.tokenizer.encode(alone.text)
+    for given in ([alone.text], [file], [ids], ["nothing like it", alone.text]):
+        found = ngramkit.decode("def main(", demo, references=given, reporter=Notes(), **options)
+        assert found.text == alone.text
+        assert found.run.passes < alone.run.passes
+    assert f"drafting from 1 reference too, {len(ids)} tokens" in said
+    assert any(line.startswith("drafting from 2 references too, ") for line in said)
+    assert found.compared().comparison.identical
+
+
+def test_a_conversation_and_model_generate_take_them_too(demo):
+    talk = ngramkit.Conversation(
+        demo, drafter="context", template="chatml", max_new_tokens=16, references=[CODE]
+    )
+    alone = ngramkit.Conversation(demo, drafter="none", template="chatml", max_new_tokens=16)
+    for text in ("Repeat: " + CODE, "And again."):
+        assert talk.ask(text).text == alone.ask(text).text
+    prompt = demo.tokenizer.encode_prompt("def main(")
+    options = {"do_sample": False, "max_new_tokens": 24, "budget": 8}
+    expected = ngramkit.generate(demo, prompt, drafter="none", **options)
+    found = ngramkit.generate(
+        demo, prompt, drafter="context", references=[expected[0, len(prompt) :].numpy()], **options
+    )
+    assert found.tolist() == expected.tolist()
+
+
+def test_those_that_cannot_use_them_are_refused_before_a_model_is_loaded(demo):
+    for drafter in ("rest", "cacheback:keep=true", "none"):
+        with pytest.raises(UsageError, match="cannot draft from references; blend, context,"):
+            ngramkit.decode("x", "no/such-model", drafter=drafter, references=[CODE])
+        with pytest.raises(UsageError, match="cannot draft from references"):
+            ngramkit.Conversation("no/such-model", drafter=drafter, references=[CODE])
+        with pytest.raises(UsageError, match="cannot draft from references"):
+            ngramkit.generate(demo, [1, 2], drafter=drafter, references=[[1]], max_new_tokens=2)
+    passes = ngramkit.PassOptions(cache=SpeCache())
+    with pytest.raises(UsageError, match="no drafts and no references"):
+        ngramkit.decode("x", "no/such-model", references=[CODE], passes=passes)
+    with pytest.raises(UsageError, match="references are several texts"):
+        ngramkit.decode("x", demo, references=CODE)
+    with pytest.raises(UsageError, match="a reference is empty"):
+        ngramkit.decode("x", demo, references=[""])
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"", "is empty"),
+        (b"a\0b", "is binary"),
+        (b"\xff\xfe\x01", "is not UTF-8"),
+        (b"a" * (MOST_BYTES + 1), "has more than 4,194,304 bytes"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_files_that_are_no_text(tmp_path, raw, said):
+    file = tmp_path / "file"
+    if raw is not None:
+        file.write_bytes(raw)
+    with pytest.raises(InputError, match=said):
+        read_reference(file)
+
+
+def test_files_are_read_as_text():
+    Path("a").write_bytes(b"\xef\xbb\xbfa\r\nb\rc\n")
+    assert read_reference(Path("a")) == "a\nb\nc\n"
