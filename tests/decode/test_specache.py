@@ -119,7 +119,7 @@ def test_codes_scales_and_packing_are_the_twins(pairs, bits, group, kind):
 )
 def test_the_bytes_of_8192_tokens_are_those_of_the_paper(bits, group, share):
     options = SpeCache(bits=bits, group=group, top_k=64, residual=64)
-    run = SpeCacheRun(options, 2, torch.device("cpu"), room=8192 + 64)
+    run = SpeCacheRun(options, 2, room=8192 + 64)
     keys = torch.randn(1, 3, 8192 + 64, 64).bfloat16()
     for layer in run.low_layers:
         layer.update(keys, keys)
@@ -132,7 +132,7 @@ def test_the_bytes_of_8192_tokens_are_those_of_the_paper(bits, group, share):
 
 def test_a_group_is_quantised_once_and_never_again():
     options = SpeCache(bits=2, group=8, top_k=0, residual=4)
-    layer = SpeCacheRun(options, 1, torch.device("cpu"), room=16).low_layers[0]
+    layer = SpeCacheRun(options, 1, room=16).low_layers[0]
     layer.update(*[torch.randn(1, 1, 20, 8)] * 2)
     first = layer.update(*[torch.randn(1, 1, 1, 8)] * 2)[0][0, :, :16].clone()
     for _ in range(40):

@@ -40,7 +40,7 @@ class Recorded(InLine):
 def test_positions_are_waited_for_before_pairs_are_gathered_and_pairs_before_they_are_read():
     options = SpeCache(bits=2, group=8, top_k=3, residual=0)
     copies = Recorded()
-    layer = SpeCacheRun(options, 1, torch.device("cpu"), room=32, copies=copies).low_layers[0]
+    layer = SpeCacheRun(options, 1, room=32, copies=copies).low_layers[0]
     rows = torch.randn(1, 2, 16, 8)
     layer.update(rows, rows)
     stored = copies.marks
@@ -65,7 +65,7 @@ def test_positions_are_waited_for_before_pairs_are_gathered_and_pairs_before_the
 
 def test_a_pass_does_not_write_where_the_last_one_still_reads():
     options = SpeCache(bits=2, group=8, top_k=3, residual=0)
-    layer = SpeCacheRun(options, 1, torch.device("cpu"), room=32).low_layers[0]
+    layer = SpeCacheRun(options, 1, room=32).low_layers[0]
     rows = torch.randn(1, 2, 16, 8)
     layer.update(rows, rows)
     places = []

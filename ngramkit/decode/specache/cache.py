@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache
 
 from ngramkit.decode.specache.layer import SpeCacheLayer, Workspace
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.specache.store import Copies, copies_for
+from ngramkit.decode.specache.store import Copies, InLine
 from ngramkit.errors import InputError
 
 
@@ -46,14 +46,13 @@ class SpeCacheRun(Cache):
         self,
         options: SpeCache,
         layers: int,
-        device: torch.device,
         *,
         room: int,
         copies: Copies | None = None,
     ) -> None:
         self.options = options
         self._space = Workspace()
-        copies = copies or copies_for(device)
+        copies = copies or InLine()
         self.low_layers = [
             SpeCacheLayer(options, bits, top_k, room, copies, self._space)
             for bits, top_k in options.of_layers(layers)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngramkit.decode.specache.cache import SpeCacheRun
-from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.options import SpeCache, require_fit
+from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.drafters.base import Drafter
 from ngramkit.errors import UsageError
@@ -77,7 +78,9 @@ def specache_verifier(
     model do not fit each other.
     """
     guesses = None if drafter is None or options.speculative == "model" else Guesses(drafter)
-    verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses)
+    require_fit(options, model.config.get_text_config())
+    copies = copies_of(model, options)
+    verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses, copies=copies)
     try:
         yield verifier
     finally:

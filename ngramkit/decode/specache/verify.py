@@ -17,6 +17,7 @@ from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
+from ngramkit.decode.specache.store import Copies
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -54,11 +55,18 @@ class SpeCacheVerifier:
     """One request; a verifier as ngramkit.decode.loop wants it. Close it when the text is written.
 
     `room` is the number of tokens that memory is taken for at first. Raises UsageError where the
-    options do not fit the model, InputError where the model's attention cannot be had.
+    options do not fit the model, InputError where the model's attention cannot be had. `copies`:
+    those in line, unless others are given.
     """
 
     def __init__(
-        self, model: Any, options: SpeCache, *, room: int, guesses: Guesses | None = None
+        self,
+        model: Any,
+        options: SpeCache,
+        *,
+        room: int,
+        guesses: Guesses | None = None,
+        copies: Copies | None = None,
     ) -> None:
         config = model.config.get_text_config()
         require_fit(options, config)
@@ -72,7 +80,7 @@ class SpeCacheVerifier:
             raise UsageError("speculative is drafter, but no drafter is given", option="drafter")
         self._model, self._options, self._guesses = model, options, guesses
         self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
-        self.run = SpeCacheRun(options, config.num_hidden_layers, model.device, room=room)
+        self.run = SpeCacheRun(options, config.num_hidden_layers, room=room, copies=copies)
         self._speculative: torch.Tensor | None = None
         self._open = ExitStack()
         self._open.enter_context(attending(model))
