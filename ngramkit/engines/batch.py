@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.chains import came_true
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.cut import Clock, Cut, Passes
 from ngramkit.engines.gate import Gate
 from ngramkit.engines.model_tokens import require_same
 from ngramkit.engines.sessions import Found, Session, Sessions
@@ -41,7 +42,9 @@ class BatchDrafter:
 
     `least` is what a drafted token costs, in passes: a chain ends where a token is less likely to
     be accepted, and a request whose drafts have cost more than they saved pauses (unless `pause` is
-    False). `statistics` counts. One thread calls it at a time.
+    False). With `learn` that likelihood is what such scores have come to, and with `clock`
+    (seconds, like time.perf_counter) `least` is only a beginning: see engines.cut. `statistics`
+    counts. One thread calls it at a time.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class BatchDrafter:
         sessions: int = 512,
         threads: int | None = None,
         pause: bool = True,
+        learn: bool = False,
+        clock: Clock | None = None,
         log_steps: int = 0,
         metrics: str | Path | None = None,
     ) -> None:
@@ -63,21 +68,28 @@ class BatchDrafter:
         self._pool = ThreadPoolExecutor(threads - 1, "ngramkit") if threads > 1 else None
         self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
         self._logged = 0
+        self.cut = Cut() if learn else None
+        self._passes = Passes(clock) if clock else None
+        self._least = self._cutoff = least  # of this step
 
     @classmethod
     def open(
         cls, config: DraftConfig, *, vocabulary: int | None = None, least: float = 0.0
     ) -> BatchDrafter:
-        """Ready for requests. `least` where the configuration has no min_probability.
+        """Ready for requests. Where the configuration has no min_probability, `least` to begin
+        with, and what is learnt.
 
         Raises as `open_source`.
         """
+        learn = config.min_probability is None
         drafter = cls(
             open_source(config, vocabulary),
             least=least if config.min_probability is None else config.min_probability,
             sessions=config.sessions,
             threads=config.threads,
             pause=config.pause,
+            learn=learn,
+            clock=time.perf_counter if learn and config.clock else None,
             log_steps=config.log_steps,
             metrics=config.metrics,
         )
@@ -110,15 +122,24 @@ class BatchDrafter:
     def chain_batch(self, rows: Rows, lengths: Sequence[int]) -> list[DraftTree]:
         """As `draft_batch`, for engines that verify one path: of each row the path that is worth
         most, at most lengths[i] tokens."""
-        least = self.least
-        return self._drafted(rows, lengths, lambda request, desk, n: request.chain(desk, n, least))
+        return self._drafted(rows, lengths, self._chain, chains=True)
 
-    def _drafted(self, rows: Rows, sizes: Sequence[int], draw: Draw) -> list[DraftTree]:
+    def _chain(self, request: Any, desk: Any, n: int) -> DraftTree:
+        chain: DraftTree = request.chain(desk, n, self._cutoff)
+        return chain
+
+    def _drafted(
+        self, rows: Rows, sizes: Sequence[int], draw: Draw, *, chains: bool = False
+    ) -> list[DraftTree]:
         started = time.perf_counter()
         drafts = [DraftTree.empty()] * len(rows)
         asked = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
         contexts = [known(rows[i], self.source.vocabulary) for i in asked]
         found = self.sessions.find(contexts)
+        self._least = self._cutoff = self._cost(len(rows), found)
+        cut = self.cut if chains else None
+        if cut is not None:
+            self._cutoff = cut.at(self._least)
         parts = max(min(len(self._desks), len(asked) // SHARE), 1)
 
         def work(part: int) -> None:
@@ -138,9 +159,20 @@ class BatchDrafter:
             raise failed[0]
         for each, row in zip(found, contexts, strict=True):
             self._settle(each.session, row)
+            if cut is not None and each.session.judged is not None and each.session.was is not None:
+                cut.judge(each.session.was, each.session.judged)
+        if self._passes is not None:
+            self._passes.ends(sum(map(len, drafts)))
         self.statistics.seconds += time.perf_counter() - started
         self._tell()
         return drafts
+
+    def _cost(self, rows: int, found: list[Found]) -> float:
+        """What a drafted token costs in this step. A pass that read a prompt tells nothing."""
+        if self._passes is None:
+            return self.least
+        plain = len(found) == rows and all(each.session.request is not None for each in found)
+        return self._passes.begins(rows, plain=plain, otherwise=self.least)
 
     def _one(self, found: Found, row: TokenArray, desk: Any, draw: Draw) -> DraftTree:
         """One row's draft, on any thread: writes into its own session alone."""
@@ -164,8 +196,8 @@ class BatchDrafter:
         draft = session.draft
         if draft is not None and len(draft):
             right = came_true(draft, written)
-            session.judged = right
-            session.gate.judge(len(draft), right, self.least)
+            session.judged, session.was = right, draft
+            session.gate.judge(len(draft), right, self._least)
 
     def _settle(self, session: Session, row: TokenArray) -> None:
         counts = self.statistics

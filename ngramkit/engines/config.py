@@ -40,13 +40,16 @@ class DraftConfig:
     bigram: str | None = None
     unigram: str | None = None
     history: str | None = None  # past requests, as they are when the engine starts
-    min_probability: float | None = None  # a token less likely to be accepted is not drafted
+    min_probability: float | None = (
+        None  # a token less likely to be accepted is not drafted; learnt
+    )
     tokens: int | None = None  # of a chain, at most; None: what the engine asks for
     budget: int | None = None  # nodes of a tree, at most; likewise
     vocabulary: int | None = None  # ids that the model knows, where nothing else tells
     sessions: int = 512  # requests remembered at once
     threads: int | None = None  # None: one a core, four at most
     pause: bool = True  # requests whose drafts do not pay are not drafted for
+    clock: bool = False  # learn what drafted tokens cost from the time; for one process alone
     log_steps: int = 10_000  # a line in the log every so many rows; 0: never
     metrics: str | None = None  # a file for Prometheus, written with each such line
 
@@ -106,7 +109,7 @@ def _check(key: str, value: Any, where: str) -> None:
     elif key in TEXTS:
         if not isinstance(value, str) or not value:
             refuse("a text")
-    elif key == "pause":
+    elif key in ("pause", "clock"):
         if not isinstance(value, bool):
             refuse("true or false")
     elif key == "min_probability":

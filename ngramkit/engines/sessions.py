@@ -26,7 +26,9 @@ Key = tuple[int, int]
 class Session:
     """A request and what is known of its drafts. `request` is None until it is begun."""
 
-    __slots__ = ("draft", "gate", "judged", "keys", "number", "opened", "request", "size", "used")
+    __slots__ = (
+        "draft", "gate", "judged", "keys", "number", "opened", "request", "size", "used", "was",
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number  # of all sessions, from 0
@@ -35,7 +37,8 @@ class Session:
         self.keys: list[Key] = []
         self.draft: DraftTree | None = None  # what was proposed last
         self.gate: Any = None
-        self.judged: int | None = None  # tokens of the last draft that came true, where told
+        self.judged: int | None = None  # tokens of `was` that came true, where told
+        self.was: DraftTree | None = None  # the draft before
         self.opened = False  # whether it was drafted for, or pauses
         self.used = 0  # the step in which it was last asked for
 

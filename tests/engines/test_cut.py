@@ -1,0 +1,151 @@
+"""Where chains are cut, learnt: against naive twins, and what is known of made-up engines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference_cut as twin
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.drafters.base import DraftTree
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.cut import PROBE, Cut, PassCost
+from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.errors import UsageError
+
+
+def chain(scores):
+    n = len(scores)
+    return DraftTree(
+        np.arange(n, dtype=np.int32), np.arange(-1, n - 1, dtype=np.int32),
+        np.array(scores, np.float32), np.zeros(n, np.uint8),
+    )  # fmt: skip
+
+
+score = st.integers(1, 999).map(lambda n: n / 1000)
+chains = st.lists(st.tuples(st.lists(score, max_size=6), st.integers(0, 6)), max_size=60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains, st.sampled_from([0.02, 0.15, 0.4, 0.6]))
+def test_the_cut_is_its_twins(made, least):
+    cut, told = Cut(), []
+    for scores, accepted in made:
+        scores, accepted = sorted(scores, reverse=True), min(accepted, len(scores))
+        cut.judge(chain(scores), accepted)
+        told += [([float(np.float32(s)) for s in scores], accepted)] if scores else []
+    assert cut.learnt(least) == pytest.approx(twin.learnt(told, least), abs=2e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.floats(0.001, 2.0)), max_size=70),
+    st.sampled_from([1, 4]),
+)
+def test_the_cost_is_its_twins(passes, rows):
+    cost = PassCost()
+    for tokens, seconds in passes:
+        cost.add(rows, tokens, seconds)
+        cost.add(rows + 1, 3, 1.0)  # passes of other sizes are others' business
+    found, wanted = cost.least(rows, 0.33), twin.least(passes, rows, 0.33)
+    assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+
+
+def test_without_evidence_scores_are_believed():
+    assert Cut().learnt(0.3) == pytest.approx(0.3)
+    assert PassCost().least(1, 0.6) == 0.6
+
+
+@pytest.mark.parametrize(("truth", "factor"), [(0.5, 2.0), (1.5, 2 / 3)])
+def test_scores_that_promise_too_much_or_too_little_are_seen_through(truth, factor):
+    random, cut = np.random.default_rng(1), Cut()
+    for _ in range(3000):
+        told = float(random.uniform(0.02, 0.6))
+        cut.judge(chain([told]), int(random.random() < truth * told))
+    assert cut.learnt(0.15) == pytest.approx(0.15 * factor, rel=0.3)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.8])
+def test_what_a_token_costs_is_read_off_the_times(share):
+    random, cost = np.random.default_rng(2), PassCost()
+    for step in range(200):
+        tokens = int(random.integers(0, 9))
+        noise = float(random.normal(1, 0.05))
+        cost.add(4, tokens, (0.02 + 0.02 / 4 * share * tokens) * noise)
+        if step % 50 == 49:
+            cost.add(4, 1, 3.0)  # something else took the machine
+    assert cost.least(4, 0.5) == pytest.approx(share, rel=0.25)
+
+
+class Half:
+    """Drafts 0 0 0 and says 0.5, 0.4, 0.3, whatever comes."""
+
+    def start(self, prompt): ...
+    def accept(self, tokens, evidence=None): ...
+    def finish(self): ...
+    def draft(self, budget):
+        n = min(budget, 3)
+        return DraftTree(
+            np.zeros(n, np.int32), np.arange(-1, n - 1, dtype=np.int32),
+            np.array([0.5, 0.4, 0.3], np.float32)[:n], np.zeros(n, np.uint8),
+        )  # fmt: skip
+
+
+def served(right, steps=160, **options):
+    """Lengths of chains that an engine is given which accepts the first `right` tokens of each."""
+    drafter = BatchDrafter(DrafterSource(Half, 9), threads=1, pause=False, **options)
+    tokens, lengths = [1], []
+    for _ in range(steps):
+        (drafted,) = drafter.chain_batch([np.array(tokens, np.int32)], [3])
+        lengths.append(len(drafted))
+        tokens = [*tokens, *[0] * min(right, len(drafted)), 1]
+    return lengths
+
+
+def test_chains_become_as_long_as_they_come_true():
+    assert served(0, learn=False, least=0.2) == [3] * 160
+    never = served(0, learn=True, least=0.2)
+    assert never[:3] == [3] * 3
+    assert set(never[-PROBE:]) == {0, 3}  # not drafted, but for a probe
+    assert sum(length > 0 for length in never[-PROBE:]) == 1
+    always = served(3, learn=True, least=0.45)
+    assert always[:2] == [1] * 2  # 0.4 promises less than it costs
+    assert always[-8:-1] == [3] * 7  # and keeps more
+    assert served(3, learn=False, least=0.45) == [1] * 160
+
+
+def test_two_ranks_cut_alike():
+    assert served(1, learn=True, least=0.2) == served(1, learn=True, least=0.2)
+
+
+def test_with_a_clock_the_cost_is_learnt_too():
+    """An engine whose drafted tokens cost half a pass, then a hundredth."""
+    now, found = [0.0], {}
+    for cost in (0.45, 0.02):
+        drafter = BatchDrafter(
+            DrafterSource(Half, 9), threads=1, pause=False, learn=True, least=0.2,
+            clock=lambda: now[0],
+        )  # fmt: skip
+        tokens, lengths = [1], []
+        for step in range(300):
+            size = 1 + step % 3
+            (drafted,) = drafter.chain_batch([np.array(tokens, np.int32)], [size])
+            now[0] += 0.01 * (1 + cost * len(drafted))
+            lengths.append(len(drafted))
+            kept = int(np.random.default_rng(step).choice([0, 1, 2, 3], p=[0.5, 0.1, 0.1, 0.3]))
+            tokens = [*tokens, *[0] * min(kept, len(drafted)), 1]
+        found[cost] = np.mean(lengths[-48:])
+    assert found[0.02] == 2  # all that was asked for: 1, 2, 3
+    assert found[0.45] < 1.4
+
+
+def test_the_configuration_says_which():
+    assert DraftConfig.parse({"clock": True}).clock
+    with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
+        DraftConfig.parse({"clock": 1})
+    learning = BatchDrafter.open(DraftConfig("context", vocabulary=9), least=0.2)
+    fixed = BatchDrafter.open(DraftConfig("context", vocabulary=9, min_probability=0.2))
+    assert learning.cut is not None
+    assert fixed.cut is None
