@@ -68,14 +68,17 @@ def decode(
         if asked.is_conversation:
             say_turns(name, options, screen, out)
             return
-        answer = say_answer(asked.read(name, out), name, options, screen, out)
-        if compare and answer.run.ended_by != "interrupt":
-            answer = answer.compared()
-        say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
-        if answer.run.cache is not None:
-            out.say(str(answer.run.cache))
-        out.result(" ".join(answer.drafter.names) or None, **answer.to_dict())
-        if answer.run.ended_by == "interrupt":
+        answers = say_answers(asked.read(name, out), name, options, screen, out)
+        if compare and answers[-1].run.ended_by != "interrupt":
+            answers = [answer.compared() for answer in answers]
+        for answer in answers:
+            say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
+            if answer.run.cache is not None:
+                out.say(str(answer.run.cache))
+        told = [answer.to_dict() for answer in answers]
+        artifacts = " ".join(answers[0].drafter.names) or None
+        out.result(artifacts, **(told[0] if len(told) == 1 else {"answers": told}))
+        if answers[-1].run.ended_by == "interrupt":
             raise typer.Exit(INTERRUPTED)
 
 
@@ -103,20 +106,21 @@ def say_turns(name: str, options: dict[str, Any], screen: Screen, out: Output) -
     out.result(artifacts, replies=[reply.to_dict() for reply in replies], **talk.facts)
 
 
-def say_answer(
-    prompt: str, name: str, options: dict[str, Any], screen: Screen, out: Output
-) -> Answer:
-    """The text, as it is accepted."""
+def say_answers(
+    prompts: list[str], name: str, options: dict[str, Any], screen: Screen, out: Output
+) -> list[Answer]:
+    """The texts, as they are accepted."""
     from ngramkit.decode.answer import decode as decoded
 
     def show(piece: str, drafted: bool) -> None:
         out.reporter.close()  # bars would stand in the text
-        screen.show(piece, drafted)
+        if piece:
+            screen.show(piece, drafted)
+        else:
+            screen.end()
 
     options["max_new_tokens"] = options["max_new_tokens"] or opt.NEW_TOKENS
-    answer = decoded(prompt, name, show=show, **options)
-    screen.end()
-    return answer
+    return decoded(prompts, name, show=show, **options)
 
 
 def say_times(out: Output, run: Decoded, comparison: Comparison | None, *, greedy: bool) -> None:

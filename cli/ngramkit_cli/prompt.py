@@ -47,7 +47,10 @@ class QuestionOptions:
 class PromptOptions:
     """What the model goes on with. A field is an option."""
 
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt.")] = None
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="The prompt; may be repeated, with an answer to each."),
+    ] = None
     prompt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read the prompt from FILE; - is stdin.")
     ] = None
@@ -77,25 +80,23 @@ class PromptOptions:
 
     @property
     def is_conversation(self) -> bool:
-        return self.chat and self.prompt is None and self.prompt_file is None
+        return self.chat and not self.prompt and self.prompt_file is None
 
     @property
     def form(self) -> str | None:
         """The template's name; None: the prompt as it stands."""
         return self.template or ("auto" if self.chat else None)
 
-    def read(self, model: str, out: Output) -> str:
-        """The prompt's text. Raises UsageError where there is none or two, InputError where a file
-        cannot be read."""
-        return read_prompt(self.prompt, self.prompt_file, model, out)
+    def read(self, model: str, out: Output) -> list[str]:
+        """The prompts' texts. Raises UsageError where there is none or two sources of them,
+        InputError where a file cannot be read."""
+        if self.prompt and self.prompt_file is not None:
+            raise UsageError("--prompt and --prompt-file exclude each other", "give one of them")
+        return self.prompt or [read_prompt(self.prompt_file, model, out)]
 
 
-def read_prompt(prompt: str | None, file: Path | None, model: str, out: Output) -> str:
-    """Raises UsageError where there is none or two, InputError where a file cannot be read."""
-    if prompt is not None and file is not None:
-        raise UsageError("--prompt and --prompt-file exclude each other", "give one of them")
-    if prompt is not None:
-        return prompt
+def read_prompt(file: Path | None, model: str, out: Output) -> str:
+    """Raises UsageError where there is none, InputError where a file cannot be read."""
     if file is not None and str(file) != "-":
         return _read(file)
     if file is not None or not sys.stdin.isatty():

@@ -42,3 +42,4 @@ class Screen:
         ending = "" if self._last.endswith("\n") else "\n"
         self._stream.write((PLAIN if self._coloured else "") + ending)
         self._stream.flush()
+        self._last, self._coloured = "", False

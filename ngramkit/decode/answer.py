@@ -99,8 +99,9 @@ def decode(
     in `choose_drafter`, or an object or function of yours. `artifacts`: what to draft from, else
     what is found. `template`: None takes prompts as they stand, "auto" makes each a user's turn in
     the model's own template, or name one; `system` is said before it. `show` is called with
-    every piece of text. `references`, texts, paths of files or token ids, are what answers are
-    likely to repeat. After Ctrl-C the Answer is what was written until then.
+    every piece of text, and with an empty one after each answer. `references`, texts, paths of
+    files or token ids, are what answers are likely to repeat. After Ctrl-C the last Answer is what
+    was written until then.
 
     Raises UsageError for what makes no sense, InputError for a prompt that is too long, else what
     loading the model and opening the artifacts raise.
@@ -142,6 +143,8 @@ class _Answering:
 
     def _answer(self, prompt: TokenArray, drafter: Drafter, show: Show | None) -> Answer:
         text, run = written(self.task, prompt, drafter, show)
+        if show is not None:
+            show("", False)
         runner = self.task.runner
         return Answer(
             text,

@@ -14,6 +14,7 @@ from ngramkit_cli import bars
 from ngramkit_cli.bars import BarReporter, LineReporter, short
 from ngramkit_cli.main import app
 from ngramkit_cli.output import Output
+from ngramkit_cli.streaming import DRAFTED, PLAIN, Screen
 
 
 def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
@@ -67,6 +68,16 @@ def test_lists_fit_the_terminal_and_nothing_is_cut(monkeypatch, columns):
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_every_answer_begins_in_its_own_colour(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    screen = Screen(terminal)
+    for _ in range(2):
+        screen.show("a", True)
+        screen.end()
+    assert terminal.getvalue().endswith(f"{DRAFTED}a{PLAIN}\n{DRAFTED}a{PLAIN}\n")
 
 
 @pytest.mark.parametrize("columns", ["80", "40"])
