@@ -1,0 +1,164 @@
+"""Drafts from references: tokens/step on edited files, and what a long reference costs.
+
+The old version of a file is the reference, the new one the answer (`benchmarks._edits`). Without
+references the old version is in the prompt, as it is where a model is asked to edit, or it is not.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import Row, in_turns, timed
+from benchmarks._edits import EDITS, originals
+from ngramkit.corpus.stdlib import stdlib_split
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.drafters import load_drafter
+from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.references import ReferenceTexts
+from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.replay import replay
+
+BUDGET = 16
+FILES = 8
+ROUNDS = 3
+LONG = 100_000  # tokens of a long reference
+WRITTEN = 8  # tokens accepted after each draft whose cost is taken
+BEFORE = "# The new version of the file:\n"
+
+Ways = dict[str, list[Record]]
+
+
+def rows() -> Iterator[Row]:
+    tokenizer = load_tokenizer("demo")
+    texts = originals(FILES)
+    by_kind = {kind: _ways(kind, texts, tokenizer) for kind in EDITS}
+    for kind, ways in by_kind.items():
+        yield _steps(f"{kind} in {len(texts)} files", "blend", ways, tokenizer, "> 10")
+    for drafter in ("context", "prompt-lookup", "ssd"):
+        what = f"all three in {len(texts)} files"
+        yield _steps(what, drafter, by_kind["all three"], tokenizer, "above 1")
+    yield _useless(by_kind["a function inserted"], tokenizer)
+    yield from _long(texts, tokenizer)
+
+
+def _ways(kind: str, texts: list[str], tokenizer: TextTokenizer) -> Ways:
+    """The same edits as records: with references, and without."""
+    found: Ways = {"references": [], "in the prompt": [], "nowhere": []}
+    for number, text in enumerate(texts):
+        new, old = tokenizer.encode(EDITS[kind](number, texts)), tokenizer.encode(text)
+        short = tokenizer.encode_prompt(BEFORE)
+        turns = {
+            "references": Turn(short, new, (old,)),
+            "in the prompt": Turn(np.concatenate([old, short]), new),
+            "nowhere": Turn(short, new),
+        }
+        for way, turn in turns.items():
+            found[way].append(Record(f"{kind} {number}", kind, [turn]))
+    return found
+
+
+def _made(name: str, tokenizer: TextTokenizer) -> Callable[[], Any]:
+    past = PastRequests(tokenizer=tokenizer.record, background=False, forgetful=True)
+    return lambda: load_drafter(name, tokenizer=tokenizer.record, past=past)
+
+
+def _steps(what: str, drafter: str, ways: Ways, tokenizer: TextTokenizer, target: str) -> Row:
+    make = _made(drafter, tokenizer)
+    steps = {
+        way: replay(drafter, make, records, BUDGET).total.tokens_per_step
+        for way, records in ways.items()
+    }
+    others = [steps["in the prompt"], steps["nowhere"]]
+    return Row(
+        f"references: {what}, {drafter} with {BUDGET} nodes",
+        f"{steps['references']:.2f} tokens/step",
+        f"{others[0]:.2f} without, the old version in the prompt; {others[1]:.2f} without either",
+        steps["references"] / max(others),
+        target,
+    )
+
+
+def _useless(ways: Ways, tokenizer: TextTokenizer) -> Row:
+    """The reference is some other text: what following it costs in tokens/step."""
+    plain = ways["in the prompt"]
+    others = [record.turns[0].references for record in ways["references"]]
+    turned = [*others[3:], *others[:3]]
+    misled = [
+        Record(r.name, r.category, [Turn(r.turns[0].prompt, r.turns[0].answer, other)])
+        for r, other in zip(plain, turned, strict=True)
+    ]
+    make = _made("blend", tokenizer)
+    found = [replay("blend", make, each, BUDGET).total.tokens_per_step for each in (misled, plain)]
+    return Row(
+        f"references: another file's text, blend with {BUDGET} nodes",
+        f"{found[0]:.2f} tokens/step",
+        f"{found[1]:.2f} without",
+        found[0] / found[1],
+        ">= 0.97",
+    )
+
+
+def _long(texts: list[str], tokenizer: TextTokenizer) -> Iterator[Row]:
+    """The same tokens as a reference and as a datastore's corpus; the same text is written."""
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.corpus.open import open_corpus
+
+    others = (path.read_text(encoding="utf-8") for _, path in stdlib_split("train")[:60])
+    ids = tokenizer.encode("".join([*texts, *others]))[:LONG]
+    text = tokenizer.decode(ids)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "old.py").write_text(text, encoding="utf-8")
+        store = build_tokens(open_corpus(str(folder / "old.py")), "demo", folder / "tokens")
+        datastore = build_datastore(store, folder / "datastore")
+        answer = tokenizer.encode(EDITS["all three"](1, texts))
+        prompt = tokenizer.encode_prompt(BEFORE)
+        sorted_once = ReferenceTexts([ids])
+        makers: dict[str, tuple[Any, Any]] = {
+            "reference": (_made("blend", tokenizer), (sorted_once,)),
+            "datastore": (lambda: load_drafter("blend", datastores=[datastore]), ()),
+        }
+        each = in_turns(
+            {way: lambda way=way: _a_pass(*makers[way], prompt, answer) for way in makers}, ROUNDS
+        )
+    yield Row(
+        f"references: a draft of {BUDGET} nodes and its update, {len(ids):,} tokens",
+        f"{1e6 * each['reference']:.0f} us",
+        f"{1e6 * each['datastore']:.0f} us, blend over a datastore of the same",
+        each["datastore"] / each["reference"],
+        "no slower",
+    )
+    starts = in_turns(
+        {
+            "sort": lambda: timed(lambda: ReferenceTexts([ids])),
+            "encode": lambda: timed(lambda: tokenizer.encode(text)),
+        },
+        ROUNDS,
+    )
+    yield Row(
+        f"references: the start, {len(ids):,} tokens sorted",
+        f"{1e3 * starts['sort']:.0f} ms",
+        f"{1e3 * starts['encode']:.0f} ms, encoding their text",
+        starts["encode"] / starts["sort"],
+        "above 1",
+    )
+
+
+def _a_pass(make: Callable[[], Any], references: Any, prompt: Any, answer: Any) -> float:
+    """The median seconds of a draft and of taking in WRITTEN tokens."""
+    drafter = make()
+    drafter.start(prompt, references=references[0] if references else ())
+    took = []
+    for begin in range(0, len(answer) - WRITTEN, WRITTEN):
+        started = time.perf_counter()
+        drafter.draft(BUDGET)
+        drafter.accept(answer[begin : begin + WRITTEN])
+        took.append(time.perf_counter() - started)
+    return float(np.median(took[3:]))
