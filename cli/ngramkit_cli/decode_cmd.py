@@ -72,7 +72,7 @@ def decode(
         if compare and answers[-1].run.ended_by != "interrupt":
             answers = [answer.compared() for answer in answers]
         for answer in answers:
-            say_times(out, answer.run, answer.comparison, greedy=rule.greedy)
+            say_times(out, answer, greedy=rule.greedy)
             if answer.run.cache is not None:
                 out.say(str(answer.run.cache))
         told = [answer.to_dict() for answer in answers]
@@ -123,8 +123,9 @@ def say_answers(
     return decoded(prompts, name, show=show, **options)
 
 
-def say_times(out: Output, run: Decoded, comparison: Comparison | None, *, greedy: bool) -> None:
+def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
     """tokens, passes, tokens/step, tokens/s, where the time went, and what drafts brought."""
+    run, comparison = answer.run, answer.comparison
     shares = {
         "prefill": run.prefill_seconds,
         "drafting": run.draft_seconds,
@@ -137,11 +138,23 @@ def say_times(out: Output, run: Decoded, comparison: Comparison | None, *, greed
         f"{len(run.token_ids):,} tokens, {passes}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s ({times}){ENDS.get(run.ended_by, '')}"
     )
+    if run.cache is None and answer.drafter.label != "none":
+        out.say(drafts_of(run, answer.budget))
     if comparison is not None:
         out.say(
             f"{comparison.drafted.seconds:.3f} s, without drafts {comparison.baseline.seconds:.3f}"
             f" s: speed-up {comparison.speedup:.2f}, {sameness(comparison, greedy=greedy)}"
         )
+
+
+def drafts_of(run: Decoded, budget: int | str) -> str:
+    """In how many passes there was something to verify, and how much."""
+    if not run.drafted_passes:
+        return "no pass had a draft that paid" if budget == "auto" else "no pass had a draft"
+    left = run.passes - run.drafted_passes
+    rest = ("; the rest did not pay" if budget == "auto" else "; the rest had none") if left else ""
+    nodes = f"{run.nodes_per_draft:.1f} nodes on average"
+    return f"drafted in {run.drafted_passes:,} of {run.passes:,} passes, {nodes}{rest}"
 
 
 def sameness(comparison: Comparison, *, greedy: bool) -> str:

@@ -60,6 +60,7 @@ class Answer:
             "draft_seconds": round(run.draft_seconds, 6),
             "verify_seconds": round(run.verify_seconds, 6),
             "accepted_per_pass": run.accepted_per_pass,
+            "nodes_per_pass": run.nodes_per_pass,
             "ended_by": run.ended_by,
             "model": self.model,
             "drafter": self.drafter.label,

@@ -76,6 +76,7 @@ class _Run:
         self._evidence: Evidence | None = None
         self._written: list[int] = []
         self._accepted_per_pass: list[int] = []
+        self._nodes_per_pass: list[int] = []
         self._clock = Clock()
 
     def begin(self) -> None:
@@ -119,6 +120,7 @@ class _Run:
 
     def accept(self, tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
         nodes, tokens = accepted(tree, choose)
+        self._nodes_per_pass.append(len(tree))
         self._verifier.keep(nodes)
         if self._request.auto is not None:
             self._request.auto.learn(tokens)
@@ -159,6 +161,7 @@ class _Run:
             prompt_tokens=len(self._request.prompt),
             token_ids=np.array(self._written, np.int32),
             accepted_per_pass=self._accepted_per_pass,
+            nodes_per_pass=self._nodes_per_pass,
             ended_by=self.ended_by,
             seconds=self._clock.seconds,
             prefill_seconds=laps.get("prefill", 0.0),

@@ -30,6 +30,7 @@ class Decoded:
     prefill_seconds: float
     draft_seconds: float
     verify_seconds: float
+    nodes_per_pass: list[int] = field(default_factory=list)  # draft nodes that were verified
     cache: CacheFacts | None = None  # of a SpeCache, where one was used
 
     @property
@@ -41,6 +42,16 @@ class Decoded:
     def passes(self) -> int:
         """Verification passes; the prefill is not one."""
         return len(self.accepted_per_pass)
+
+    @property
+    def drafted_passes(self) -> int:
+        """Passes that verified a draft."""
+        return sum(nodes > 0 for nodes in self.nodes_per_pass)
+
+    @property
+    def nodes_per_draft(self) -> float:
+        """Draft nodes of those passes, on average; 0.0 without any."""
+        return sum(self.nodes_per_pass) / self.drafted_passes if self.drafted_passes else 0.0
 
     @property
     def tokens_per_step(self) -> float:

@@ -29,6 +29,7 @@ KEYS = {
     "draft_seconds",
     "verify_seconds",
     "accepted_per_pass",
+    "nodes_per_pass",
     "ended_by",
     "model",
     "drafter",

@@ -6,12 +6,15 @@ import io
 import logging
 import time
 
+import numpy as np
 import pytest
 from command_lines import run_here
 
+from ngramkit.decode.result import Decoded
 from ngramkit.progress import Reporter
 from ngramkit_cli import bars
 from ngramkit_cli.bars import BarReporter, LineReporter, short
+from ngramkit_cli.decode_cmd import drafts_of
 from ngramkit_cli.main import app
 from ngramkit_cli.output import Output
 from ngramkit_cli.streaming import DRAFTED, PLAIN, Screen
@@ -142,3 +145,19 @@ def test_completion_is_typers_own():
 
 def test_a_reporter_that_nobody_hears_needs_no_arguments():
     Reporter().stage("x")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "budget", "said"),
+    [
+        ([4, 4, 1], 4, "drafted in 3 of 3 passes, 3.0 nodes on average"),
+        ([4, 0, 1], 4, "drafted in 2 of 3 passes, 2.5 nodes on average; the rest had none"),
+        ([4, 0], "auto", "drafted in 1 of 2 passes, 4.0 nodes on average; the rest did not pay"),
+        ([0, 0], 4, "no pass had a draft"),
+        ([0, 0], "auto", "no pass had a draft that paid"),
+    ],
+)
+def test_how_much_was_drafted_is_said(nodes, budget, said):
+    tokens = np.arange(9, dtype=np.int32)
+    run = Decoded(3, tokens, [0] * len(nodes), "length", 1.0, 0.1, 0.1, 0.5, nodes)
+    assert drafts_of(run, budget) == said

@@ -77,7 +77,8 @@ def test_a_pass_writes_its_accepted_tokens_and_one_more():
     done = run(drafter, max_new_tokens=12)
     assert done.token_ids.tolist() == list(range(10, 22))
     # The prefill writes 10, each pass 4 + 1; the last one has room for one.
-    assert done.accepted_per_pass == [4, 4, 0]
+    assert done.accepted_per_pass == done.nodes_per_pass == [4, 4, 0]
+    assert (done.drafted_passes, done.nodes_per_draft) == (2, 4.0)
     assert done.tokens_per_step == 11 / 3
     assert done.ended_by == "length"
     assert drafter.prompt == [7, 8, 9]
