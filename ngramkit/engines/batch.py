@@ -158,7 +158,7 @@ class BatchDrafter:
         if failed:
             raise failed[0]
         for each, row in zip(found, contexts, strict=True):
-            self._settle(each.session, row)
+            self._settle(each, row)
             if cut is not None and each.session.judged is not None and each.session.was is not None:
                 cut.judge(each.session.was, each.session.judged)
         if self._passes is not None:
@@ -199,10 +199,10 @@ class BatchDrafter:
             session.judged, session.was = right, draft
             session.gate.judge(len(draft), right, self._least)
 
-    def _settle(self, session: Session, row: TokenArray) -> None:
-        counts = self.statistics
+    def _settle(self, found: Found, row: TokenArray) -> None:
+        session, counts = found.session, self.statistics
         counts.requests += not session.keys
-        self.sessions.settle(session, row)
+        self.sessions.settle(session, row, found.kept)
         counts.rows += 1
         counts.paused += not session.opened
         counts.accepted_tokens += session.judged or 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,16 @@ class Session:
     """A request and what is known of its drafts. `request` is None until it is begun."""
 
     __slots__ = (
-        "draft", "gate", "judged", "keys", "number", "opened", "request", "size", "used", "was",
+        "draft", "gate", "judged", "keys", "marks", "number", "opened", "request", "size", "used",
+        "was",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number  # of all sessions, from 0
         self.request: Any = None
         self.size = 0  # of the tokens that it is found by
-        self.keys: list[Key] = []
+        self.keys: list[Key] = []  # of its end, first, and of marks in it
+        self.marks = -1  # how many strides there were when those were taken; -1: none
         self.draft: DraftTree | None = None  # what was proposed last
         self.gate: Any = None
         self.judged: int | None = None  # tokens of `was` that came true, where told
@@ -81,15 +84,31 @@ class Sessions:
                 found[i] = self._rewound(row) or self._new()
         return [each for each in found if each is not None]
 
-    def settle(self, session: Session, row: TokenArray) -> None:
-        """The session's tokens are `row` now: it is found by them from now on."""
-        self._lose(session)
+    def settle(self, session: Session, row: TokenArray, kept: int = 0) -> None:
+        """The session's tokens are `row` now: it is found by them from now on. The first `kept` of
+        them were its tokens before."""
         n, stride = len(row), self._stride
-        marks = [m for m in (n // stride * stride, (n // stride - 1) * stride) if m > 0]
-        session.keys = list({_key(row, n), *(_key(row, mark) for mark in marks)})
-        for key in session.keys:
-            self._by_key.setdefault(key, []).append(session)
+        whole = n // stride
+        if whole == session.marks and kept >= whole * stride:  # its marks are what they were
+            self._drop(session, session.keys[:1])
+            end = _key(row, n)
+            session.keys[0] = end
+            self._by_key.setdefault(end, []).append(session)
+        else:
+            self._drop(session, session.keys)
+            marks = [m for m in (whole * stride, (whole - 1) * stride) if m > 0]
+            session.keys = [_key(row, n), *(_key(row, mark) for mark in marks)]
+            for key in session.keys:
+                self._by_key.setdefault(key, []).append(session)
+            session.marks = whole
         session.size = n
+
+    def _drop(self, session: Session, keys: list[Key]) -> None:
+        for key in keys:
+            held = self._by_key[key]
+            held.remove(session)
+            if not held:
+                del self._by_key[key]
 
     def forget(self, session: Session) -> None:
         """It is not found any more."""
@@ -103,9 +122,9 @@ class Sessions:
 
     def _continued(self, row: TokenArray) -> Found | None:
         n = len(row)
-        lengths = [*range(n, max(n - NEAR, 0) - 1, -1)]
-        lengths += range((n - NEAR) // self._stride * self._stride, 0, -self._stride)
-        for length in lengths:
+        near = range(n, max(n - NEAR, 0) - 1, -1)
+        far = range((n - NEAR) // self._stride * self._stride, 0, -self._stride)
+        for length in chain(near, far):
             for session in self._by_key.get(_key(row, length), ()):
                 if session.used < self._step and session.size <= n:
                     size = session.size
