@@ -125,7 +125,7 @@ def read_runs(data: Path, work: Path, load: float) -> dict[str, Any]:
     from ngramkit.evaluate.results import machine, summarize
     from ngramkit.evaluate.runs import NAME, Runs
 
-    folder = max(work.glob("bench-*"), key=lambda found: (found / NAME).stat().st_size)
+    folder = max(work.glob(f"bench-*/{NAME}"), key=lambda found: found.stat().st_size).parent
     with (folder / NAME).open(encoding="utf-8") as file:
         plan = json.loads(file.readline())["plan"]
     runs = Runs(folder, plan)

@@ -50,10 +50,12 @@ def facts(figures: Mapping[str, Any]) -> str:
     )
     wrong = sum(r["differing"] for r in figures["results"])
     same = "every answer is the same" if not wrong else f"{wrong} answers differ"
-    processor = f"{machine['cores']} cores ({machine['processor']}), {machine['dtype']}"
+    cores = f"{machine['cores']} core{'s' * (int(machine['cores']) != 1)}"
+    processor = f"{cores} ({machine['processor']}), {machine['dtype']}"
+    device = machine["device"].replace(", 1 threads", ", 1 thread")
     return (
         f"{figures['questions']} of MT-Bench's {figures['of']} questions, first turns, "
-        f"{figures['tokens']:,} tokens after the first; {same}. {machine['device']} of "
+        f"{figures['tokens']:,} tokens after the first; {same}. {device} of "
         f"{processor}; processes that ran or waited meanwhile: {load['least']:.1f} to "
         f"{load['most']:.1f}, half of the time below {load['median']:.1f}. "
         f"Speed-ups as Spec-Bench counts: {counted}."
