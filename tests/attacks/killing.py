@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+EVENTS = 1000  # more than any command has
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 AUDITED = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink"}
 
@@ -118,8 +119,9 @@ class Killer:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_everywhere(command: Command, scratch: Path, every: int = 1) -> Outcome:
-    """Runs the command undisturbed, then killed at (every so many) events, and again after each."""
+def kill_everywhere(command: Command, scratch: Path, most: int | None = None) -> Outcome:
+    """Runs the command undisturbed, then killed at every event, or at `most` of them from the
+    first to the last, and again after each kill."""
     os.fsync = lambda descriptor: None
     _warm_up(command, scratch / "warm")
     outcome = Outcome()
@@ -133,7 +135,8 @@ def kill_everywhere(command: Command, scratch: Path, every: int = 1) -> Outcome:
     states = {"the new one, whole": _in(undisturbed, command.standing)}
     states["the old one, whole" if before else "nothing yet"] = before
     expected = _in(undisturbed, command.settled)
-    for nth in range(1, 1000, every):
+    events = EVENTS if most is None else _events(command, scratch / "counted", start)
+    for nth in spread(events, most):
         place = scratch / f"killed-{nth}"
         shutil.copytree(start, place)
         _in(place, command.before)
@@ -149,6 +152,25 @@ def kill_everywhere(command: Command, scratch: Path, every: int = 1) -> Outcome:
             outcome.failures.append(f"event {nth}: {type(error).__name__} {error}")
         shutil.rmtree(place)
     return outcome
+
+
+def spread(events: int, most: int | None) -> list[int]:
+    """Of 1 to `events` so many, the first and the last among them.
+
+    (9, 3) -> [1, 5, 9]; (2, 3) and (2, None) -> [1, 2]
+    """
+    if most is None or events <= most:
+        return list(range(1, events + 1))
+    return [1 + (events - 1) * part // (most - 1) for part in range(most)]
+
+
+def _events(command: Command, place: Path, start: Path) -> int:
+    """How many the command has, by a run that goes on after each."""
+    shutil.copytree(start, place)
+    _in(place, command.before)
+    assert not _killed(command.run, place, 0)
+    shutil.rmtree(place)
+    return int(place.with_name("events").read_text())
 
 
 def _warm_up(command: Command, place: Path) -> None:
@@ -186,8 +208,10 @@ def _killed(run: Callable[[], None], place: Path, nth: int) -> bool:
     if child == 0:
         try:
             os.chdir(place)
-            Killer(place, nth).install()
+            killer = Killer(place, nth)
+            killer.install()
             run()
+            place.with_name("events").write_text(str(nth - killer.left))
             os._exit(0)
         except BaseException:
             errors.write_text(traceback.format_exc())

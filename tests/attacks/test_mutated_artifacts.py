@@ -5,6 +5,7 @@ Longer: `make fuzz`, see fuzz.py.
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import hub_standin
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from command_lines import run_all
 
-from attacks import tally
+from attacks import FOLDER, tally
 from attacks.crafted import craft, data_file, sign, write_bytes
 from attacks.fuzz import fuzz, warmed
 from attacks.victims import KINDS, VOCABULARY, use
@@ -20,6 +21,7 @@ from ngramkit.errors import ArtifactError
 from ngramkit.formats.verify import verify_artifact
 
 TRIES = {"tokens": 400, "history": 150}
+SHARE = 1 if FOLDER in os.environ else 3  # of them that the suite takes
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mutations_are_refused_or_draft_inside_the_vocabulary(whole, kind):
-    tries = TRIES.get(kind, 500)
+    tries = TRIES.get(kind, 500) // SHARE
     report = fuzz(kind, whole[kind], range(1_000_000, 1_000_000 + tries))
     assert not report.failures
     assert sum(report.outcomes.values()) == tries
