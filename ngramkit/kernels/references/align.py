@@ -41,15 +41,22 @@ def begin(references, state, recent):
 def advance(references, state, recent, token):
     """`token`, which is recent[0], follows."""
     state[LOST] += 1
-    if state[EDIT] >= 0:
-        _repeat(references, state, recent, token)
-    elif state[CURSOR] >= 0 and held(references, state[CURSOR]) == token:
-        state[CURSOR] += 1
-        state[MATCH] += 1
-    elif not _repeats(references, state, token):
-        locate(references, state, recent)
+    if not _expected(references, state, token):
+        locate(references, state, recent)  # once: it is compiled into every place of a call
     if state[EDIT] < 0 and state[MATCH] >= SOLID:
         state[ANCHOR], state[LOST] = state[CURSOR], 0
+
+
+@part
+def _expected(references, state, token):
+    """Whether the alignment goes on with `token`; then it has."""
+    if state[EDIT] >= 0:
+        return _repeat(references, state, token)
+    if state[CURSOR] >= 0 and held(references, state[CURSOR]) == token:
+        state[CURSOR] += 1
+        state[MATCH] += 1
+        return True
+    return _repeats(references, state, token)
 
 
 @part
@@ -68,16 +75,16 @@ def _repeats(references, state, token):
 
 
 @part
-def _repeat(references, state, recent, token):
+def _repeat(references, state, token):
     edit, step = state[EDIT], state[STEP]
     if references.inserted[edit, step] != token:
         state[EDIT] = -1
-        locate(references, state, recent)
-        return
+        return False
     state[STEP] = step + 1
     if step + 1 == references.edits[edit, INSERTED]:
         state[EDIT] = -1
         state[CURSOR] += references.edits[edit, REMOVED]
+    return True
 
 
 @part
