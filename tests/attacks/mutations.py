@@ -210,7 +210,7 @@ def _odd_record(raw: bytearray, dice: random.Random) -> None:
     if at < 0 or dice.random() < 0.3:
         raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
         return
-    count = int.from_bytes(raw[at + 4 : at + 8], "little")
+    count = min(int.from_bytes(raw[at + 4 : at + 8], "little"), (len(raw) - at - 16) // 2)
     for _ in range(dice.choice((1, count))):
         place = at + 16 + 2 * dice.randrange(count or 1)
         raw[place : place + 2] = (dice.choice(NUMBERS) & 0xFFFF).to_bytes(2, "little")
