@@ -24,6 +24,8 @@ HELP = "/exit (or Ctrl-D) ends, /new begins another conversation, Ctrl-C ends an
 
 def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
     """All replies, in order. Raises UsageError where there is nothing to answer."""
+    if sys.stdin is None:
+        raise InputError("stdin is closed", "give --prompt")
     if sys.stdin.isatty():
         return _turns(talk, screen, out)
     replies = _lines(talk, sys.stdin, screen, out)

@@ -64,7 +64,7 @@ class Output:
             if self._quiet:
                 self._reporter = QuietReporter()
             else:
-                on_terminal = sys.stderr.isatty()
+                on_terminal = sys.stderr is not None and sys.stderr.isatty()
                 self._reporter = BarReporter() if on_terminal else LineReporter(self._to_stderr)
         return self._reporter
 

@@ -99,7 +99,7 @@ def read_prompt(file: Path | None, model: str, out: Output) -> str:
     """Raises UsageError where there is none, InputError where a file cannot be read."""
     if file is not None and str(file) != "-":
         return _read(file)
-    if file is not None or not sys.stdin.isatty():
+    if file is not None or (sys.stdin is not None and not sys.stdin.isatty()):
         text = _stdin()
         if text or file is not None:
             return text
@@ -107,6 +107,8 @@ def read_prompt(file: Path | None, model: str, out: Output) -> str:
 
 
 def _stdin() -> str:
+    if sys.stdin is None:
+        raise InputError("stdin is closed", "give --prompt, or a file")
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:

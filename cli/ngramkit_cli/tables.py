@@ -73,7 +73,7 @@ def _lines(table: Any, columns: int) -> list[str]:
 
 def _columns() -> int:
     """Of the terminal that shows the table, if one does."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return UNBOUNDED
     from rich.console import Console
 

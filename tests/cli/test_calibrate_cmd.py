@@ -69,11 +69,11 @@ def test_an_engine_is_calibrated_by_itself(run):
     [
         (["--budget", "auto"], "ngramkit calibrate demo"),
         (["--budget", "ten"], "no number of nodes"),
-        (["--budget", "-1"], "no number of nodes"),
-        (["--budget", "auto", "--verify", "batch"], "verified as trees"),
+        (["--budget", "-1"], "must be 1 to 4096, is -1"),
+        (["--budget", "auto", "--verify", "batch"], "verified as rows"),
         (["--verify", "rows"], "called 'rows'"),
         (["--engine", "fast"], "no engine called 'fast'"),
-        (["--engine", "static", "--verify", "batch"], "as trees, not as rows"),
+        (["--engine", "static", "--verify", "batch"], "as trees alone"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(run, options, said):
