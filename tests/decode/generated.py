@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from scripted import NoisyOracle
+from tiny_models import tiny_model
 
 import ngramkit
 
@@ -11,6 +12,11 @@ VOCABULARY = 60
 PAD = 0
 PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])
 GREEDY = {"do_sample": False, "max_new_tokens": 30}
+
+
+def endless_model():
+    """One that never ends a text by itself."""
+    return tiny_model("llama", vocab_size=VOCABULARY, eos_token_id=None, bos_token_id=None)
 
 
 def oracle(model, prompt, seed=0, **options):

@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from calibrated import profile
 from scripted import NoisyOracle, tree_of
-from tiny_models import tiny_model
 
-from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.budget import SPARE, AutoBudget
 from ngramkit.decode.generate import generate
-from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.profile import Pass, Profile, profile_path
+from ngramkit.decode.profile import profile_path
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.task import Task
 from ngramkit.drafters.base import DraftTree
@@ -22,25 +20,9 @@ from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import UsageError
 
 
-def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):
-    """A pass costs `base` and `node` per node, and `per_context` more per token of context."""
-    passes = [
-        Pass(size, context, base + node * size + per_context * context)
-        for context in contexts
-        for size in (0, 1, 4, 16)
-    ]
-    return Profile("made-up", "cpu", "float32", "eager", passes)
-
-
 def chain(scores):
     tree = tree_of([(5 + i, i - 1) for i in range(len(scores))])
     return DraftTree(tree.token_ids, tree.parents, np.array(scores, np.float32), tree.source)
-
-
-@pytest.fixture
-def model(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return LanguageModel("tiny/llama", tiny_model("llama"), load_tokenizer("demo"))
 
 
 def test_dear_nodes_are_left_out_and_free_ones_kept():

@@ -8,29 +8,12 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
-from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.measuring import measure
 from ngramkit.decode.profile import Pass, Profile, profile_file, profile_path
 from ngramkit.decode.profile_plot import plot
 from ngramkit.errors import InputError
 from ngramkit.progress import Reporter
-
-
-def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):
-    """A pass costs `base` and `node` per node, and `per_context` more per token of context."""
-    passes = [
-        Pass(size, context, base + node * size + per_context * context)
-        for context in contexts
-        for size in (0, 1, 4, 16)
-    ]
-    return Profile("made-up", "cpu", "float32", "eager", passes)
-
-
-@pytest.fixture
-def model(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return LanguageModel("tiny/llama", tiny_model("llama"), load_tokenizer("demo"))
 
 
 def test_measured_profiles_are_found_again(model, tmp_path):

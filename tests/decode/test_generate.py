@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from generated import GREEDY, PAD, PROMPT, VOCABULARY, both, oracle
+from generated import GREEDY, PAD, PROMPT, both, endless_model, oracle
 from scripted import WideOracle
 from tiny_models import tiny_model
 from transformers import (
@@ -16,16 +16,12 @@ from transformers import (
 
 import ngramkit
 
+pytestmark = pytest.mark.usefixtures("tried_at_once")
+
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_model("llama", vocab_size=VOCABULARY, eos_token_id=None, bos_token_id=None)
-
-
-@pytest.fixture(autouse=True)
-def _tried_at_once(monkeypatch):
-    """Texts here are short, and about drafts."""
-    monkeypatch.setattr("ngramkit.decode.undrafted.SHORT", 0)
+    return endless_model()
 
 
 class NoThirdTime:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import pytest
 import torch
-from generated import GREEDY, PAD, PROMPT, VOCABULARY, oracle
-from tiny_models import tiny_model
+from generated import GREEDY, PAD, PROMPT, endless_model, oracle
 from transformers import (
     MaxTimeCriteria,
     StoppingCriteriaList,
 )
 
 import ngramkit
-from ngramkit.decode import undrafted
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("tried_at_once")
 
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_model("llama", vocab_size=VOCABULARY, eos_token_id=None, bos_token_id=None)
-
-
-@pytest.fixture(autouse=True)
-def _tried_at_once(monkeypatch):
-    """Texts here are short, and about drafts."""
-    monkeypatch.setattr(undrafted, "SHORT", 0)
+    return endless_model()
 
 
 def left_padded():

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from histories import RECORD, held, ids
 
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.datastore import DatastoreShard
@@ -15,21 +16,7 @@ from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.kernels.suffix.sort import sort_shard
 
-RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
 FORKED = multiprocessing.get_context("fork")
-
-
-def ids(*tokens):
-    return np.array(tokens, np.int32)
-
-
-def held(path):
-    return [request.tokens.tolist() for request in History.open(path).news()[0]]
-
-
-@pytest.fixture
-def history(tmp_path):
-    return History.at(tmp_path / "past", RECORD)
 
 
 def test_what_one_adds_all_read_once(history):

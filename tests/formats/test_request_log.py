@@ -5,6 +5,7 @@ import zlib
 
 import numpy as np
 import pytest
+from histories import held, ids
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,21 +14,6 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import HEADER, PastRequest, RequestLog
-
-RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
-
-
-def ids(*tokens):
-    return np.array(tokens, np.int32)
-
-
-def held(path):
-    return [request.tokens.tolist() for request in History.open(path).news()[0]]
-
-
-@pytest.fixture
-def history(tmp_path):
-    return History.at(tmp_path / "past", RECORD)
 
 
 def test_the_log_is_these_bytes(history):
