@@ -3,7 +3,8 @@
     python -m benchmarks._longcontext --data DIR [--work DIR] [--lengths N ...] [PART ...]
     python -m benchmarks._longcontext --publish [--work DIR]
 
-PARTs: needles, text, guesses, layers; default all. DIR of --data holds essays and news as below.
+PARTs: needles, multikey, text, guesses, layers; default all. DIR of --data holds essays, news and
+RULER's needles as below.
 Each finding is a line in WORK/longcontext.jsonl and is not measured again; --publish writes
 docs/longcontext.json, which pages and docs/needles.svg are made of. Nothing here depends on the
 machine's load: `python -m benchmarks specache` has the times.
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
 
 MODEL = "smollm2-135m"
 ESSAYS, NEWS = "longcontext/essays/*.txt", "longcontext/multi_news.jsonl"
-LENGTHS, DEPTHS, SEEDS = (512, 1024, 2048, 4096), 5, 2
+MULTIKEY = "longcontext/niah_multikey_3.jsonl"
+LENGTHS, DEPTHS, SEEDS = (512, 1024, 2048, 4096, 8192), 5, 2
+MULTIKEYS = 8
 TEXTS, HALF, READ = 4, 2048, 128  # texts, tokens before, tokens whose loss is taken
 TOP_K = (16, 64, 256)
 COMMON = {"group": 32, "residual": 64}
-PARTS = ("needles", "text", "guesses", "layers")
+PARTS = ("needles", "multikey", "text", "guesses", "layers")
 
 
 def main() -> None:
@@ -96,16 +99,34 @@ def needles(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
         key = f"needles {needle.length} {needle.depth} {needle.seed}"
         if key not in findings.found:
             found = forced_each(model.model, needle.prompt, needle.answer, each_cache())
-            findings.add(
-                key,
-                length=needle.length,
-                depth=needle.depth,
-                exact={name: each.exact for name, each in found.items()},
-                loss={name: each.loss for name, each in found.items()},
-                held={name: _held(each) for name, each in found.items() if each.hits},
-                found={name: _top(each) for name, each in found.items() if each.hits},
-            )
+            findings.add(key, length=needle.length, depth=needle.depth, **_told(found))
         yield
+
+
+def multikey(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
+    """RULER's hardest needles: one of some eighty lines of a made-up name and its value."""
+    from ngramkit.decode.load import load_model
+    from ngramkit.evaluate.forced import forced_each
+
+    model = load_model(MODEL)
+    lines = (options.data / MULTIKEY).read_text("utf-8").splitlines()
+    for number, line in enumerate(lines[:MULTIKEYS]):
+        if f"multikey {number}" not in findings.found:
+            asked = json.loads(line)
+            prompt = model.tokenizer.encode(asked["input"])
+            whole = model.tokenizer.encode(f"{asked['input']} {asked['outputs'][0]}")
+            found = forced_each(model.model, prompt, whole[len(prompt) :], each_cache())
+            findings.add(f"multikey {number}", length=len(prompt), **_told(found))
+        yield
+
+
+def _told(found: Mapping[str, Forced]) -> dict[str, Any]:
+    return {
+        "exact": {name: each.exact for name, each in found.items()},
+        "loss": {name: each.loss for name, each in found.items()},
+        "held": {name: _held(each) for name, each in found.items() if each.hits},
+        "found": {name: _top(each) for name, each in found.items() if each.hits},
+    }
 
 
 def _held(found: Forced) -> list[float]:
@@ -190,16 +211,13 @@ def _read(
                 caches,
                 lambda: load_drafter("blend", tokenizer=model.tokenizer.record),
             )
-            findings.add(
-                f"{part} {name}",
-                loss={each: f.loss for each, f in found.items()},
-                held={each: _held(f) for each, f in found.items() if f.hits},
-                found={each: _top(f) for each, f in found.items() if f.hits},
-            )
+            findings.add(f"{part} {name}", **_told(found))
         yield
 
 
-MEASURE = {"needles": needles, "text": text, "guesses": guesses, "layers": layers}
+MEASURE = {
+    "needles": needles, "multikey": multikey, "text": text, "guesses": guesses, "layers": layers,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

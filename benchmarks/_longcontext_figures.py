@@ -48,6 +48,16 @@ def needles_table(figures: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def multikey_table(figures: Mapping[str, Any]) -> str:
+    """Markdown: per cache, values written exactly and the loss."""
+    found = figures["multikey"]
+    rows = ["| cache | values exact | loss |", "|---|---|---|"]
+    for name, loss in found["loss"].items():
+        exact = round(found["exact"][name] * found["texts"])
+        rows.append(f"| {name} | {exact} of {found['texts']} | {loss:.2f} nats |")
+    return "\n".join(rows)
+
+
 def text_table(figures: Mapping[str, Any]) -> str:
     """Markdown: perplexity by bits and pairs fetched."""
     loss = figures["text"]["loss"]
@@ -114,8 +124,10 @@ def _mean(found: Found) -> dict[str, Any]:
     if not found:
         return {}
     names = found[0]["loss"]
+    told = {"exact": _exact(found)} if all("exact" in each for each in found) else {}
     return {
         "texts": len(found),
+        **told,
         "loss": {n: round(float(np.mean([each["loss"][n] for each in found])), 4) for n in names},
         **{
             kind: {
@@ -125,6 +137,10 @@ def _mean(found: Found) -> dict[str, Any]:
             for kind in ("held", "found")
         },
     }
+
+
+def _exact(found: Found) -> dict[str, float]:
+    return {n: float(np.mean([each["exact"][n] for each in found])) for n in found[0]["exact"]}
 
 
 def _known(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[..., str]:
@@ -144,6 +160,7 @@ def _known(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[...
 TABLES = {
     "needles": _known("needles", needles_table),
     "hits": _known("needles", hits_table),
+    "multikey": _known("multikey", multikey_table),
     "text": _known("text", text_table),
     "guesses": _known("guesses", lambda figures: ways_table(figures, "guesses")),
     "layers": _known("layers", lambda figures: ways_table(figures, "layers")),

@@ -133,7 +133,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "real_facts": real_facts,
     **{
         f"longcontext_{part}": functools.partial(longcontext, part)
-        for part in ("needles", "hits", "text", "guesses", "layers")
+        for part in ("needles", "hits", "multikey", "text", "guesses", "layers")
     },
 }
 
