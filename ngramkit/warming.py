@@ -28,10 +28,13 @@ from ngramkit.results import Result
 
 ALL = "all"
 DECODING = ("decoding", "budget", "past", "references")  # what decoding with any drafter may need
-LATER = ("budget", "past", "references")
+LATER = ("budget", "past", "references", "blend-references")
 ANY_WIDTH = ("blend", "decoding", "budget", "references")  # the same for all token ids
 # The longest first, so that no process ends long after the others.
-TASKS = ("blend", "rest", "build", "cacheback", "ssd", "ngrammys", "verify", "bigram", *DECODING)
+TASKS = (
+    "blend-references", "blend", "rest", "build", "cacheback", "ssd", "ngrammys", "verify",
+    "bigram", *DECODING,
+)  # fmt: skip
 PROGRAM = "from ngramkit.warming_tasks import main; main()"
 
 
@@ -83,7 +86,8 @@ def tasks_of(drafter: str) -> list[str]:
         return list(TASKS)
     name = drafter.partition(":")[0]  # its options change no kernel
     drafter_entry(name)
-    return [name, *DECODING] if name in TASKS else list(DECODING)
+    own = [task for task in TASKS if task in (name, f"{name}-references")]
+    return [*own, *DECODING]
 
 
 def _counted(names: Sequence[str]) -> str:

@@ -94,9 +94,9 @@ def _written(
     return path
 
 
-def _request(drafter: Any) -> None:
+def _request(drafter: Any, **started: Any) -> None:
     """One request, as decode has it: drafts, and what the model really wrote."""
-    drafter.start(TOKENS)
+    drafter.start(TOKENS, **started)
     for _ in range(2):
         tree = drafter.draft(BUDGET)
         assert isinstance(tree, DraftTree)
@@ -112,8 +112,12 @@ def _request(drafter: Any) -> None:
 
 
 def _blend(folder: Path, records: Records) -> None:
-    """Whatever it drafts from, its kernels are the same."""
+    """Whatever it drafts from, its kernels are the same, but for references."""
     _request(load_drafter("blend", tokenizer=records[0]))
+
+
+def _blend_references(folder: Path, records: Records) -> None:
+    _request(load_drafter("blend", tokenizer=records[0]), references=[TOKENS])
 
 
 def _ssd(folder: Path, records: Records) -> None:
@@ -206,6 +210,7 @@ def _verify(folder: Path, records: Records) -> None:
 
 TASKS: dict[str, Task] = {
     "blend": _blend,
+    "blend-references": _blend_references,
     "rest": _rest,
     "cacheback": _cacheback,
     "ssd": _ssd,

@@ -38,7 +38,7 @@ from ngramkit.kernels.blend.opinions import ORDERS, forget, opine
 from ngramkit.kernels.blend.predict import Sources, look, new_place
 from ngramkit.kernels.blend.table import BUFFER
 from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act
-from ngramkit.kernels.packed import Packed
+from ngramkit.kernels.packed import Absent, Packed
 from ngramkit.kernels.references.texts import new_state
 
 Floats = npt.NDArray[np.float32]
@@ -114,7 +114,8 @@ class Blend(Described):
         """From now on these are the references: nothing is known of them yet."""
         if len(texts) or len(self._references):
             self._references = texts  # keeps the arrays behind the table alive
-            self._sources = Packed(self._sources.parts._replace(references=texts.opened()))
+            opened = texts.opened() if len(texts) else Absent()
+            self._sources = Packed(self._sources.parts._replace(references=opened))
 
     def _look_back(self) -> None:
         """Takes in what came to the past requests; they stay as they are until the next start."""

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import eos_of
-from ngramkit.drafters.references import NONE
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
@@ -22,6 +21,7 @@ from ngramkit.kernels.blend.mixture import Weights, new_scratch
 from ngramkit.kernels.blend.opinions import new_bigram, new_opinions
 from ngramkit.kernels.blend.predict import Sources
 from ngramkit.kernels.blend.table import new_candidates
+from ngramkit.kernels.packed import Absent
 
 LIVE = 1 << 12  # tokens of a live context that there is room for at first
 MILLION = 1e6
@@ -51,7 +51,7 @@ def new_sources(
         lately=new_history(nothing),
         bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
         opinions=new_opinions(),
-        references=NONE.opened(),
+        references=Absent(),
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
         weights=weights,

@@ -180,6 +180,26 @@ def allocating_part(function: Any) -> Any:
     return _compiled_once(_njit(**_part)(function))
 
 
+def optional_part(function: Any) -> Any:
+    """A part that returns nothing and is left out where its first argument is `packed.Absent`: what
+    calls it is compiled once without its code, and once more with it where it is met."""
+    present, absent = part(function), part(_nothing)
+    typed, overload = present.get_call_template, present.get_overload
+
+    def get_call_template(args: Any, kwargs: Any) -> Any:
+        left_out = getattr(args[0], "absent", False)
+        return absent.get_call_template(args, kwargs) if left_out else typed(args, kwargs)
+
+    def get_overload(args: Any) -> Any:
+        return (absent.get_overload if args in absent.overloads else overload)(args)
+
+    present.get_call_template, present.get_overload = get_call_template, get_overload
+    return present
+
+
+def _nothing(*arguments: Any) -> None: ...
+
+
 def entry(function: Any) -> Any:
     return _kept(_njit(**_entry, _nrt=False)(function))
 

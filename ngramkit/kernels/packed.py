@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,11 @@ TYPESTR = {
     from_dtype(dtype): dtype.str
     for dtype in map(np.dtype, ("u1", "i4", "u4", "i8", "u8", "f4", "f8"))
 }
+
+
+class Absent(NamedTuple):
+    """In the place of a NamedTuple that is not there: kernels are compiled without what reads it
+    (`compile.optional_part`)."""
 
 
 class Packed:
@@ -107,6 +112,7 @@ class PackedType(types.Type):
         for field, kind in fields:
             self.fields[field] = (kind, word)
             word += 1 + kind.ndim if isinstance(kind, types.Array) else 1
+        self.absent = name == Absent.__name__
         digest = hashlib.sha256(repr(fields).encode()).hexdigest()[:8]
         super().__init__(f"{name}_{digest}")
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.predict import PAST_SHARDS, copy_intervals, descend_all
-from ngramkit.kernels.blend.reference import copy_state
+from ngramkit.kernels.blend.reference import copy_state, step_aligned
 from ngramkit.kernels.blend.table import DEPTH
 from ngramkit.kernels.compile import part
-from ngramkit.kernels.references.align import advance
 from ngramkit.kernels.references.texts import STATE
 
 
@@ -76,6 +75,4 @@ def step(corpora, references, tree, node, parent, scan):
         corpora, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
         recent, scan,
     )  # fmt: skip
-    if len(references.table):
-        copy_state(tree.aligned[parent], tree.aligned[node])
-        advance(references, tree.aligned[node], recent, np.int64(recent[0]))
+    step_aligned(references, tree.aligned[parent], tree.aligned[node], recent)

@@ -25,11 +25,11 @@ from ngramkit.kernels.blend.mixture import (
     token_features_of,
 )
 from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
-from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
+from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference, retreat_aligned
 from ngramkit.kernels.blend.table import DEPTH, Candidates, clear
 from ngramkit.kernels.compile import allocating_entry, part
-from ngramkit.kernels.references.align import retreat
-from ngramkit.kernels.references.texts import BEGUN, References, new_state
+from ngramkit.kernels.packed import Absent
+from ngramkit.kernels.references.texts import References, new_state
 from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN, HISTORY, MODEL, REFERENCE
 
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
@@ -46,7 +46,7 @@ class Sources(NamedTuple):
     lately: History  # and those that came since
     bigram: Bigram
     opinions: Opinions
-    references: References
+    references: References | Absent
     shares: Array  # float32[V + 1], see blend.mixture.probabilities
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
@@ -106,8 +106,7 @@ def rewind(sources, place, begin, end):
         push_recent(place.recent, live.tokens[position])
         if position >= begin - DEPTH:
             follow(corpora, place, scan)
-    if len(sources.references.table) and place.aligned[BEGUN]:
-        retreat(sources.references, place.aligned, place.recent, end - begin)
+    retreat_aligned(sources.references, place.aligned, place.recent, end - begin)
 
 
 @part

@@ -1,21 +1,22 @@
 """References (`kernels.references`) as one more opinion of blend's, trusted by how long text and
-reference have agreed."""
+reference have agreed.
+
+Most requests have none (`packed.Absent`): kernels are compiled without these parts, of a third less
+code, until references come."""
 
 from __future__ import annotations
 
 from ngramkit.kernels.blend.trust import mix_in
-from ngramkit.kernels.compile import part
-from ngramkit.kernels.references.align import begin, follow
+from ngramkit.kernels.compile import optional_part, part
+from ngramkit.kernels.references.align import advance, begin, follow, retreat
 from ngramkit.kernels.references.offers import credit, offer
 from ngramkit.kernels.references.texts import BEGUN, STATE
 
 
-@part
+@optional_part
 def mix_in_reference(references, state, into, p, written):
     """Mixes what is expected at `state` into p float32[CANDIDATES]. `written` is what came there,
     with which it is credited first; -1 where nothing has."""
-    if len(references.table) == 0:
-        return
     kind = offer(references, state)
     if kind >= 0:
         if written >= 0:
@@ -23,18 +24,31 @@ def mix_in_reference(references, state, into, p, written):
         mix_in(references.trust[kind], references.tokens, references.p, into, p)
 
 
-@part
+@optional_part
 def keep_aligned(references, state, recent, token):
     """`token`, which is recent[0], was written."""
-    if len(references.table) and state[BEGUN]:
+    if state[BEGUN]:
         follow(references, state, recent, token)
 
 
-@part
+@optional_part
 def begin_aligned(references, state, recent):
     """The prompt has been read."""
-    if len(references.table):
-        begin(references, state, recent)
+    begin(references, state, recent)
+
+
+@optional_part
+def step_aligned(references, parent, state, recent):
+    """A node's state from its parent's: its token, recent[0], is thought of after that."""
+    copy_state(parent, state)
+    advance(references, state, recent, recent[0])
+
+
+@optional_part
+def retreat_aligned(references, state, recent, count):
+    """The newest `count` tokens were taken back."""
+    if state[BEGUN]:
+        retreat(references, state, recent, count)
 
 
 @part
