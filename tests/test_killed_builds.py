@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import random
 import time
 from pathlib import Path
 
 import pytest
+from forks import forks
 from killed_build import build_all
 
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.verify import verify_artifact
 
-# The server holds what takes seconds to import; its forks are what is killed.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["killed_build"])
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "return", "self", "None", "\n"]
 
 
@@ -31,7 +28,7 @@ def digests(out: Path) -> dict[str, str]:
 
 def run(text: Path, out: Path, kill_after: float | None = None) -> float:
     """Seconds that the build took in a process of its own; SIGKILL after `kill_after` of them."""
-    process = FORKS.Process(target=build_all, args=(text, out))
+    process = forks().Process(target=build_all, args=(text, out))
     started = time.perf_counter()
     process.start()
     process.join(kill_after)
@@ -45,11 +42,11 @@ def run(text: Path, out: Path, kill_after: float | None = None) -> float:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> Path:
-    """One document a line, about 400,000 tokens."""
+    """One document a line, about 200,000 tokens."""
     chosen = random.Random(0)
     path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
     with path.open("w") as file:
-        for _ in range(2000):
+        for _ in range(1000):
             words = " ".join(chosen.choices(WORDS, k=chosen.randrange(1, 150)))
             file.write(json.dumps({"text": words}) + "\n")
     return path

@@ -6,19 +6,16 @@ The suite takes some events of each from the first to the last, `python -m tests
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from pathlib import Path
 
 import hub_writing  # noqa: F401 (its endpoints)
 import pytest
+from forks import forks, require_preloaded
 
 from . import FOLDER, tally
 
-# The server holds what takes seconds to import; its forks are what is killed.
-FORKS = multiprocessing.get_context("forkserver")
 MOST = 10
-FORKS.set_forkserver_preload(["killed_build", "attacks.commands"])
 NAMES = [
     "tokenize", "tokenize --force", "build-datastore --force", "build-frozen",
     "build-frozen --force", "model-bigram --force", "model-unigram --force", "build RECIPE",
@@ -31,6 +28,7 @@ NAMES = [
 
 
 def drive(name: str, endpoint: str, scratch: Path, results) -> None:
+    require_preloaded()
     from .commands import commands
     from .killing import kill_everywhere
 
@@ -40,8 +38,9 @@ def drive(name: str, endpoint: str, scratch: Path, results) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_at_every_event(tmp_path, hub, name):
-    results = FORKS.SimpleQueue()
-    driver = FORKS.Process(target=drive, args=(name, hub.endpoint, tmp_path, results))
+    context = forks()
+    results = context.SimpleQueue()
+    driver = context.Process(target=drive, args=(name, hub.endpoint, tmp_path, results))
     driver.start()
     driver.join()
     assert driver.exitcode == 0
