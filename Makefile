@@ -12,7 +12,7 @@ demo: $(READY)
 	$(BIN)/python -m ngramkit.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 attacks: $(READY)
 	$(BIN)/python -m tests.attacks

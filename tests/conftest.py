@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import environment  # noqa: F401 (before anything imports numba or torch)
 import numpy as np
 import pytest
@@ -10,6 +12,21 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
+
+TESTS = Path(__file__).parent
+# Files that take longest, begun first, so that no process ends long after the others.
+LONGEST = (
+    "attacks/test_kills.py", "attacks/test_mutated_artifacts.py", "decode/test_lossless_matrix.py",
+    "ggufs/test_real_model.py", "test_killed_builds.py", "decode/test_sampling.py", "test_warm.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        name = item.path.relative_to(TESTS).as_posix()
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

@@ -32,14 +32,14 @@ def compiled_by(process):
 
 def test_processes_that_compile_at_once_lose_nothing(tmp_path):
     """On an empty folder; the third then compiles nothing of what either needed."""
-    both = [started(task, tmp_path) for task in ("bigram", "budget")]
+    both = [started(task, tmp_path) for task in ("decoding", "budget")]
     first, second = map(compiled_by, both)
-    assert "ngrammys.tree_of_rows" in first
+    assert "tree.layout" in first
     assert "budget.cut" in second
     (folder,) = tmp_path.iterdir()
     assert len(list(folder.glob("*.nbc"))) == len(first) + len(second)
     assert not [path for path in folder.iterdir() if path.suffix not in (".nbc", ".done")]
-    assert compiled_by(started("bigram", tmp_path)) == []
+    assert compiled_by(started("decoding", tmp_path)) == []
     assert compiled_by(started("budget", tmp_path)) == []
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import ngramkit
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.load import load_model
 from ngramkit.formats.probes import PROBES
 from ngramkit.models import packaged
 
@@ -28,10 +29,11 @@ def test_it_splits_text_as_llama_cpp_does():
 
 
 def test_it_answers_and_drafts_change_nothing():
+    model = load_model(NAME)  # which takes longer than all the rest
     answers = [
         ngramkit.decode(
             "What is the capital of France?",
-            model=NAME,
+            model=model,
             drafter=drafter,
             template="auto",
             max_new_tokens=16,
