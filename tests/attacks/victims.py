@@ -140,5 +140,6 @@ def _drafts_well(drafter: Drafter, artifact: Artifact) -> bool:
             if not np.isfinite(tree.scores).all():
                 return False
             drafter.accept(ids[:1] if ids.size else inside[:1])
-        drafter.finish()
+        if prompt is PROMPTS[0]:  # the next ones draft from it, too
+            drafter.finish()
     return True
