@@ -1,4 +1,4 @@
-"""Processes that are forked from a server with everything imported that takes seconds, and killed."""
+"""Processes to be killed, forked from a server that has imported what takes seconds."""
 
 from __future__ import annotations
 

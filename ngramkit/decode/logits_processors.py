@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ngramkit.decode.base import Choice, Choose, Tops
-from ngramkit.decode.sampling import best_and_tops
+from ngramkit.decode.tops import best_and_tops
 
 Pick = Callable[[torch.Tensor], torch.Tensor]
 

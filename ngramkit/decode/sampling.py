@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from ngramkit.decode.base import Choice, Choose, Tops
+from ngramkit.decode.tops import best_and_tops
 from ngramkit.errors import UsageError, require_between
-
-TOPS = 8  # tokens per row of Evidence
 
 
 class Greedy:
@@ -100,17 +99,3 @@ class Sampling:
 
 
 GREEDY = Sampling()
-
-
-def best_and_tops(logits: torch.Tensor) -> tuple[list[int], Tops]:
-    """argmax of every row and its TOPS likeliest tokens, brought to the host in one copy.
-
-    The argmax is taken by itself: of equal logits, topk may put another first.
-    """
-    count = min(TOPS, logits.shape[-1])
-    values, ids = logits.topk(count, -1)
-    log_probs = values.float() - logits.float().logsumexp(-1, keepdim=True)
-    whole = torch.cat([logits.argmax(-1, keepdim=True), ids], -1).to(torch.int32)
-    packed = torch.cat([whole, log_probs.view(torch.int32)], -1).cpu().numpy()
-    tops = Tops(packed[:, 1 : count + 1], packed[:, count + 1 :].view(np.float32))
-    return packed[:, 0].tolist(), tops

@@ -25,7 +25,7 @@ from ngramkit.kernels.blend.mixture import (
     token_features_of,
 )
 from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
-from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference, retreat_aligned
+from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
 from ngramkit.kernels.blend.table import DEPTH, Candidates, clear
 from ngramkit.kernels.compile import allocating_entry, part
 from ngramkit.kernels.packed import Absent
@@ -88,8 +88,8 @@ def extend(corpora, references, live, scan, place, begin, end):
 
 @part
 def rewind(sources, place, begin, end):
-    """live.tokens[begin:end], the newest ones, were taken back. What was learnt of opinions is not:
-    who rewinds puts that back."""
+    """live.tokens[begin:end], the newest ones, were taken back, in a request without references.
+    What was learnt of opinions is not: who rewinds puts that back."""
     live, scan = sources.live, sources.limits[SCAN]
     corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
     unlearn(live, begin, end)
@@ -106,7 +106,6 @@ def rewind(sources, place, begin, end):
         push_recent(place.recent, live.tokens[position])
         if position >= begin - DEPTH:
             follow(corpora, place, scan)
-    retreat_aligned(sources.references, place.aligned, place.recent, end - begin)
 
 
 @part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ngramkit.kernels.blend.trust import mix_in
 from ngramkit.kernels.compile import optional_part, part
-from ngramkit.kernels.references.align import advance, begin, follow, retreat
+from ngramkit.kernels.references.align import advance, begin, follow
 from ngramkit.kernels.references.offers import credit, offer
 from ngramkit.kernels.references.texts import BEGUN, STATE
 
@@ -42,13 +42,6 @@ def step_aligned(references, parent, state, recent):
     """A node's state from its parent's: its token, recent[0], is thought of after that."""
     copy_state(parent, state)
     advance(references, state, recent, recent[0])
-
-
-@optional_part
-def retreat_aligned(references, state, recent, count):
-    """The newest `count` tokens were taken back."""
-    if state[BEGUN]:
-        retreat(references, state, recent, count)
 
 
 @part

@@ -100,17 +100,3 @@ def follow(references, state, recent, token):
     advance(references, state, recent, token)
     if anchor >= 0 and lost > 0 and state[LOST] == 0:
         remember(references, state, recent, anchor, lost + 1)
-
-
-@part
-def retreat(references, state, recent, count):
-    """The last `count` tokens were taken back; `recent` is as it was before them."""
-    if state[EDIT] < 0 and state[MATCH] - count >= SOLID:
-        state[CURSOR] -= count
-        state[MATCH] -= count
-        state[ANCHOR], state[LOST] = state[CURSOR], 0
-        return
-    state[EDIT], state[LOST] = -1, 0
-    locate(references, state, recent)
-    if state[MATCH] >= SOLID:
-        state[ANCHOR] = state[CURSOR]
