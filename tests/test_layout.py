@@ -10,6 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from ngramkit_cli.command import gist
+from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
 EVERYWHERE = {
@@ -212,9 +216,15 @@ def test_help_loads_nothing_heavy():
         "from typer.testing import CliRunner;"
         "result = CliRunner().invoke(ngramkit_cli.main.app, ['--help']);"
         "assert result.exit_code == 0, result.output;"
-        f"print(sorted({HEAVY!r} & set(sys.modules)))"
+        f"print(sorted({HEAVY!r} & set(sys.modules)));"
+        "assert 'ngramkit_cli.inspect_cmd' not in sys.modules"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_the_list_of_commands_says_what_their_help_says():
+    group = get_command(app)
+    assert group.gists() == [(name, gist(each.help)) for name, each in group.commands.items()]

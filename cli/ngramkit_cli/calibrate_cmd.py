@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ModelName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="A decoder-only causal language model: a short name, a Hub id or a folder. Default: "
         "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
     ),

@@ -67,9 +67,10 @@ class Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """What each command does in whole words, where Typer would cut them to the terminal."""
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, gist(each.help or "")) for name, each in self.commands.items()]
-            )
+            formatter.write_dl(self.gists())
+
+    def gists(self) -> list[tuple[str, str]]:
+        return [(name, gist(each.help or "")) for name, each in self.commands.items()]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         with _parsing(self.name, args):

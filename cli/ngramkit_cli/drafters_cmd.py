@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ngramkit.drafters.options import DrafterOption
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Only this one. Default: all of them.")
+    str | None, typer.Argument(metavar="NAME", help="Only this one. Default: all of them.")
 ]
 SOURCES = {
     "datastores": "datastores",

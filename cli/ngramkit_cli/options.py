@@ -19,7 +19,7 @@ WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else dem
 ModelName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION) or a "
         f"folder. {WHICH_MODEL}",
     ),

@@ -13,7 +13,7 @@ from ngramkit_cli.output import Output
 ModelName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="A short name, a Hub id, a folder or a GGUF file; demo is the embedded one. "
         "Default: show which.",
     ),
