@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, NetworkError, reason
-from ngramkit.gguf.folder import tokenizer_folder
 from ngramkit.gguf.source import find_gguf
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model
@@ -70,7 +69,7 @@ def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
     and its cache holds nothing of the model.
     """
     gguf = find_gguf(model, revision)
-    source = resolve_model(model, revision) if gguf is None else str(tokenizer_folder(gguf))
+    source = resolve_model(model, revision) if gguf is None else _of_gguf(gguf)
     folder = Path(source)
     if folder.is_dir():
         return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
@@ -81,6 +80,12 @@ def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
         if not cached:
             raise
         return TokenizerFiles(source, cached, offline=True)
+
+
+def _of_gguf(file: Path) -> str:
+    from ngramkit.gguf.folder import tokenizer_folder  # takes longer to import than most to read
+
+    return str(tokenizer_folder(file))
 
 
 def _fetched(source: str, revision: str | None) -> dict[str, Path]:
