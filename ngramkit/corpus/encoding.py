@@ -1,8 +1,7 @@
 """Documents to packed ids, batch by batch, in order, with every core.
 
-Two threads encode (the tokenizer lets the GIL go and spreads a batch over all cores) while the
-caller's thread reads the next documents, so that reading, encoding and packing overlap. Knows
-nothing of files or shards.
+Threads encode (the tokenizers let the GIL go) while the caller's thread reads the next documents,
+so that reading, encoding and packing overlap. Knows nothing of files or shards.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.document import Document
-from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.corpus.encoders import Encoder, Ids
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.machine import threads
@@ -47,14 +46,17 @@ def use_cores(workers: int | None) -> None:
         os.environ["RAYON_NUM_THREADS"] = str(threads(workers))
 
 
-def encoded(documents: Iterator[Document], tokenizer: TextTokenizer, eos: bool) -> Iterator[Packed]:
-    """Batches in the documents' order, encoded a few ahead; `eos` ends each document with one."""
-    ending = tokenizer.record.eos if eos else None
+def encoded(
+    documents: Iterator[Document], encoder: Encoder, vocabulary: int, ending: int | None
+) -> Iterator[Packed]:
+    """Batches in the documents' order, encoded a few ahead; `ending`, unless None, ends each
+    document. `vocabulary` decides how wide the ids are."""
+    dtype = token_dtype(vocabulary)
     pending: deque[Future[Packed]] = deque()
     with ThreadPoolExecutor(ENCODERS) as pool:
         try:
             for batch in _batches(documents):
-                pending.append(pool.submit(encode_batch, tokenizer, batch, ending))
+                pending.append(pool.submit(encode_batch, encoder, batch, dtype, ending))
                 if len(pending) > PENDING:
                     yield pending.popleft().result()
             while pending:
@@ -78,44 +80,36 @@ def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def encode_batch(
-    tokenizer: TextTokenizer, documents: Sequence[Document], ending: int | None
+    encoder: Encoder, documents: Sequence[Document], dtype: np.dtype[Any], ending: int | None
 ) -> Packed:
     """Ids of every document, `ending` behind each unless None, in one array."""
-    dtype = token_dtype(tokenizer.record.vocabulary)
-    tail = () if ending is None else (ending,)
-    longest = max(len(document.text) for document in documents)
-    if longest <= PIECE_CHARACTERS:
-        ids = _ids(tokenizer, [document.text for document in documents])
-        tokens = np.fromiter(chain.from_iterable(chain(one, tail) for one in ids), dtype)
-        lengths = np.fromiter(map(len, ids), np.int64) + len(tail)
-        return Packed(documents, tokens, lengths)
-    each = [
-        [*_in_pieces(tokenizer, document.text, dtype), np.array(tail, dtype)]
-        for document in documents
-    ]
-    lengths = np.array([sum(map(len, parts)) for parts in each])
-    return Packed(documents, np.concatenate(list(chain.from_iterable(each))), lengths)
+    texts = [document.text for document in documents]
+    if max(map(len, texts)) <= PIECE_CHARACTERS:
+        ids = encoder.encode(texts)
+    else:
+        ids = _of_pieces(encoder, texts, dtype)
+    if ending is None:
+        return Packed(documents, ids.tokens.astype(dtype), ids.lengths)
+    tokens = np.full(len(ids.tokens) + len(texts), ending, dtype)
+    endings = np.cumsum(ids.lengths + 1) - 1
+    kept = np.ones(len(tokens), bool)
+    kept[endings] = False
+    tokens[kept] = ids.tokens
+    return Packed(documents, tokens, ids.lengths + 1)
 
 
-def _in_pieces(tokenizer: TextTokenizer, text: str, dtype: np.dtype[Any]) -> Iterator[Array]:
+def _of_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:
+    each = [list(_in_pieces(encoder, text, dtype)) for text in texts]
+    lengths = np.array([sum(map(len, parts)) for parts in each], np.int64)
+    return Ids(np.concatenate(list(chain.from_iterable(each))), lengths)
+
+
+def _in_pieces(encoder: Encoder, text: str, dtype: np.dtype[Any]) -> Iterator[Array]:
     """One piece at a time, so that only one encoding is in memory."""
     begin = 0
     while begin < len(text):
         end = begin + PIECE_CHARACTERS
         if end < len(text):
             end = (text.rfind("\n", begin, end) + 1) or end
-        yield np.array(_ids(tokenizer, [text[begin:end]])[0], dtype)
+        yield encoder.encode([text[begin:end]]).tokens.astype(dtype)
         begin = end
-
-
-def _ids(tokenizer: TextTokenizer, texts: list[str]) -> list[list[int]]:
-    encode = tokenizer.backend.encode_batch_fast
-    try:
-        encodings = encode(texts, add_special_tokens=False)
-    except (TypeError, UnicodeEncodeError):
-        # Lone surrogates, which JSON can smuggle in, are not text: a replacement character each.
-        clean = [
-            text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts
-        ]
-        encodings = encode(clean, add_special_tokens=False)
-    return [encoding.ids for encoding in encodings]

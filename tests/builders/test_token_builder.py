@@ -102,7 +102,7 @@ def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeyp
     encoded = []
     encode = encoding.encode_batch
     monkeypatch.setattr(
-        encoding, "encode_batch", lambda t, d, e: encoded.extend(d) or encode(t, d, e)
+        encoding, "encode_batch", lambda e, d, *args: encoded.extend(d) or encode(e, d, *args)
     )
     assert digests(build_tokens(corpus, "demo", tmp_path / "killed", **options)) == digests(whole)
     skipped = sum(len(shard.documents) - 1 for shard in whole.shards[:shards])

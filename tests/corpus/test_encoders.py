@@ -1,0 +1,151 @@
+"""gigatoken encodes only what it encodes as tokenizers does; a stand-in has each fault."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ngramkit.corpus import encoders
+from ngramkit.corpus.encoders import Plain, open_encoder
+from ngramkit.corpus.hard_texts import hard_texts
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.progress import Reporter
+
+TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (1 + n % 3) for n in range(60)]
+BATCH = 10
+
+
+class Notes(Reporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+class Fast:
+    """What gigatoken gives, by tokenizers; `wrong` of it are wrong in the way of `fault`."""
+
+    def __init__(self, backend, wrong, fault):
+        self.backend, self.wrong, self.fault = backend, wrong, fault
+        self.encoded = 0
+
+    def encode_batch(self, texts, parallel):
+        assert not parallel
+        self.encoded += len(texts)
+        ids = [list(each.ids) for each in self.backend.encode_batch(texts, False, False)]
+        for text, own in zip(texts, ids, strict=True):
+            if self.wrong(text):
+                self.fault(own)
+        ends = np.cumsum([0, *map(len, ids)])
+        flat = np.array([token for own in ids for token in own], np.uint32)
+        data = SimpleNamespace
+        return data(layout=data(offsets=data(data=ends), content=data(data=flat)))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """opened(wrong, fault) -> an encoder with a stand-in of gigatoken, that, and what was noted."""
+
+    def make(wrong=lambda text: False, fault=lambda ids: None, load=None):
+        backend = load_tokenizer("demo").backend
+        fast = Fast(backend, wrong, fault)
+        module = ModuleType("gigatoken")
+        module.__spec__ = ModuleSpec("gigatoken", None)
+        module.Tokenizer = SimpleNamespace(from_json=load or (lambda text: fast))
+        monkeypatch.setitem(sys.modules, "gigatoken", module)
+        monkeypatch.setattr(encoders, "LONG", 200)
+        monkeypatch.setattr(encoders, "FIRST", 400)
+        reporter = Notes()
+        return open_encoder(backend, reporter), fast, reporter.notes
+
+    return make
+
+
+def encoded(encoder):
+    found = [encoder.encode(TEXTS[i : i + BATCH]) for i in range(0, len(TEXTS), BATCH)]
+    return np.concatenate([f.tokens for f in found]), np.concatenate([f.lengths for f in found])
+
+
+def is_right(found):
+    tokens, lengths = Plain(load_tokenizer("demo").backend).encode(TEXTS)
+    return np.array_equal(found[0], tokens) and np.array_equal(found[1], lengths)
+
+
+def test_it_is_used_in_long_builds_once_it_is_proven(opened):
+    encoder, fast, notes = opened()
+    assert is_right(encoded(encoder))
+    hard = len(list(hard_texts(fast.backend)))
+    assert fast.encoded == hard + len(TEXTS) - BATCH  # the first batch was no long build yet
+    assert notes == ["encoded by gigatoken, compared with tokenizers as it goes"]
+
+
+def test_short_builds_do_not_load_it(opened, monkeypatch):
+    encoder, fast, notes = opened()
+    monkeypatch.setattr(encoders, "LONG", 1 << 22)
+    assert is_right(encoded(encoder))
+    assert (fast.encoded, notes) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault", "said"),
+    [
+        (lambda text: "\r\n" in text, lambda ids: ids.append(7), "otherwise"),
+        (lambda text: "\u0e01" in text, lambda ids: ids.__setitem__(0, 7), "otherwise"),
+        (lambda text: text == "ſt", lambda ids: 1 / 0, "fails (ZeroDivisionError"),
+    ],
+)
+def test_one_hard_text_that_differs_is_enough(opened, wrong, fault, said):
+    encoder, fast, notes = opened(wrong, fault)
+    assert is_right(encoded(encoder))
+    assert fast.encoded == len(list(hard_texts(fast.backend)))
+    (note,) = notes
+    assert note.startswith("encoded by tokenizers: gigatoken ")
+    assert said in note
+
+
+def test_a_tokenizer_that_it_does_not_take(opened):
+    def load(text):
+        raise RuntimeError("Byte remapping failed\n\nLocation:\n  mod.rs")
+
+    encoder, _, notes = opened(load=load)
+    assert is_right(encoded(encoder))
+    assert notes == [
+        "encoded by tokenizers: gigatoken takes no such tokenizer (Byte remapping failed)"
+    ]
+
+
+@pytest.mark.parametrize("number", [15, 39, 59])
+def test_a_difference_that_comes_later_ends_its_use(opened, caplog, number):
+    """Among the first documents all are compared; of a later batch its last one at least."""
+    wrong = TEXTS[number]
+    encoder, fast, _ = opened(lambda text: text == wrong, lambda ids: ids.pop())
+    assert is_right(encoded(encoder))
+    hard = len(list(hard_texts(fast.backend)))
+    assert fast.encoded == hard + BATCH * (number // BATCH)
+    (said,) = caplog.records
+    assert "what follows is encoded by tokenizers" in said.getMessage()
+
+
+def test_half_a_pair_is_a_replacement_character():
+    plain = Plain(load_tokenizer("demo").backend)
+    assert plain.encode(["a\ud800b"]).tokens.tolist() == plain.encode(["a\ufffdb"]).tokens.tolist()
+
+
+@pytest.mark.skipif(
+    find_spec("gigatoken") is None, reason="gigatoken is not installed: ngramkit[fast]"
+)
+def test_gigatoken_itself(monkeypatch):
+    monkeypatch.setattr(encoders, "LONG", 200)
+    reporter = Notes()
+    backend = load_tokenizer("demo").backend
+    encoder = open_encoder(backend, reporter)
+    assert is_right(encoded(encoder))
+    assert reporter.notes == ["encoded by gigatoken, compared with tokenizers as it goes"]
+    text = ["a\ud800b"]
+    assert encoder.encode(text).tokens.tolist() == Plain(backend).encode(text).tokens.tolist()
