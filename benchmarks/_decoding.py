@@ -51,7 +51,7 @@ def task_of(
     """Fixed drafts of `budget` nodes, None: by the device; with `profile`, as --budget auto."""
     runner = Runner.of(model.model, budget=budget or model.default_budget)
     if profile is not None:
-        runner = replace(runner, budget=profile.sizes[-1], profile=profile)
+        runner = replace(runner, budget=profile.sizes[-1], auto=True, profile=profile)
     return Task(model, runner, max_new_tokens)
 
 

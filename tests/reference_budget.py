@@ -32,7 +32,8 @@ def share_of(parents, scores, node):
 def corrected_scores(parents, scores, drafts, trust, run):
     """A node's chance is its parent's times its share times what such shares were worth in `drafts`
 
-    (those before it; token_ids, parents, scores, written): (came true + 1.5 trust) / (sum + 1.5).
+    (those before it; token_ids, parents, scores, written): (came true + 1.5 trust * all) /
+    (sum + 1.5), where all = (all that came true + 1.5) / (the sum of all shares times trust + 1.5).
     Shares are alike above 0.9, else by power of two; runs are 0, 1, 2, 3-4, 5-8 or more.
     """
 
@@ -46,12 +47,14 @@ def corrected_scores(parents, scores, drafts, trust, run):
         for share, before, right in found:
             expected[kind(share, before)] += share
             came_true[kind(share, before)] += right
+    shares = math.fsum(share * trust[at[1]] for at, share in expected.items())
+    every = (came_true.total() + 1.5) / (shares + 1.5)
     chances, depths = [], []
     for node, parent in enumerate(parents):
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
         share = share_of(parents, scores, node)
         at = kind(share, run + depths[node])
-        worth = (came_true[at] + 1.5 * trust[at[1]]) / (expected[at] + 1.5)
+        worth = (came_true[at] + 1.5 * trust[at[1]] * every) / (expected[at] + 1.5)
         chances.append((chances[parent] if parent >= 0 else 1.0) * min(share * worth, 1.0))
     return chances
 
@@ -66,6 +69,26 @@ def most_worthwhile(parents, chances, seconds, rate):
             earned = math.fsum(chances[node] for node in nodes)
             best = max(best, earned - rate * seconds[len(nodes)])
     return best
+
+
+def tokens_in_rows(parents, chances, riding):
+    """Tokens beside the root of a pass with the 0, 1, ... likeliest nodes (of equal ones, those
+    that come first) whose paths are rows of one length, `riding` tokens before each."""
+    order = sorted(range(len(parents)), key=lambda node: (-chances[node], node))
+    found = []
+    for count in range(len(order) + 1):
+        kept = set(order[:count])
+        leaves = kept - {parents[node] for node in kept}
+        paths = [[]]
+        for leaf in leaves:
+            path = []
+            while leaf >= 0:
+                path.append(leaf)
+                leaf = parents[leaf]
+            paths.append(path)
+        width = riding + 1 + max(map(len, paths))
+        found.append(max(len(leaves), 1) * width - 1)
+    return found
 
 
 def best_chain(chances, length, least, floor):

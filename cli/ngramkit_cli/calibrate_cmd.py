@@ -1,4 +1,4 @@
-"""`ngramkit calibrate`: what a pass costs on this machine, for `decode --budget auto`."""
+"""`ngramkit calibrate`: what a pass costs on this machine, as a heat map, and for decoding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def calibrate(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure passes by draft size and context length; decode then drafts what pays for its time.
+    """Measure passes by draft size and context length; decode then need not learn it first.
 
     Example: ngramkit calibrate demo
     """

@@ -139,7 +139,7 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
         f"{run.tokens_per_second:,.1f} tokens/s ({times}){ENDS.get(run.ended_by, '')}"
     )
     if run.cache is None and answer.drafter.label != "none":
-        out.say(drafts_of(run, answer.budget))
+        out.say(drafts_of(run))
     if comparison is not None:
         out.say(
             f"{comparison.drafted.seconds:.3f} s, without drafts {comparison.baseline.seconds:.3f}"
@@ -147,12 +147,17 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
         )
 
 
-def drafts_of(run: Decoded, budget: int | str) -> str:
-    """In how many passes there was something to verify, and how much."""
+def drafts_of(run: Decoded) -> str:
+    """In how many passes there was something to verify, how much, and why not in the others."""
+    declined = run.declined_passes
     if not run.drafted_passes:
-        return "no pass had a draft that paid" if budget == "auto" else "no pass had a draft"
-    left = run.passes - run.drafted_passes
-    rest = ("; the rest did not pay" if budget == "auto" else "; the rest had none") if left else ""
+        return "no pass had a draft" + " that paid" * (declined > 0)
+    had_none = run.passes - run.drafted_passes - declined
+    rest = ""
+    if declined and had_none:
+        rest = f"; in {declined:,} it did not pay, {had_none:,} had none"
+    elif declined or had_none:
+        rest = "; the rest did not pay" if declined else "; the rest had none"
     nodes = f"{run.nodes_per_draft:.1f} nodes on average"
     return f"drafted in {run.drafted_passes:,} of {run.passes:,} passes, {nodes}{rest}"
 

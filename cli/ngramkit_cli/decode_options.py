@@ -97,8 +97,8 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Draft tokens per pass. auto: as many as pay for their time on this machine, see "
-            "ngramkit calibrate. Default: auto where it was calibrated, else by the device.",
+            help="Draft tokens per pass at most. auto, the default: as many as pay for their time "
+            "here, which is learnt from the passes; N gives the same passes in every run.",
         ),
     ] = None
     verify: Annotated[

@@ -61,6 +61,7 @@ class Answer:
             "verify_seconds": round(run.verify_seconds, 6),
             "accepted_per_pass": run.accepted_per_pass,
             "nodes_per_pass": run.nodes_per_pass,
+            "declined_passes": run.declined_passes,
             "ended_by": run.ended_by,
             "model": self.model,
             "drafter": self.drafter.label,

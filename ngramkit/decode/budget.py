@@ -1,118 +1,191 @@
 """How much of each draft is verified: as much as pays for its time.
 
-A pass earns tokens and costs seconds, and a second is worth what the run makes of it on average
-(the rate). So the next likeliest node is worth its place while its chance exceeds rate times the
-seconds it adds: with that rule the whole run is as fast as its drafts allow, which keeping the best
-ratio pass by pass is not. Scores are a drafter's own idea of its chances, so they are corrected by
-what came of such scores before, across requests of the same drafter. What the rule left out is
-judged by the text as well, so nothing is lost by having been left out once.
+A pass earns tokens and costs time, and time is worth what the run makes of it on average (the
+rate), but no less than passes without drafts would. So the next likeliest node is worth its place
+while its chance exceeds rate times the time it adds: with that rule the whole run is as fast as its
+drafts allow, which keeping the best ratio pass by pass is not. Scores are a drafter's own idea of
+its chances, so they are corrected by what came of such scores before, across requests of the same
+drafter. What the rule left out is judged by the text as well, so nothing is lost by having been
+left out once. Time is counted in passes without a draft, see `pass_costs`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.decode.profile import Profile
+from ngramkit.decode.asking import Asking
+from ngramkit.decode.pass_costs import PassCosts
+from ngramkit.decode.priors import MOST, Costs
 from ngramkit.drafters.base import Drafter, DraftTree
-from ngramkit.kernels.budget import LEVELS, RUNS, chances, cut, recorded
-
-Costs = npt.NDArray[np.float64]
+from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
 
 FADE = 0.99  # of what is known, per pass
 MEMORY = 0.98  # of the rate, per pass
 FIRST_RATE = 1.5  # tokens per pass without a draft, before anything is known
 SPARE = 8  # nodes asked for beyond one and a half times what was last kept
+PROBES, PROBED = 4, 2  # the first passes with drafts, and their nodes: whether they pay or not
+PROBE_AGAIN = 64  # drafts of which nothing paid, after which some is verified all the same
+DRAFTS = 15  # of a drafter, whose seconds are remembered
 CALIBRATED = np.ones(RUNS, np.float32)
 # A share of the matches is no chance: of a single match it is 1. What such shares were worth on
 # Vicuna 7B's answers to MT-Bench, by the run before them, for continuations in a datastore of 10
 # million tokens of chat and for those in the context alike.
 SHARES_OF_MATCHES = np.array([0.4, 0.5, 0.6, 0.65, 0.7, 0.8], np.float32)
 
-_RECORDS: WeakKeyDictionary[Drafter, npt.NDArray[np.float32]] = WeakKeyDictionary()
+
+@dataclass(eq=False)
+class Known:
+    """Of a drafter, across requests: what its scores were worth, and whether it is asked."""
+
+    record: npt.NDArray[np.float32] = field(
+        default_factory=lambda: np.zeros((LEVELS, RUNS, 2), np.float32)
+    )
+    asking: Asking = field(default_factory=Asking)
+    unpaid: int = 0  # drafts in a row of which nothing paid
+
+
+_KNOWN: WeakKeyDictionary[Drafter, Known] = WeakKeyDictionary()
 
 
 class AutoBudget:
-    """One request. `ask` a drafter for so many nodes, `cut` its tree, `learn` what came of it."""
+    """One request. Before each pass: if it `opens`, a drafter is asked, for `ask` nodes; its tree,
+    else an empty one, is `cut`. After it `learn` hears what came of it.
 
-    def __init__(self, profile: Profile, drafter: Drafter) -> None:
-        self._contexts = profile.contexts
-        sizes = profile.sizes
-        self.most = sizes[-1]
-        nodes = np.arange(self.most + 1)
-        self._table: list[Costs] = [np.interp(nodes, sizes, row) for row in profile.table()]
+    `rows`: the paths of a draft are verified as rows of a batch.
+    """
+
+    def __init__(self, costs: PassCosts, drafter: Drafter, *, rows: bool = False) -> None:
+        self._costs, self._rows = costs, rows
         shares = bool(getattr(drafter, "scores_are_shares", False))
         self._trust = SHARES_OF_MATCHES if shares else CALIBRATED
-        self._record = _record_of(drafter)
+        self._known = _known_of(drafter)
+        self._known.asking.begin()
+        self._drafting = costs.drafting.setdefault(type(drafter).__name__, deque(maxlen=DRAFTS))
         self._run = 0  # tokens foreseen in a row
-        self._tokens, self._seconds = FIRST_RATE, float(self._table[0][0])
-        self._whole, self._cost = DraftTree.empty(), 0.0  # of the pass that is under way
-        self._ask = self.most
+        self._tokens, self._time = FIRST_RATE, 1.0
+        self._ask = MOST
+        # Of the pass that is under way:
+        self._asked = False
+        self._whole, self._length, self._size, self._cost = DraftTree.empty(), 0, 0, 1.0
+        self.declined = False  # there was a draft, or would have been, but it did not pay
 
-    def ask(self, budget: int) -> int:
-        """How many nodes a drafter need not exceed."""
-        return min(budget, self._ask)
+    @property
+    def rate(self) -> float:
+        """Tokens that the time of a pass without a draft is worth."""
+        return max(self._tokens / self._time, 1.0)
+
+    def opens(self) -> bool:
+        """Whether the drafter is asked before this pass."""
+        self._asked = self._known.asking.opens()
+        return self._asked
+
+    def ask(self, budget: int, length: int) -> int:
+        """How many nodes the drafter need not exceed, behind `length` tokens."""
+        return min(budget, self._ask, self._costs.reach(length) + SPARE)
 
     def cut(self, tree: DraftTree, length: int, riding: int | None = None) -> DraftTree:
         """The part of the tree that is worth verifying behind `length` tokens.
 
-        `riding`: a chain's pass repeats so many tokens in front of it; with the draft they are no
-        more than `most`.
+        `riding`: a chain's pass repeats so many tokens in front of it.
         """
-        self._whole, seconds = tree, self.costs_at(length)[riding or 0 :]
-        if len(tree) == 0:
-            self._cost = float(seconds[0])
-            return tree
-        costs = seconds if riding is None else self._with_repeats(seconds, tree, length, riding)
-        rate = self._tokens / self._seconds
-        kept, parents = cut(
-            tree.parents, tree.scores, self._record, self._trust, self._run, costs, rate
-        )
-        self._cost = float(seconds[len(kept)])
-        self._ask = max(len(kept) * 3 // 2 + SPARE, self._ask // 2)
-        if len(kept) == len(tree):
-            return tree
-        return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])
+        self._whole, self._length = tree, length
+        alone, most = self._costs.at(length), self._costs.most
+        kept = tree
+        if len(tree):
+            kept, self._size = self._worthwhile(tree, alone, riding)
+        else:
+            self._size = riding or 0
+        self._cost = float(alone[min(self._size, most)])
+        self.declined = not len(kept) and (len(tree) > 0 or not self._asked)
+        return kept
 
-    def _with_repeats(self, seconds: Costs, tree: DraftTree, length: int, riding: int) -> Costs:
-        """What drafting 0, 1, ... tokens of a chain costs, float64[n + 1]: this pass's seconds, and
-        by the chance that the draft does not come true to its end, those of repeating what it
-        brought in the next."""
-        chance = chances(tree.parents, tree.scores, self._record, self._trust, self._run)
-        alone = self.costs_at(length)
-        repeated = np.minimum(riding + 1 + np.cumsum(chance), self.most)
-        found = seconds[: len(tree) + 1].copy()
-        found[1:] += (1 - chance) * (np.interp(repeated, np.arange(len(alone)), alone) - alone[0])
+    def _worthwhile(
+        self, tree: DraftTree, alone: Costs, riding: int | None
+    ) -> tuple[DraftTree, int]:
+        """What of it to verify, and the rows of a pass with that, the root's apart."""
+        known, length = self._known, self._length
+        sizes = (riding or 0) + np.arange(len(tree) + 1)
+        if self._rows or riding is not None:
+            chance = chances(tree.parents, tree.scores, known.record, self._trust, self._run)
+        if self._rows:
+            sizes = cells(tree.parents, chance, riding or 0)
+        costs = alone[np.minimum(sizes, self._costs.most)]
+        if riding is not None:
+            costs = self._with_repeats(costs, alone, chance, riding)
+        costs[sizes > self._costs.reach(length)] = np.inf
+        costs[0] = alone[min(sizes[0], self._costs.most)]
+        scored = tree.parents, tree.scores, known.record, self._trust, self._run
+        wary = costs[0] + known.asking.wariness * (costs - costs[0])
+        kept, parents = cut(*scored, wary, self.rate)
+        if len(kept) == 0 and self._probes():
+            costs[: PROBED + 1], costs[PROBED + 1 :] = 0, np.inf
+            kept, parents = cut(*scored, costs, self.rate)
+        known.unpaid = 0 if len(kept) else known.unpaid + 1
+        self._ask = max(len(kept) * 3 // 2 + SPARE, self._ask // 2)
+        size = int(sizes[len(kept)])
+        if len(kept) == len(tree):
+            return tree, size
+        return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept]), size
+
+    def _with_repeats(
+        self, costs: Costs, alone: Costs, chance: npt.NDArray[np.float32], riding: int
+    ) -> Costs:
+        """What drafting 0, 1, ... nodes costs a model with recurrent layers, float64[n + 1]: this
+        pass, and by the chance that the draft does not come true to its end, repeating what it
+        brought in the next one. Of rows, only one can."""
+        likeliest = -np.sort(-chance)
+        fails = 1 - likeliest if not self._rows else np.ones_like(likeliest)
+        repeated = np.minimum(riding + 1 + np.cumsum(likeliest), self._costs.most)
+        found: Costs = costs.copy()
+        found[1:] += fails * (np.interp(repeated, np.arange(len(alone)), alone) - alone[0])
         return found
 
-    def learn(self, written: Sequence[int]) -> None:
-        """`written` is what the pass brought: what was accepted, and the model's own token."""
+    def _probes(self) -> bool:
+        """Whether some of a draft is verified although it does not pay: to know what it costs."""
+        if self._costs.reach(self._length) < PROBED:
+            return False
+        return self._costs.seen(self._length) < PROBES or self._known.unpaid >= PROBE_AGAIN
+
+    def learn(self, written: Sequence[int], passing: float, drafting: float = 0.0) -> None:
+        """`written` is what the pass brought: what was accepted, and the model's own token. It took
+        `passing` seconds; the drafter, if it was asked, `drafting` with all that is done for it."""
+        drafter = self._drafter_time(drafting) if self._asked else 0.0
+        more = self._cost - 1 + drafter
+        self._costs.learn(self._size, self._length, passing)
+        if self._asked:
+            self._known.asking.judge(len(written) - 1, more, drafter)
         self._tokens = MEMORY * self._tokens + len(written)
-        self._seconds = MEMORY * self._seconds + self._cost
+        self._time = MEMORY * self._time + 1 + more
         tree, tokens = self._whole, np.array(written, np.int32)
-        self._run = recorded(
-            tree.token_ids, tree.parents, tree.scores, tokens, self._record, FADE, self._run
-        )
+        if len(tree):
+            self._run = recorded(
+                tree.token_ids,
+                tree.parents,
+                tree.scores,
+                tokens,
+                self._known.record,
+                FADE,
+                self._run,
+            )
 
-    def costs_at(self, length: int) -> Costs:
-        """Seconds of a pass with 0, 1, ... nodes, float64[most + 1], between measured contexts."""
-        contexts = self._contexts
-        if length <= contexts[0] or len(contexts) == 1:
-            return self._table[0]
-        after = next((i for i, c in enumerate(contexts) if c >= length), len(contexts) - 1)
-        share = (length - contexts[after - 1]) / (contexts[after] - contexts[after - 1])
-        low, high = self._table[after - 1], self._table[after]
-        costs: Costs = low + share * (high - low)
-        return costs
+    def _drafter_time(self, seconds: float) -> float:
+        """Of the drafter, in passes; its first drafts, which may wait for disk or a compiler, say
+        nothing."""
+        self._drafting.append(seconds)
+        unit = self._costs.unit(self._length)
+        usual = sorted([0.0, 0.0, *self._drafting])
+        return usual[len(usual) // 2] / unit if unit else 0.0
 
 
-def _record_of(drafter: Drafter) -> npt.NDArray[np.float32]:
-    """What is known of the drafter's scores; of one that cannot be kept apart, nothing."""
-    empty = np.zeros((LEVELS, RUNS, 2), np.float32)
+def _known_of(drafter: Drafter) -> Known:
+    """Of a drafter that cannot be kept apart, nothing."""
     try:
-        return _RECORDS.setdefault(drafter, empty)
+        return _KNOWN.setdefault(drafter, Known())
     except TypeError:  # not hashable, or without weak references
-        return empty
+        return Known()

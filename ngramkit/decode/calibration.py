@@ -52,7 +52,7 @@ def calibrate(
     reporter: Reporter = SILENT,
 ) -> Calibration:
     """Measures passes by draft size and context length, for about `seconds`; from then on decoding
-    this model here drafts what pays for its time.
+    this model here begins with what was found, and corrects it.
 
     Of `passes` the engine, device and dtype count. What it finds is kept in the user's cache.
     """

@@ -51,14 +51,13 @@ def generate(
     `model` is a transformers causal LM or what `load_model` gives, `input_ids` int64[n] or
     int64[rows, n], padded on the left where `attention_mask` says so. `drafter` is a drafter, a
     function that makes one, the name of one that needs no artifact, or a list with one per row.
-    `budget` is the draft nodes per pass; auto: what pays for its time, see ngramkit calibrate;
-    None: auto where the model was calibrated, else by the device. `engine` is eager, static or
-    auto: static on CUDA. Rows are decoded one after another. With `cache`, a SpeCache, there are no
-    drafts, and what is written is not what the model writes with its full cache. `references`, int
-    ids [n] each, are what rows are likely to repeat: drafts are taken from them first.
+    `budget` is the draft nodes per pass at most; auto, or None: as many as pay for their time,
+    learnt from the passes. `engine` is eager, static or auto: static on CUDA. Rows are decoded one
+    after another. With `cache`, a SpeCache, there are no drafts, and what is written is not what
+    the model writes with its full cache. `references`, int ids [n] each, are what rows are likely
+    to repeat: drafts are taken from them first.
 
-    Raises UsageError, by name, for options that cannot be honoured, and for auto where the model
-    was not calibrated on this device.
+    Raises UsageError, by name, for options that cannot be honoured.
 
     A model is tried once, which takes some eight short passes; what is found is remembered, for
     models of a checkpoint on disk too. Until 32 tokens were asked for it is not, and not drafted.
@@ -129,8 +128,7 @@ def custom_generate(
             logits_processor=logits_processor, stopping_criteria=stopping_criteria,
             generation_config=generation_config, streamer=streamer, **model_kwargs,
         )  # fmt: skip
-    name = getattr(model, "name_or_path", "") or "MODEL"
-    runner = Runner.of(model, budget=budget, engine=engine, cache=cache, name=name)
+    runner = Runner.of(model, budget=budget, engine=engine, cache=cache)
     call = Call(runner, input_ids, logits_processor, stopping_criteria, generation_config)
     rows = [call.row(row, padding[row], each, streamer) for row, each in enumerate(drafters)]
     if streamer is not None:

@@ -60,7 +60,7 @@ def decode(
         except KeyboardInterrupt:
             run.ended_by = "interrupt"
         finally:
-            drafter.finish()
+            run.finish()
     return run.result()
 
 
@@ -75,14 +75,20 @@ class _Run:
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
         self._written: list[int] = []
+        self._heard = 0  # of what was written, by the drafter
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
+        self._declined = 0
         self._clock = Clock()
+        # Of the pass that is under way:
+        self._asked = True
+        self._drafting = self._passing = 0.0  # seconds
 
     def begin(self) -> None:
         """Reads the prompt and writes its first token, which needs no draft."""
         prompt = self._request.prompt
-        choose = self._read(self._verifier.prefill(prompt), int(prompt[-1]), DraftTree.empty())
+        logits = self._verifier.prefill(prompt)
+        choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self._clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
@@ -92,25 +98,33 @@ class _Run:
     def draft(self) -> DraftTree:
         """No more nodes than could still be written beside the model's own token."""
         left = self._request.longest - len(self._written) - 1
-        budget = min(self._request.budget, left)
-        auto = self._request.auto
-        budget = budget if auto is None else auto.ask(budget)
-        tree = self._drafter.draft(budget) if budget > 0 else DraftTree.empty()
+        budget, length = min(self._request.budget, left), self._verifier.length
+        auto, tree = self._request.auto, DraftTree.empty()
+        self._asked = (auto is None or auto.opens()) and budget > 0
+        if self._asked:
+            self._tell()
+            tree = self._drafter.draft(budget if auto is None else auto.ask(budget, length))
         if self._fit is not None:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:
-            tree = auto.cut(tree, self._verifier.length, getattr(self._verifier, "riding", None))
-        self._clock.lap("draft")
+            tree = auto.cut(tree, length, getattr(self._verifier, "riding", None))
+        self._drafting = self._clock.lap("draft")
         return tree
 
     def verify(self, tree: DraftTree) -> Choose:
         root = self._written[-1]
-        choose = self._read(self._verifier.verify(root, tree), root, tree)
-        self._clock.lap("verify")
+        logits = self._verifier.verify(root, tree)
+        self._passing = self._clock.lap("verify")
+        choose = self._read(logits, root, tree)
+        if self._asked and self._wants_evidence and logits.device.type == "cpu":
+            self._drafting += self._clock.lap("draft")  # on others, this waits for the pass
+        else:
+            self._passing += self._clock.lap("verify")
         return choose
 
     def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
-        if not self._wants_evidence:
+        self._evidence = None
+        if not (self._asked and self._wants_evidence):
             return self._choice.read(logits)
         choose, tops = self._choice.read_with_tops(logits)
         tokens = np.concatenate([np.array([root], np.int32), tree.token_ids])
@@ -121,14 +135,18 @@ class _Run:
     def accept(self, tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
         nodes, tokens = accepted(tree, choose)
         self._nodes_per_pass.append(len(tree))
+        self._clock.lap("other")
         self._verifier.keep(nodes)
-        if self._request.auto is not None:
-            self._request.auto.learn(tokens)
+        self._passing += self._clock.lap("verify")
         return nodes, tokens
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:
         written = self._write(tokens)
         self._accepted_per_pass.append(min(written, len(nodes)))
+        auto = self._request.auto
+        if auto is not None:
+            auto.learn(tokens, self._passing, self._drafting)
+            self._declined += auto.declined
 
     def _write(self, tokens: list[int]) -> int:
         """Appends up to the first end; returns how many were written."""
@@ -141,9 +159,22 @@ class _Run:
                 tokens = tokens[:count]
                 break
         self._clock.lap("other")
-        self._drafter.accept(np.array(tokens, np.int32), self._evidence)
-        self._clock.lap("draft")
+        if self._asked:
+            self._tell()
+            self._drafting += self._clock.lap("draft")
         return len(tokens)
+
+    def _tell(self) -> None:
+        """A drafter that was not asked for a while hears of all that was written at once."""
+        new = self._written[self._heard :]
+        if new:
+            self._heard = len(self._written)
+            self._drafter.accept(np.array(new, np.int32), self._evidence)
+
+    def finish(self) -> None:
+        """The drafter has heard of all that was written."""
+        self._tell()
+        self._drafter.finish()
 
     def _end(self, token: int) -> str:
         request = self._request
@@ -162,6 +193,7 @@ class _Run:
             token_ids=np.array(self._written, np.int32),
             accepted_per_pass=self._accepted_per_pass,
             nodes_per_pass=self._nodes_per_pass,
+            declined_passes=self._declined,
             ended_by=self.ended_by,
             seconds=self._clock.seconds,
             prefill_seconds=laps.get("prefill", 0.0),

@@ -69,11 +69,11 @@ class PreparedModel:
 
 @dataclass(frozen=True)
 class PassOptions:
-    """`budget`: draft nodes per pass; auto: as many as pay for their time on this machine, see
-    `ngramkit.calibrate`; None: auto where the model was calibrated, else by the device. `verify`:
-    tree, batch or chain; None: tree where the model can. `engine`: auto, eager or static. `cache`:
-    a SpeCache in place of the full one; then what is written is not the model's own. `device`,
-    `dtype` and `device_map` as in load_model."""
+    """`budget`: draft nodes per pass at most; auto, or None: as many as pay for their time on this
+    machine, which is learnt from the passes, so that their number differs from run to run; a number
+    gives the same passes each time. `verify`: tree, batch or chain; None: tree where the model can.
+    `engine`: auto, eager or static. `cache`: a SpeCache in place of the full one; then what is
+    written is not the model's own. `device`, `dtype` and `device_map` as in load_model."""
 
     budget: int | Literal["auto"] | None = None
     verify: str | None = None
@@ -126,16 +126,12 @@ class PassOptions:
         return PreparedModel(load_tokenizer(chosen.name), load, self)
 
     def runner(self, model: LanguageModel, reporter: Reporter = SILENT) -> Runner:
-        """Everything settled for a loaded model; says where a profile was found.
-
-        Raises UsageError for a budget below 1, and for auto without a profile.
-        """
+        """Everything settled for a loaded model; says what budget holds."""
         return Runner.of(
             model.model,
             budget=self.budget,
             engine=self.engine,
             verify=self.verify,
             cache=self.cache,
-            name=model.name,
             reporter=reporter,
         )

@@ -31,6 +31,7 @@ class Decoded:
     draft_seconds: float
     verify_seconds: float
     nodes_per_pass: list[int] = field(default_factory=list)  # draft nodes that were verified
+    declined_passes: int = 0  # passes without a draft because none would have paid for its time
     cache: CacheFacts | None = None  # of a SpeCache, where one was used
 
     @property
@@ -74,7 +75,7 @@ class Decoded:
 
 @dataclass
 class Clock:
-    """`lap(name)` adds the time since the last lap to that name."""
+    """`lap(name)` adds the time since the last lap to that name, and returns it."""
 
     laps: dict[str, float] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
@@ -82,10 +83,11 @@ class Clock:
     def __post_init__(self) -> None:
         self._last = self.started
 
-    def lap(self, name: str) -> None:
+    def lap(self, name: str) -> float:
         now = time.perf_counter()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
+        seconds, self._last = now - self._last, now
+        self.laps[name] = self.laps.get(name, 0.0) + seconds
+        return seconds
 
     @property
     def seconds(self) -> float:

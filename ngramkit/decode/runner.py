@@ -11,15 +11,17 @@ from typing import Any, Literal
 
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.budget import AutoBudget
-from ngramkit.decode.load import default_budget
 from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.pass_costs import costs_of
+from ngramkit.decode.priors import MOST
 from ngramkit.decode.profile import Profile, profile_file
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.specache.decoding import CacheFacts, specache_verifier
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import open_verifier, settled
 from ngramkit.drafters.base import Drafter
-from ngramkit.errors import UsageError, require_between
+from ngramkit.drafters.none import NoDraft
+from ngramkit.errors import require_between
 from ngramkit.progress import SILENT, Reporter
 
 MOST_NODES = 4096  # of a draft; attention to itself grows with their square
@@ -30,14 +32,16 @@ class Runner:
     """`model` is a transformers causal LM, `engine` eager or static, `verify` tree, batch or
     chain.
 
-    `budget` is the most draft nodes of a pass; a `profile` says how many of them pay. With `cache`,
-    a SpeCache, there are no drafts, and what is written is not the model's own.
+    `budget` is the most draft nodes of a pass; with `auto` as many of them as pay for their time,
+    which is learnt, from a `profile` on if there is one. With `cache`, a SpeCache, there are no
+    drafts, and what is written is not the model's own.
     """
 
     model: Any
     engine: str
     verify: str
     budget: int
+    auto: bool = False
     profile: Profile | None = None
     cache: SpeCache | None = None
 
@@ -50,13 +54,12 @@ class Runner:
         engine: str = "auto",
         verify: str | None = None,
         cache: SpeCache | None = None,
-        name: str = "MODEL",
         reporter: Reporter = SILENT,
     ) -> Runner:
-        """As ngramkit.PassOptions says; `name` is the model's in messages.
+        """As ngramkit.PassOptions says; `reporter` hears of an auto budget.
 
-        Raises UsageError for what makes no sense and for auto without a profile, InputError for a
-        model that can take no drafts.
+        Raises UsageError for what makes no sense, InputError for a model that can take no drafts
+        and for a profile that is none.
         """
         if cache is not None:
             return cls(model, "eager", "tree", 1, cache=cache)
@@ -65,23 +68,19 @@ class Runner:
         engine, verify = settled(model, engine, verify)
         if isinstance(budget, int):
             return cls(model, engine, verify, budget)
-        path = profile_file(model, engine) if verify != "batch" else None
-        if path is not None:
-            reporter.note(f"budget: auto ({path})")
-            profile = Profile.load(path)
-            return cls(model, engine, verify, profile.sizes[-1], profile)
-        if budget == "auto":
-            raise _not_calibrated(name, engine, verify)
-        return cls(model, engine, verify, default_budget(model))
+        path = profile_file(model, engine)
+        reporter.note("budget: auto" if path is None else f"budget: auto, from {path} on")
+        profile = None if path is None else Profile.load(path)
+        return cls(model, engine, verify, MOST, True, profile)
 
     @property
     def shown_budget(self) -> int | str:
         """As users write it."""
-        return self.budget if self.profile is None else "auto"
+        return "auto" if self.auto else self.budget
 
     def undrafted(self) -> Runner:
         """For passes without drafts: there is nothing to decide about."""
-        return replace(self, profile=None)
+        return replace(self, auto=False, profile=None)
 
     def open(self, tokens: int) -> ResumableVerifier:
         """A verifier with room for so many tokens and one draft."""
@@ -96,24 +95,13 @@ class Runner:
     ) -> Decoded:
         """Writes what was requested. `verifier`: one that holds the prompt's beginning, in place of
         an empty one. Ctrl-C ends it; what was written until then is returned."""
-        if self.profile is not None:
-            request = replace(request, auto=AutoBudget(self.profile, drafter))
+        if self.auto and not isinstance(drafter, NoDraft):
+            costs = costs_of(self.model, self.engine, self.verify, self.profile)
+            auto = AutoBudget(costs, drafter, rows=self.verify == "batch")
+            request = replace(request, auto=auto)
         room = len(request.prompt) + request.longest
         if self.cache is None:
             return decode(verifier or self.open(room), drafter, request, sink)
         with specache_verifier(self.model, self.cache, room=room, drafter=drafter) as low:
             run = decode(low, low.drafter, request, sink)
             return replace(run, cache=CacheFacts.of(low.run))
-
-
-def _not_calibrated(name: str, engine: str, verify: str) -> UsageError:
-    if verify == "batch":
-        return UsageError(
-            "budget=auto is not for drafts verified as rows", "give a number", option="budget"
-        )
-    engines = "" if engine == "eager" else f" --engine {engine}"
-    return UsageError(
-        f"{name} was not calibrated on this device with the {engine} engine",
-        f"run: ngramkit calibrate {name}{engines}",
-        option="budget",
-    )

@@ -33,7 +33,7 @@ def main() -> int:
         print(f"error: {error}\n  -> {error.hint}", file=sys.stderr)
         return error.exit_code
     print(f"\n{PROMPTS} prompts from files that neither the model nor the artifacts ever saw,")
-    print(f"{NEW_TOKENS} tokens each, with {model.default_budget} draft tokens per pass:\n")
+    print(f"{NEW_TOKENS} tokens each, with as many draft tokens per pass as pay for their time:\n")
     print(line(HEAD))
     identical = True
     for where, name, result in comparisons(model, drafters):
@@ -62,7 +62,7 @@ def comparisons(
     model: LanguageModel, drafters: dict[str, Callable[[], Drafter]]
 ) -> Iterator[tuple[str, str, Comparison]]:
     """(prompt's place, drafter's name, result) for every prompt and drafter."""
-    task = Task(model, Runner.of(model.model, budget=model.default_budget), NEW_TOKENS)
+    task = Task(model, Runner.of(model.model), NEW_TOKENS)
     for where, text in demo_prompts(PROMPTS):
         prompt = prompt_ids(model.tokenizer, text)
         for name, make_drafter in drafters.items():

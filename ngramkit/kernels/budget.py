@@ -31,11 +31,18 @@ def chances(
 ) -> Floats:
     """The chance of every node, float32[n]: its parent's times its share, as such shares came true.
 
-    `trust` float32[RUNS] is what shares are worth without a record. `run` tokens in a row were
+    `trust` float32[RUNS] is what shares are worth without a record. Of a kind of node that little
+    is known of, as many come true of those expected as of all kinds. `run` tokens in a row were
     foreseen before this draft.
     """
     found = np.empty(len(parents), np.float32)
     depths = np.zeros(len(parents), np.int64)
+    expected, came_true = BELIEF, BELIEF
+    for kind in range(RUNS):
+        for level in range(LEVELS):
+            expected += record[level, kind, SHARES] * trust[kind]
+            came_true += record[level, kind, TRUE]
+    every = came_true / expected
     for node in range(len(parents)):
         parent = parents[node]
         before = np.float32(1)
@@ -45,7 +52,7 @@ def chances(
         share = _share(parents, scores, node)
         kind = _run(run + depths[node])
         cell = record[_level(share), kind]
-        worth = (cell[TRUE] + BELIEF * trust[kind]) / (cell[SHARES] + BELIEF)
+        worth = (cell[TRUE] + BELIEF * every * trust[kind]) / (cell[SHARES] + BELIEF)
         found[node] = before * min(share * worth, 1.0)
     return found
 
@@ -131,6 +138,30 @@ def cut(
     """What is worthwhile of a draft, by its chances: the nodes and their parents, int32[k] each."""
     kept = worthwhile(parents, chances(parents, scores, record, trust, run), seconds, rate)
     return kept, subtree(parents, kept)
+
+
+@allocating_entry
+def cells(parents: npt.NDArray[np.int32], chance: Floats, riding: int) -> npt.NDArray[np.int64]:
+    """Tokens beside the root of a pass that verifies a draft's paths as rows, with its 0, 1, ... n
+    likeliest nodes, int64[n + 1]. Every row is as long as the longest, and repeats `riding` tokens.
+
+    parents [-1, 0, -1], chance [0.9, 0.8, 0.1], nothing riding: 0, 1 and 2 tokens in one row, then
+    two rows of three with the root: 5.
+    """
+    order = np.argsort(-chance, kind="mergesort")
+    depths = np.zeros(len(parents) + 1, np.int64)
+    inner = np.zeros(len(parents) + 1, np.bool_)
+    found = np.empty(len(parents) + 1, np.int64)
+    rows, longest = 1, 0
+    found[0] = riding
+    for count, node in enumerate(order):
+        above = parents[node] + 1
+        depths[node + 1] = depths[above] + 1
+        longest = max(longest, depths[node + 1])
+        rows += inner[above]
+        inner[above] = True
+        found[count + 1] = rows * (riding + 1 + longest) - 1
+    return found
 
 
 @part

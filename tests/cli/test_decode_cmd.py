@@ -30,6 +30,7 @@ KEYS = {
     "verify_seconds",
     "accepted_per_pass",
     "nodes_per_pass",
+    "declined_passes",
     "ended_by",
     "model",
     "drafter",
@@ -76,7 +77,7 @@ def test_json_has_exactly_the_promised_keys(decode):
         "drafter": "rest",
         "artifacts": ["artifacts/datastore"],
         "engine": "eager",
-        "budget": 6,
+        "budget": "auto",
     }
     assert facts["template"] is None
     assert facts["new_tokens"] == len(facts["token_ids"]) == 12

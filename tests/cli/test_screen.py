@@ -148,16 +148,21 @@ def test_a_reporter_that_nobody_hears_needs_no_arguments():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "budget", "said"),
+    ("nodes", "declined", "said"),
     [
-        ([4, 4, 1], 4, "drafted in 3 of 3 passes, 3.0 nodes on average"),
-        ([4, 0, 1], 4, "drafted in 2 of 3 passes, 2.5 nodes on average; the rest had none"),
-        ([4, 0], "auto", "drafted in 1 of 2 passes, 4.0 nodes on average; the rest did not pay"),
-        ([0, 0], 4, "no pass had a draft"),
-        ([0, 0], "auto", "no pass had a draft that paid"),
+        ([4, 4, 1], 0, "drafted in 3 of 3 passes, 3.0 nodes on average"),
+        ([4, 0, 1], 0, "drafted in 2 of 3 passes, 2.5 nodes on average; the rest had none"),
+        ([4, 0], 1, "drafted in 1 of 2 passes, 4.0 nodes on average; the rest did not pay"),
+        (
+            [4, 0, 0, 0],
+            2,
+            "drafted in 1 of 4 passes, 4.0 nodes on average; in 2 it did not pay, 1 had none",
+        ),
+        ([0, 0], 0, "no pass had a draft"),
+        ([0, 0], 1, "no pass had a draft that paid"),
     ],
 )
-def test_how_much_was_drafted_is_said(nodes, budget, said):
+def test_how_much_was_drafted_is_said(nodes, declined, said):
     tokens = np.arange(9, dtype=np.int32)
-    run = Decoded(3, tokens, [0] * len(nodes), "length", 1.0, 0.1, 0.1, 0.5, nodes)
-    assert drafts_of(run, budget) == said
+    run = Decoded(3, tokens, [0] * len(nodes), "length", 1.0, 0.1, 0.1, 0.5, nodes, declined)
+    assert drafts_of(run) == said

@@ -1,34 +1,41 @@
-"""Calibration, and drafts cut to what pays for its time."""
+"""Drafts cut to what pays for its time; seconds are made up."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
 
 import numpy as np
 import pytest
-import torch
 from calibrated import profile
 from scripted import NoisyOracle, tree_of
 
-from ngramkit.decode.budget import SPARE, AutoBudget
-from ngramkit.decode.generate import generate
-from ngramkit.decode.profile import profile_path
+from ngramkit.decode.budget import PROBE_AGAIN, PROBED, PROBES, SPARE, AutoBudget
+from ngramkit.decode.pass_costs import PassCosts
+from ngramkit.decode.priors import MOST, Prior
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.task import Task
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
-from ngramkit.errors import UsageError
 
 
-def chain(scores):
-    tree = tree_of([(5 + i, i - 1) for i in range(len(scores))])
+def auto_of(node, drafter=None, **options):
+    """A node costs so much of a pass, which is known."""
+    costs = PassCosts(Prior.by_profile(profile(node), 17))
+    costs.learn(0, 10, 1.0)
+    for _ in range(PROBES):
+        costs.learn(1, 10, 1 + node)
+    return AutoBudget(costs, drafter or NoDraft(), **options)
+
+
+def chain(scores, first=5):
+    tree = tree_of([(first + i, i - 1) for i in range(len(scores))])
     return DraftTree(tree.token_ids, tree.parents, np.array(scores, np.float32), tree.source)
 
 
 def test_dear_nodes_are_left_out_and_free_ones_kept():
     tree = chain([0.9, 0.5, 0.2, 0.05])
-    kept = {node: len(AutoBudget(profile(node), NoDraft()).cut(tree, 10)) for node in (0, 0.2, 9)}
-    # The first rate is 1.5 tokens a second: a node of 0.2 s must have a chance of 0.3.
+    kept = {node: len(auto_of(node).cut(tree, 10)) for node in (0, 0.2, 9)}
+    # The first rate is 1.5 tokens a pass: a node of 0.2 passes must have a chance of 0.3.
     assert kept == {0: 4, 0.2: 2, 9: 0}
 
 
@@ -37,7 +44,7 @@ def test_a_cut_tree_is_a_tree_of_the_same_paths():
     tree = tree_of(pairs)
     scores = np.array([0.05, 0.9, 0.01, 0.8, 0.7], np.float32)
     tree = DraftTree(tree.token_ids, tree.parents, scores, np.arange(5, dtype=np.uint8))
-    cut = AutoBudget(profile(0.2), NoDraft()).cut(tree, 10)
+    cut = auto_of(0.2).cut(tree, 10)
     cut.check()
     assert cut.token_ids.tolist() == [2, 4, 5]
     assert cut.parents.tolist() == [-1, 0, 1]
@@ -45,29 +52,29 @@ def test_a_cut_tree_is_a_tree_of_the_same_paths():
     assert cut.source.tolist() == [1, 3, 4]
 
 
-def learnt(auto, tree, written, passes=40):
+def learnt(auto, tree, written, node, passes=40):
     """The sizes of cuts of the same tree, pass by pass."""
     sizes = []
     for _ in range(passes):
         sizes.append(len(auto.cut(tree, 10)))
-        auto.learn(written)
+        auto.learn(written, 1 + node * sizes[-1])
     return sizes
 
 
 def test_scores_that_do_not_come_true_are_believed_less():
     drafter, tree = NoDraft(), chain([0.9] * 6)
-    sizes = learnt(AutoBudget(profile(0.2), drafter), tree, [99])
+    sizes = learnt(auto_of(0.2, drafter), tree, [99], 0.2)
     assert sizes[0] == 6
     assert max(sizes[-5:]) == 0
     # The next request of the same drafter knows; another drafter's does not.
-    assert len(AutoBudget(profile(0.2), drafter).cut(tree, 10)) == 0
-    assert len(AutoBudget(profile(0.2), NoDraft()).cut(tree, 10)) == 6
+    assert len(auto_of(0.2, drafter).cut(tree, 10)) == 0
+    assert len(auto_of(0.2).cut(tree, 10)) == 6
 
 
 def test_what_was_left_out_is_judged_too():
     """Scores far too low: nothing is verified, and yet it is learnt that all would have held."""
     tree = chain([0.02] * 6)
-    sizes = learnt(AutoBudget(profile(0.02), NoDraft()), tree, tree.token_ids.tolist())
+    sizes = learnt(auto_of(0.02), tree, tree.token_ids.tolist(), 0.02)
     assert sizes[0] == 0
     assert min(sizes[-5:]) == 6
 
@@ -75,41 +82,150 @@ def test_what_was_left_out_is_judged_too():
 def test_shares_of_matches_are_no_chances():
     drafter = NoDraft()
     drafter.scores_are_shares = True
-    found = [
-        len(AutoBudget(profile(0.2), each).cut(chain([1] * 6), 9)) for each in (drafter, NoDraft())
-    ]
+    found = [len(auto_of(0.2, each).cut(chain([1] * 6), 9)) for each in (drafter, None)]
     assert found == [1, 6]
 
 
-def test_costs_are_those_of_the_context():
-    auto = AutoBudget(profile(0.1, per_context=0.1), NoDraft())
-    assert auto.costs_at(50)[4] == pytest.approx(1.4 + 5)
-    assert auto.costs_at(0)[16] == pytest.approx(2.6)
-    assert auto.costs_at(200)[0] == pytest.approx(1 + 20)  # beyond what was measured, as it grew
-
-
 def test_a_drafter_is_asked_for_little_more_than_was_kept():
-    auto = AutoBudget(profile(9), NoDraft())
-    assert auto.ask(64) == 16
+    auto = auto_of(9)
+    assert auto.ask(64, 10) == 16 + SPARE  # the largest pass of the profile
     for _ in range(8):
         auto.cut(chain([0.5] * 8), 10)
-    assert auto.ask(64) == SPARE
-    assert auto.ask(2) == 2
+    assert auto.ask(64, 10) == SPARE
+    assert auto.ask(2, 10) == 2
 
 
-@pytest.mark.parametrize("node", [0.0, 0.02, 0.3, 5.0])
-def test_what_is_written_does_not_change(model, node):
+def device_costs(device="cpu"):
+    return PassCosts(Prior.by_device(device, "eager", MOST + 1))
+
+
+def run(auto, draft, seconds, passes, drafting=0.0):
+    """`draft(i)` is a tree and what is written; the nodes that were verified in each pass, -1 where
+    the drafter was not asked, and the seconds of all."""
+    sizes, total = [], 0.0
+    for i in range(passes):
+        asked = auto.opens()
+        tree, written = draft(i)
+        tree = auto.cut(tree if asked else DraftTree.empty(), 100)
+        took = seconds(len(tree), i)
+        total += took + drafting * asked
+        auto.learn(written[: len(tree) + 1], took, drafting)
+        sizes.append(len(tree) if asked else -1)
+    return sizes, total
+
+
+def right(i):
+    tree = chain([0.9**k for k in range(1, 41)])
+    return tree, tree.token_ids.tolist()
+
+
+def wrong(i):
+    return chain([0.9] * 10), [99]
+
+
+@pytest.mark.parametrize(("start", "first"), [("cpu", 4), ("cuda", 40)])
+def test_where_nodes_cost_nothing_whole_drafts_are_verified(start, first):
+    auto = AutoBudget(device_costs(start), NoDraft())
+    sizes, _ = run(auto, right, lambda nodes, i: 1 + 0.001 * nodes, 40)
+    assert sizes[0] == 0  # a pass without a draft has to be seen first
+    assert sizes[1] == first  # small ones come first where they may be dear
+    assert min(sizes[-10:]) == 40
+    assert start == "cuda" or all(
+        later <= max(2 * earlier, 4) for earlier, later in itertools.pairwise(sizes[1:])
+    )
+
+
+def test_a_drafter_that_is_never_right_costs_little_and_is_asked_ever_more_rarely():
+    auto = AutoBudget(device_costs(), NoDraft())
+    sizes, total = run(auto, wrong, lambda nodes, i: 1 + 0.1 * nodes, 400, drafting=0.05)
+    assert total < 1.03 * 400
+    asked = [size >= 0 for size in sizes]
+    assert sum(asked[:40]) > sum(asked[-200:]) > 0
+    assert max(sizes[:2]) <= 4  # before anything is known, a draft is small
+
+
+def test_drafts_that_help_again_are_found():
+    auto = AutoBudget(device_costs(), NoDraft())
+    sizes, _ = run(auto, lambda i: right(i) if i > 200 else wrong(i),
+                   lambda nodes, i: 1 + 0.02 * nodes, 300, drafting=0.02)  # fmt: skip
+    assert -1 in sizes[:200]
+    assert min(sizes[-20:]) > 10
+
+
+@pytest.mark.parametrize("every", [0, 7])
+def test_a_pass_that_was_disturbed_decides_nothing(every):
+    def seconds(nodes, i):
+        return (1 + 0.02 * nodes) * (5 if every and i % every == 0 else 1)
+
+    sizes, _ = run(AutoBudget(device_costs(), NoDraft()), right, seconds, 60)
+    assert min(sizes[-30:]) > 15
+
+
+def test_nodes_that_become_dear_are_left_out():
+    def seconds(nodes, i):
+        return 1 + nodes * (0.01 if i < 60 else 0.5)
+
+    def some(i):
+        # Now and then nothing is drafted, which shows what a pass costs without.
+        tree = chain([0.7**k for k in range(1, 21)])
+        return (tree if i % 3 else DraftTree.empty()), [5, 6, 99]
+
+    sizes, _ = run(AutoBudget(device_costs(), NoDraft()), some, seconds, 160)
+    assert max(sizes[40:60]) >= 4
+    assert max(sizes[-30:]) == 2  # those that come true
+
+
+def test_a_machine_that_becomes_slower_changes_nothing():
+    def sizes(slower):
+        def seconds(nodes, i):
+            return (1 + 0.05 * nodes) * (slower if i >= 60 else 1)
+
+        return run(AutoBudget(device_costs(), NoDraft()), right, seconds, 120)[0]
+
+    assert sizes(3)[-20:] == sizes(1)[-20:]
+
+
+def test_what_a_draft_costs_is_looked_at_now_and_then_though_it_does_not_pay():
+    auto = auto_of(9)
+    tree = chain([0.5] * 8)
+    sizes = [len(auto.cut(tree, 10)) for _ in range(2 * PROBE_AGAIN + 3)]
+    assert [i for i, size in enumerate(sizes) if size] == [PROBE_AGAIN, 2 * PROBE_AGAIN + 1]
+    assert max(sizes) == PROBED
+
+
+def test_rows_of_a_batch_are_counted():
+    """Beside a path of four, each further path is a row as long as the longest."""
+    pairs = [(1, -1), (2, 0), (3, 1), (4, 2), (5, -1), (6, -1)]
+    tree = tree_of(pairs)
+    scores = np.array([0.9, 0.8, 0.7, 0.6, 0.3, 0.2], np.float32)
+    tree = DraftTree(tree.token_ids, tree.parents, scores, tree.source)
+    cheap, dear = auto_of(0.05).cut(tree, 10), auto_of(0.05, rows=True).cut(tree, 10)
+    assert cheap.token_ids.tolist() == [1, 2, 3, 4, 5, 6]
+    assert dear.token_ids.tolist() == [1, 2, 3, 4]
+
+
+def test_the_line_between_no_draft_and_none_that_paid():
+    auto = auto_of(9)
+    assert auto.opens()
+    auto.cut(DraftTree.empty(), 10)
+    assert not auto.declined
+    auto.cut(chain([0.5] * 8), 10)
+    assert auto.declined
+
+
+@pytest.mark.parametrize("budget", ["auto", None])
+@pytest.mark.parametrize("verify", ["tree", "batch"])
+def test_what_is_written_does_not_change(model, budget, verify):
     prompt = np.array([3, 14, 15, 92, 65], np.int32)
-    fixed = Task(model, Runner.of(model.model, budget=6), 20)
-    costs = profile(node)
-    auto = replace(fixed, runner=replace(fixed.runner, budget=costs.sizes[-1], profile=costs))
-    plain = fixed.complete(prompt, NoDraft())
+    plain = Task(model, Runner.of(model.model, budget=6), 30).complete(prompt, NoDraft())
+    runner = Runner.of(model.model, budget=budget, verify=verify)
+    assert (runner.auto, runner.shown_budget) == (True, "auto")
     for seed in range(4):
         drafter = NoisyOracle(plain.token_ids, 4096, seed)
         drafter.draft = scored_draft(drafter.draft)
-        run = auto.complete(prompt, drafter)
+        run = Task(model, runner, 30).complete(prompt, drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
-        assert (run.tokens_per_step > 1.5) == (node < 1)
+        assert drafter.accepted == plain.token_ids.tolist()
 
 
 def scored_draft(draft):
@@ -119,22 +235,3 @@ def scored_draft(draft):
         return DraftTree(tree.token_ids, tree.parents, depth_falls.astype(np.float32), tree.source)
 
     return scored
-
-
-def test_generate_takes_what_pays_for_its_time(model):
-    ids = torch.tensor([[3, 14, 15, 92, 65]])
-    with pytest.raises(UsageError, match="was not calibrated"):
-        generate(model, ids, drafter=NoDraft(), budget="auto", max_new_tokens=20)
-    plain = generate(model, ids, drafter=NoDraft(), max_new_tokens=20)
-    oracle = NoisyOracle(plain[0, 5:].tolist(), 4096)
-    oracle.draft = noted(scored_draft(oracle.draft), asked := [])
-    for node, verified in ((9.0, False), (0.0, True)):
-        profile(node).save(profile_path(model))
-        done = generate(model, ids, drafter=oracle, budget="auto", max_new_tokens=20)
-        assert done.tolist() == plain.tolist()
-        assert (len(asked) < 15) == verified  # in how many passes
-        asked.clear()
-
-
-def noted(draft, asked):
-    return lambda budget: asked.append(budget) or draft(budget)

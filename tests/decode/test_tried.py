@@ -56,7 +56,8 @@ def test_another_process_does_not_try_again(checkpoint, cache):
     for _ in range(2):
         model = checkpoint()
         oracle, calls = drafter(model, 40), counted(model)
-        texts.append(ngramkit.generate(model, PROMPT, drafter=oracle, max_new_tokens=40, **GREEDY))
+        call = {"drafter": oracle, "budget": 6, "max_new_tokens": 40}
+        texts.append(ngramkit.generate(model, PROMPT, **call, **GREEDY))
         spent.append(probe_passes(model))
         assert len(calls) - probe_passes(model) < 40
     assert torch.equal(*texts)
@@ -74,7 +75,8 @@ def test_a_short_text_is_written_as_without_drafts_until_trying_pays(checkpoint,
     own = []
     for _ in range(4):
         before, tried = len(calls), probe_passes(model)
-        found = ngramkit.generate(model, PROMPT, drafter=oracle, max_new_tokens=12, **GREEDY)
+        call = {"drafter": oracle, "budget": 6, "max_new_tokens": 12}
+        found = ngramkit.generate(model, PROMPT, **call, **GREEDY)
         assert torch.equal(found, expected)
         tried = probe_passes(model) - tried
         own.append((tried > 0, len(calls) - before - tried))

@@ -13,11 +13,13 @@ from tiny_recurrent import INEXACT, RECURRENT, recurrent_model
 
 import ngramkit
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode.budget import AutoBudget
+from ngramkit.decode.budget import PROBES, AutoBudget
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.measuring import measure
+from ngramkit.decode.pass_costs import PassCosts
+from ngramkit.decode.priors import Prior
 from ngramkit.decode.profile import Pass, Profile, profile_path
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.recurrent_cache import is_recurrent
@@ -134,9 +136,15 @@ def test_a_pass_has_no_more_rows_than_the_budget_allows():
     assert len(verifier.fit(whole, 2)) == 0  # the states catch up
 
 
-def profile(per_row):
+def auto(per_row):
+    """A row costs so much of a pass, which is known."""
     passes = [Pass(size, 0, 1 + per_row * size) for size in (0, 1, 8, 16)]
-    return Profile("made-up", "cpu", "float32", "eager", passes)
+    profile = Profile("made-up", "cpu", "float32", "eager", passes)
+    costs = PassCosts(Prior.by_profile(profile, 17))
+    costs.learn(0, 9, 1.0)
+    for _ in range(PROBES):
+        costs.learn(1, 9, 1 + per_row)
+    return AutoBudget(costs, NoDraft())
 
 
 def test_an_auto_budget_counts_the_rows_that_ride():
@@ -144,21 +152,24 @@ def test_an_auto_budget_counts_the_rows_that_ride():
     unsure.scores[:] = [0.6, 0.3, 0.1, 0.05]
     kept = {}
     for per_row in (0.0, 0.2, 2.0):
-        cuts = [AutoBudget(profile(per_row), NoDraft()).cut(unsure, 9, riding) for riding in (0, 8)]
+        cuts = [auto(per_row).cut(unsure, 9, riding) for riding in (0, 8)]
         kept[per_row] = [len(each) for each in cuts]
-        assert len(AutoBudget(profile(per_row), NoDraft()).cut(unsure, 9)) >= kept[per_row][0]
+        assert len(auto(per_row).cut(unsure, 9)) >= kept[per_row][0]
     assert kept == {0.0: [4, 4], 0.2: [1, 0], 2.0: [0, 0]}
 
 
-@pytest.mark.parametrize("budget", [None, "auto"])
-def test_a_calibrated_model_decodes_with_it(tmp_path, monkeypatch, tokenizer, budget):
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("verify", [None, "batch"])
+def test_an_auto_budget_decodes_with_it(tmp_path, monkeypatch, tokenizer, calibrated, verify):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = LanguageModel("tiny/mamba2", recurrent_model("mamba2"), tokenizer)
     reference = references(model.model, tokenizer, count=1)[0]
-    found = measure(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
-    found.save(profile_path(model))
-    runner = Runner.of(model.model, budget=budget)
-    assert (runner.verify, runner.shown_budget) == ("chain", "auto")
+    if calibrated:
+        found = measure(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
+        found.save(profile_path(model))
+    runner = Runner.of(model.model, verify=verify)
+    assert (runner.verify, runner.shown_budget) == (verify or "chain", "auto")
+    assert (runner.profile is not None) == calibrated
     request = Request(reference.prompt, 12, runner.budget, eos=frozenset({0}))
     run = runner.decode(request, ChainOracle(reference.answer))
     np.testing.assert_array_equal(run.token_ids, reference.answer)

@@ -3,7 +3,7 @@ import reference_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.budget import LEVELS, RUNS, chances, cut, recorded, subtree, worthwhile
+from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded, subtree, worthwhile
 
 SCORES = st.floats(0, 1, width=32)
 
@@ -126,3 +126,29 @@ def test_a_cut_is_the_worthwhile_part_by_chances(tree):
     wanted = worthwhile(arrays(*tree)[0], chance, seconds, 1.0)
     assert kept.tolist() == wanted.tolist()
     assert parents.tolist() == subtree(arrays(*tree)[0], wanted).tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(scored_trees(), st.integers(0, 3))
+def test_tokens_of_paths_as_rows(tree, riding):
+    parents, scores = tree
+    chance = list(scores)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            chance[node] = min(chance[node], chance[parent])
+    found = cells(*arrays(parents, chance), riding)
+    assert found.dtype == np.int64
+    assert found.tolist() == reference_budget.tokens_in_rows(parents, chance, riding)
+
+
+def test_a_second_row_is_as_long_as_the_first():
+    parents, chance = arrays([-1, 0, -1], [0.9, 0.8, 0.1])
+    assert cells(parents, chance, 0).tolist() == [0, 1, 2, 5]
+    assert cells(parents, chance, 4).tolist() == [4, 5, 6, 13]
+
+
+def test_of_a_kind_that_is_new_as_much_is_believed_as_of_all():
+    record = np.zeros((LEVELS, RUNS, 2), np.float32)
+    record[3, 0] = 30.0, 0.0  # of other shares nothing came true
+    found = chances(*arrays([-1], [0.75]), record, np.ones(RUNS, np.float32), 0)
+    assert found[0] < 0.05

