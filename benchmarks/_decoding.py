@@ -62,6 +62,7 @@ class Drafters:
     """
 
     def __init__(self, model: LanguageModel, folder: Path) -> None:
+        self.model = model
         store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
         build_model_bigram(model.model, model.tokenizer, folder / "bigram")
         build_model_unigram(model.model, model.tokenizer, folder / "unigram")

