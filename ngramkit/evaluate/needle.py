@@ -35,7 +35,7 @@ CHARACTERS = 16  # of the haystack per token that is needed, so as not to encode
 class Needle:
     prompt: TokenArray  # int32[n]
     answer: TokenArray  # int32[m]
-    length: int  # tokens of the prompt, at most
+    length: int  # tokens of prompt and answer
     depth: float  # 0: the needle is at the beginning, 1: at the end
     seed: int
 
@@ -106,7 +106,7 @@ def _needle(
     whole = QUESTION.format(name=name)
     question = tokenizer.encode(whole)
     answer = tokenizer.encode(f"{whole} {number}")[len(question) :]
-    room = length - len(line) - len(question)
+    room = length - len(line) - len(question) - len(answer)
     if room < 1:
         raise InputError(f"a needle and its question do not fit {length} tokens", "ask for longer")
     at = round(room * depth)

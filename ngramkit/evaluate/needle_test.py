@@ -105,7 +105,7 @@ def needle_test(
     loaded = passes.load(model, reporter)
     require_fit(options, loaded.model.config.get_text_config())
     longest = max(lengths)
-    if loaded.context is not None and longest >= loaded.context:
+    if loaded.context is not None and longest > loaded.context:
         raise InputError(
             f"a text of {longest:,} tokens does not fit {loaded.name}'s context of "
             f"{loaded.context:,}",

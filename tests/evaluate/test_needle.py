@@ -24,7 +24,7 @@ def model():
     return load_model("demo")
 
 
-def test_a_needle_lies_at_its_depth_and_the_prompt_has_its_length():
+def test_a_needle_lies_at_its_depth_and_the_text_has_its_length():
     tokenizer = load_tokenizer("demo")
     hidden = list(needles(tokenizer, HAY, [256, 512], depths=3, seeds=2))
     assert [(n.length, n.depth, n.seed) for n in hidden[:4]] == [
@@ -34,7 +34,7 @@ def test_a_needle_lies_at_its_depth_and_the_prompt_has_its_length():
         text = tokenizer.decode(needle.prompt)
         answer = tokenizer.decode(needle.answer).strip()
         at = text.index(f" is {answer}.") / len(text)
-        assert len(needle.prompt) == needle.length
+        assert len(needle.prompt) + len(needle.answer) == needle.length
         assert answer.isdecimal()
         assert at == pytest.approx(needle.depth, abs=0.3)
         assert text.count(answer) == 1
