@@ -7,13 +7,11 @@ import itertools
 import numpy as np
 import pytest
 from calibrated import profile
-from scripted import NoisyOracle, tree_of
+from scripted import tree_of
 
 from ngramkit.decode.budget import PROBE_AGAIN, PROBED, PROBES, SPARE, AutoBudget
 from ngramkit.decode.pass_costs import PassCosts
 from ngramkit.decode.priors import MOST, Prior
-from ngramkit.decode.runner import Runner
-from ngramkit.decode.task import Task
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
 
@@ -211,27 +209,3 @@ def test_the_line_between_no_draft_and_none_that_paid():
     assert not auto.declined
     auto.cut(chain([0.5] * 8), 10)
     assert auto.declined
-
-
-@pytest.mark.parametrize("budget", ["auto", None])
-@pytest.mark.parametrize("verify", ["tree", "batch"])
-def test_what_is_written_does_not_change(model, budget, verify):
-    prompt = np.array([3, 14, 15, 92, 65], np.int32)
-    plain = Task(model, Runner.of(model.model, budget=6), 30).complete(prompt, NoDraft())
-    runner = Runner.of(model.model, budget=budget, verify=verify)
-    assert (runner.auto, runner.shown_budget) == (True, "auto")
-    for seed in range(4):
-        drafter = NoisyOracle(plain.token_ids, 4096, seed)
-        drafter.draft = scored_draft(drafter.draft)
-        run = Task(model, runner, 30).complete(prompt, drafter)
-        assert run.token_ids.tolist() == plain.token_ids.tolist()
-        assert drafter.accepted == plain.token_ids.tolist()
-
-
-def scored_draft(draft):
-    def scored(budget):
-        tree = draft(budget)
-        depth_falls = 0.9 ** np.arange(1, len(tree) + 1)
-        return DraftTree(tree.token_ids, tree.parents, depth_falls.astype(np.float32), tree.source)
-
-    return scored
