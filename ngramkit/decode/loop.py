@@ -14,7 +14,7 @@ import torch
 
 from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
 from ngramkit.decode.budget import AutoBudget
-from ngramkit.decode.result import Clock, Decoded
+from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
 from ngramkit.drafters.references import Given as References
@@ -83,16 +83,18 @@ class _Run:
         # Of the pass that is under way:
         self._asked = True
         self._drafting = self._passing = 0.0  # seconds
+        self._work, self._at = work_clock("cpu"), 0.0
 
     def begin(self) -> None:
         """Reads the prompt and writes its first token, which needs no draft."""
         prompt = self._request.prompt
         logits = self._verifier.prefill(prompt)
+        self._work = work_clock(logits.device.type)
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self._clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
-        self._clock.lap("draft")
+        self._lap("draft")
         self._write([token])
 
     def draft(self) -> DraftTree:
@@ -108,18 +110,18 @@ class _Run:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:
             tree = auto.cut(tree, length, getattr(self._verifier, "riding", None))
-        self._drafting = self._clock.lap("draft")
+        self._drafting = self._lap("draft")
         return tree
 
     def verify(self, tree: DraftTree) -> Choose:
         root = self._written[-1]
         logits = self._verifier.verify(root, tree)
-        self._passing = self._clock.lap("verify")
+        self._passing = self._lap("verify")
         choose = self._read(logits, root, tree)
         if self._asked and self._wants_evidence and logits.device.type == "cpu":
-            self._drafting += self._clock.lap("draft")  # on others, this waits for the pass
+            self._drafting += self._lap("draft")  # on others, this waits for the pass
         else:
-            self._passing += self._clock.lap("verify")
+            self._passing += self._lap("verify")
         return choose
 
     def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
@@ -135,9 +137,9 @@ class _Run:
     def accept(self, tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
         nodes, tokens = accepted(tree, choose)
         self._nodes_per_pass.append(len(tree))
-        self._clock.lap("other")
+        self._lap("other")
         self._verifier.keep(nodes)
-        self._passing += self._clock.lap("verify")
+        self._passing += self._lap("verify")
         return nodes, tokens
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:
@@ -158,10 +160,10 @@ class _Run:
             if self.ended_by:
                 tokens = tokens[:count]
                 break
-        self._clock.lap("other")
+        self._lap("other")
         if self._asked:
             self._tell()
-            self._drafting += self._clock.lap("draft")
+            self._drafting += self._lap("draft")
         return len(tokens)
 
     def _tell(self) -> None:
@@ -175,6 +177,13 @@ class _Run:
         """The drafter has heard of all that was written."""
         self._tell()
         self._drafter.finish()
+
+    def _lap(self, name: str) -> float:
+        """Of the clock; the seconds of work since the last lap."""
+        self._clock.lap(name)
+        now, before = self._work(), self._at
+        self._at = now
+        return now - before
 
     def _end(self, token: int) -> str:
         request = self._request

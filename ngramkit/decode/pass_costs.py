@@ -22,8 +22,8 @@ import numpy as np
 from ngramkit.decode.priors import MOST, Costs, Prior
 from ngramkit.decode.profile import Profile
 
-LATEST = 9  # passes of a size that count
-RECENT = 31  # passes of all sizes that say how far the prior holds
+LATEST = 15  # passes of a size that count
+RECENT = 63  # passes of all sizes that say how far the prior holds
 QUANTILE = 0.35
 ODD = 1.3  # times as long as expected, or as short, and a pass is odd
 ODDS = 5  # odd passes in a row: are drafts dearer, or is the machine slower?

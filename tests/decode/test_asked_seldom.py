@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from test_loop import Chain, TableVerifier, run
 
 from ngramkit.decode import result
@@ -80,6 +83,20 @@ def test_seconds_are_told_by_what_they_were_spent_on(monkeypatch):
             super().keep(nodes)
 
     now, auto = [0.0], Seldom()
-    monkeypatch.setattr(result.time, "perf_counter", lambda: now[0])
+    for clock in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(result.time, clock, lambda: now[0])
     run(Slow(), verifier=Machine(), max_new_tokens=7, budget=2, auto=auto)
     assert auto.seconds == [(5, 0), (5, 0), (7, 0.5 + 0.25 + 0.5), (5, 0)]
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "clock"),
+    [
+        ("cpu", 1, time.thread_time),
+        ("cpu", 2, time.perf_counter),
+        ("cuda", 1, time.perf_counter),
+    ],
+)
+def test_other_programs_do_not_count_where_one_thread_does_all(monkeypatch, device, threads, clock):
+    monkeypatch.setattr(result.torch, "get_num_threads", lambda: threads)
+    assert result.work_clock(device) is clock
