@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,6 +25,7 @@ from ngramkit.decode.pass_costs import PassCosts
 from ngramkit.decode.priors import MOST, Costs
 from ngramkit.drafters.base import Drafter, DraftTree
 from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
+from ngramkit.kernels.tree import layout
 
 FADE = 0.99  # of what is known, per pass
 MEMORY = 0.98  # of the rate, per pass
@@ -192,3 +194,13 @@ def _known_of(drafter: Drafter) -> Known:
         return _KNOWN.setdefault(drafter, Known())
     except TypeError:  # not hashable, or without weak references
         return Known()
+
+
+@cache
+def prepare() -> None:
+    """Loads the kernels that the first draft would wait for."""
+    parents, tokens = np.array([-1, 0], np.int32), np.array([1, 2], np.int32)
+    scores, record = np.array([0.5, 0.2], np.float32), Known().record
+    layout(parents, np.float32(-1))
+    cut(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)
+    recorded(tokens, parents, scores, tokens, record, FADE, 0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
+from ngramkit.decode.budget import prepare
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.result import Decoded
@@ -111,6 +112,8 @@ def warm_up(task: Task, prompt: TokenArray, drafter: Drafter) -> None:
     Recordings hold for one memory and one size of context: there the whole prompt is read, in the
     memory that the task will be given.
     """
+    if task.runner.auto and not isinstance(drafter, NoDraft):
+        prepare()
     short = prompt[-WARM_UP:]
     if task.runner.engine == "static":
         task.open(prompt)
