@@ -74,14 +74,20 @@ class BatchDrafter:
 
     @classmethod
     def open(
-        cls, config: DraftConfig, *, vocabulary: int | None = None, least: float = 0.0
+        cls,
+        config: DraftConfig,
+        *,
+        vocabulary: int | None = None,
+        least: float = 0.0,
+        clock: bool = False,
     ) -> BatchDrafter:
         """Ready for requests. Where the configuration has no min_probability, `least` to begin
-        with, and what is learnt.
+        with, and what is learnt; from the time as well with `clock`, if it says nothing else.
 
         Raises as `open_source`.
         """
         learn = config.min_probability is None
+        timed = clock if config.clock is None else config.clock
         drafter = cls(
             open_source(config, vocabulary),
             least=least if config.min_probability is None else config.min_probability,
@@ -89,7 +95,7 @@ class BatchDrafter:
             threads=config.threads,
             pause=config.pause,
             learn=learn,
-            clock=time.perf_counter if learn and config.clock else None,
+            clock=time.perf_counter if learn and timed else None,
             log_steps=config.log_steps,
             metrics=config.metrics,
         )

@@ -40,16 +40,15 @@ class DraftConfig:
     bigram: str | None = None
     unigram: str | None = None
     history: str | None = None  # past requests, as they are when the engine starts
-    min_probability: float | None = (
-        None  # a token less likely to be accepted is not drafted; learnt
-    )
+    min_probability: float | None = None  # a token less likely to come true is not drafted; learnt
     tokens: int | None = None  # of a chain, at most; None: what the engine asks for
     budget: int | None = None  # nodes of a tree, at most; likewise
     vocabulary: int | None = None  # ids that the model knows, where nothing else tells
     sessions: int = 512  # requests remembered at once
     threads: int | None = None  # None: one a core, four at most
     pause: bool = True  # requests whose drafts do not pay are not drafted for
-    clock: bool = False  # learn what drafted tokens cost from the time; for one process alone
+    # Learn what drafted tokens cost from the time, for one process alone. None: by the engine.
+    clock: bool | None = None
     log_steps: int = 10_000  # a line in the log every so many rows; 0: never
     metrics: str | None = None  # a file for Prometheus, written with each such line
 

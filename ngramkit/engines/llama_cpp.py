@@ -25,7 +25,8 @@ from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import UsageError
 
 # A pass of two tokens took 1.6 passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread): where
-# nothing else is known, a token is drafted if it is likelier accepted than that.
+# nothing else is known, a token is drafted if it is likelier accepted than that; what passes cost
+# here is learnt from the time, which no other rank has to agree on.
 MIN_PROBABILITY = 0.6
 TOKENS = 8
 SESSIONS = 8
@@ -48,7 +49,9 @@ class Drafter:
                 f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}",
                 option="vocabulary",
             )
-        self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
+        self._batch = BatchDrafter.open(
+            config, vocabulary=vocabulary, least=MIN_PROBABILITY, clock=True
+        )
         self._length = config.tokens or TOKENS
         self.enabled = True
         self._checked = False

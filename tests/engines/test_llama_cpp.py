@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,32 @@ def test_the_text_is_the_models_in_fewer_passes():
     assert counts.accepted_tokens >= 200 - fewer - 1
     again, _ = generate(text[:150], 40, drafter)  # another text, in part the same
     assert again == generate(text[:150], 40, None)[0]
+
+
+def drafted_late(clock):
+    """One token in sixteen cannot be foreseen, and the engine's passes cost two more for each one
+    drafted: how many are after a while."""
+    now, drafted = [0.0], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ngramkit.engines.batch.time.perf_counter", lambda: now[0])
+        drafter = Drafter(DraftConfig(clock=clock, pause=False), vocabulary=1000)
+        dice, text = random.Random(5), list(PERIOD)
+        for _ in range(300):
+            draft = drafter(np.array(text, np.intc)).tolist()
+            drafted.append(len(draft))
+            now[0] += 1.0 + 2.0 * len(draft)
+            for place in range(len(draft) + 1):
+                usual = PERIOD[len(text) % len(PERIOD)]
+                text.append(usual if dice.random() < 15 / 16 else dice.randrange(20, 1000))
+                if place < len(draft) and draft[place] != text[-1]:
+                    break
+    return sum(drafted[150:])
+
+
+def test_dear_tokens_are_left_out_by_the_time_that_passes_take():
+    by_time, by_probability = drafted_late(None), drafted_late(False)
+    assert 3 * by_time < by_probability
+    assert by_probability > 50
 
 
 def test_it_can_be_switched_off():
