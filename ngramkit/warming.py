@@ -28,7 +28,7 @@ from ngramkit.results import Result
 
 ALL = "all"
 DECODING = ("decoding", "budget", "past", "references")  # what decoding with any drafter may need
-LATER = ("budget", "past", "references", "blend-references")
+LATER = ("past", "references", "blend-references")
 ANY_WIDTH = ("blend", "decoding", "budget", "references")  # the same for all token ids
 # The longest first, so that no process ends long after the others.
 TASKS = (

@@ -105,3 +105,13 @@ def best_chain(chances, length, least, floor):
         best = max([best, *((worth, path) for path, _, worth in longer)], key=lambda b: b[0])
         open_paths = longer
     return best
+
+
+def worthwhile(chance, seconds, rate):
+    """The likeliest nodes, ascending, as many as earn the most above their time."""
+    order = sorted(range(len(chance)), key=lambda node: -chance[node])
+    values, earned = [-rate * seconds[0]], 0.0
+    for count, node in enumerate(order, start=1):
+        earned += chance[node]
+        values.append(earned - rate * seconds[count])
+    return sorted(order[: values.index(max(values))])

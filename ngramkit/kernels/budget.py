@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.compile import allocating_entry, entry, part
 
 LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
 RUNS = 6  # of tokens foreseen in a row: 0, 1, 2, 3 or 4, 5 to 8, more
@@ -35,8 +35,13 @@ def chances(
     is known of, as many come true of those expected as of all kinds. `run` tokens in a row were
     foreseen before this draft.
     """
-    found = np.empty(len(parents), np.float32)
-    depths = np.zeros(len(parents), np.int64)
+    found, depths = np.empty(len(parents), np.float32), np.empty(len(parents), np.int64)
+    _chances(parents, scores, record, trust, run, depths, found)
+    return found
+
+
+@part
+def _chances(parents, scores, record, trust, run, depths, found):  # type: ignore[no-untyped-def]
     expected, came_true = BELIEF, BELIEF
     for kind in range(RUNS):
         for level in range(LEVELS):
@@ -45,7 +50,7 @@ def chances(
     every = came_true / expected
     for node in range(len(parents)):
         parent = parents[node]
-        before = np.float32(1)
+        before, depths[node] = np.float32(1), 0
         if parent >= 0:
             depths[node] = depths[parent] + 1
             before = found[parent]
@@ -54,31 +59,32 @@ def chances(
         cell = record[_level(share), kind]
         worth = (cell[TRUE] + BELIEF * every * trust[kind]) / (cell[SHARES] + BELIEF)
         found[node] = before * min(share * worth, 1.0)
-    return found
 
 
-@allocating_entry
-def worthwhile(
-    parents: npt.NDArray[np.int32], chance: Floats, seconds: npt.NDArray[np.float64], rate: float
-) -> npt.NDArray[np.int32]:
-    """The nodes, ascending int32[k], that earn the most above what their time is worth.
+@part
+def _sort(chance, order):  # type: ignore[no-untyped-def]
+    """The nodes into `order`, the likeliest first, of equal ones the first: nearly as they come."""
+    for node in range(len(chance)):
+        at = node
+        while at > 0 and chance[order[at - 1]] < chance[node]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = node
 
-    The k likeliest nodes earn the sum of their chances (tokens) and cost seconds[k] (float64, of a
-    pass with k nodes, at least n + 1 of them), each worth `rate` tokens. chance falls along paths.
 
-    chance [0.5, 0.4], seconds [1, 1.2, 2] at rate 1: one node (0.5 - 0.2), not two (0.9 - 1).
-    """
-    order = np.argsort(-chance, kind="mergesort")
+@part
+def _count(chance, order, seconds, rate):  # type: ignore[no-untyped-def]
+    """How many of the likeliest nodes are worthwhile."""
     best, kept, earned = -rate * seconds[0], 0, 0.0
     for count in range(1, len(chance) + 1):
         earned += chance[order[count - 1]]
         value = earned - rate * seconds[count]
         if value > best:
             best, kept = value, count
-    return np.sort(order[:kept]).astype(np.int32)
+    return kept
 
 
-@allocating_entry
+@entry
 def recorded(
     token_ids: npt.NDArray[np.int32],
     parents: npt.NDArray[np.int32],
@@ -94,7 +100,10 @@ def recorded(
     a node came true, its children are judged by the next token. A run ends where there were
     children and none came true.
     """
-    record *= np.float32(fade)
+    for level in range(LEVELS):
+        for kind in range(RUNS):
+            record[level, kind, SHARES] *= np.float32(fade)
+            record[level, kind, TRUE] *= np.float32(fade)
     at = -1
     for token in written:
         kind, drafted, right = _run(run), False, -1
@@ -115,17 +124,6 @@ def recorded(
 
 
 @allocating_entry
-def subtree(parents: npt.NDArray[np.int32], kept: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The parents int32[k] of the kept nodes among themselves; a kept node's parent is kept."""
-    place = np.full(len(parents), -1, np.int32)
-    found = np.empty(len(kept), np.int32)
-    for i, node in enumerate(kept):
-        place[node] = i
-        found[i] = -1 if parents[node] < 0 else place[parents[node]]
-    return found
-
-
-@allocating_entry
 def cut(
     parents: npt.NDArray[np.int32],
     scores: Floats,
@@ -135,9 +133,32 @@ def cut(
     seconds: npt.NDArray[np.float64],
     rate: float,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """What is worthwhile of a draft, by its chances: the nodes and their parents, int32[k] each."""
-    kept = worthwhile(parents, chances(parents, scores, record, trust, run), seconds, rate)
-    return kept, subtree(parents, kept)
+    """What is worthwhile of a draft: the nodes, ascending, and their parents among themselves,
+    int32[k] each; by `chances`, which fall along paths, so a kept node's parent is kept.
+
+    The k likeliest nodes earn the sum of their chances (tokens) and cost seconds[k] (float64, of a
+    pass with k nodes, at least n + 1 of them), each worth `rate` tokens: those are kept that earn
+    the most above what their time is worth.
+
+    chances [0.5, 0.4], seconds [1, 1.2, 2] at rate 1: one node (0.5 - 0.2), not two (0.9 - 1).
+    """
+    n = len(parents)
+    chance, place, order = np.empty(n, np.float32), np.empty(n, np.int64), np.empty(n, np.int64)
+    _chances(parents, scores, record, trust, run, place, chance)
+    _sort(chance, order)
+    count = _count(chance, order, seconds, rate)
+    for node in range(n):
+        place[node] = -1
+    for i in range(count):
+        place[order[i]] = 0
+    kept, among = np.empty(count, np.int32), np.empty(count, np.int32)
+    i = 0
+    for node in range(n):
+        if place[node] == 0:
+            place[node], kept[i] = i, node
+            among[i] = -1 if parents[node] < 0 else place[parents[node]]
+            i += 1
+    return kept, among
 
 
 @allocating_entry
@@ -148,18 +169,20 @@ def cells(parents: npt.NDArray[np.int32], chance: Floats, riding: int) -> npt.ND
     parents [-1, 0, -1], chance [0.9, 0.8, 0.1], nothing riding: 0, 1 and 2 tokens in one row, then
     two rows of three with the root: 5.
     """
-    order = np.argsort(-chance, kind="mergesort")
+    order = np.empty(len(parents), np.int64)
     depths = np.zeros(len(parents) + 1, np.int64)
-    inner = np.zeros(len(parents) + 1, np.bool_)
+    inner = np.zeros(len(parents) + 1, np.int64)
     found = np.empty(len(parents) + 1, np.int64)
+    _sort(chance, order)
     rows, longest = 1, 0
     found[0] = riding
-    for count, node in enumerate(order):
+    for count in range(len(order)):
+        node = order[count]
         above = parents[node] + 1
         depths[node + 1] = depths[above] + 1
         longest = max(longest, depths[node + 1])
         rows += inner[above]
-        inner[above] = True
+        inner[above] = 1
         found[count + 1] = rows * (riding + 1 + longest) - 1
     return found
 

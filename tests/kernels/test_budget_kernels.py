@@ -3,7 +3,7 @@ import reference_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded, subtree, worthwhile
+from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
 
 SCORES = st.floats(0, 1, width=32)
 
@@ -32,6 +32,12 @@ def drafts(draw):
 
 def arrays(parents, scores):
     return np.array(parents, np.int32), np.array(scores, np.float32)
+
+
+def kept_of(parents, chance, seconds, rate):
+    """What is kept of nodes with these chances, and the parents among them."""
+    nothing = np.zeros((LEVELS, RUNS, 2), np.float32), np.ones(RUNS, np.float32)
+    return cut(*arrays(parents, chance), *nothing, 0, np.array(seconds, np.float64), rate)
 
 
 def on_record(all_drafts, fade=1.0):
@@ -92,7 +98,7 @@ def test_nothing_is_worth_more_than_what_is_kept(tree, data, rate):
             chance[node] = min(chance[node], chance[parent])
     steps = [data.draw(st.floats(0, 1, width=32)) for _ in range(len(parents) + 1)]
     seconds = np.cumsum(np.array(steps, np.float64))
-    kept = worthwhile(*arrays(parents, chance), seconds, rate)
+    kept, _ = kept_of(parents, chance, seconds, rate)
     assert kept.dtype == np.int32
     nodes = kept.tolist()
     assert nodes == sorted(set(nodes))
@@ -103,17 +109,17 @@ def test_nothing_is_worth_more_than_what_is_kept(tree, data, rate):
 
 
 def test_a_node_that_costs_more_than_it_earns_is_left_out():
-    parents, chance = arrays([-1, 0], [0.5, 0.4])
-    assert worthwhile(parents, chance, np.array([1, 1.2, 2.0]), 1.0).tolist() == [0]
-    assert worthwhile(parents, chance, np.array([1, 1.2, 2.0]), 0.1).tolist() == [0, 1]
-    assert worthwhile(parents, chance, np.array([1, 1.2, 2.0]), 9.0).tolist() == []
+    for rate, nodes in ((1.0, [0]), (0.1, [0, 1]), (9.0, [])):
+        assert kept_of([-1, 0], [0.5, 0.4], [1, 1.2, 2.0], rate)[0].tolist() == nodes
 
 
 def test_kept_nodes_keep_their_parents():
-    parents = np.array([-1, 0, -1, 2, 3], np.int32)
-    kept = subtree(parents, np.array([0, 2, 3, 4], np.int32))
-    assert kept.tolist() == [-1, -1, 1, 2]
-    assert kept.dtype == np.int32
+    """Four of five: the second is the least likely."""
+    seconds = [1, 1, 1, 1, 1, 9]
+    nodes, parents = kept_of([-1, 0, -1, 2, 3], [0.9, 0.1, 0.8, 0.7, 0.6], seconds, 1.0)
+    assert nodes.tolist() == [0, 2, 3, 4]
+    assert parents.tolist() == [-1, -1, 1, 2]
+    assert parents.dtype == np.int32
 
 
 @settings(max_examples=40, deadline=None)
@@ -123,9 +129,10 @@ def test_a_cut_is_the_worthwhile_part_by_chances(tree):
     seconds = 1 + 0.1 * np.arange(len(tree[0]) + 1.0)
     kept, parents = cut(*arrays(*tree), record, trust, 0, seconds, 1.0)
     chance = chances(*arrays(*tree), record, trust, 0)
-    wanted = worthwhile(arrays(*tree)[0], chance, seconds, 1.0)
-    assert kept.tolist() == wanted.tolist()
-    assert parents.tolist() == subtree(arrays(*tree)[0], wanted).tolist()
+    wanted = reference_budget.worthwhile(chance.tolist(), seconds.tolist(), 1.0)
+    assert kept.tolist() == wanted
+    place = {node: i for i, node in enumerate(wanted)}
+    assert parents.tolist() == [place.get(tree[0][node], -1) for node in wanted]
 
 
 @settings(max_examples=60, deadline=None)
