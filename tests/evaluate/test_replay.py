@@ -60,6 +60,10 @@ class Script:
     def keep(self, nodes):
         self.context = self.paths[nodes[-1] + 1 if nodes else 0]
 
+    @property
+    def length(self):
+        return len(self.context)
+
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("budget", [1, 7, 40])

@@ -78,6 +78,7 @@ def test_greedy_text_is_the_models_own_in_fewer_passes(folder, demo):
     model = AutoModelForCausalLM.from_pretrained(resolve_model("demo"), dtype=torch.float32).eval()
     inputs, options = tokenizer(PROMPT, return_tensors="pt"), {"max_new_tokens": 40}
     hub = {"custom_generate": str(folder), "trust_remote_code": True, "tokenizer": tokenizer}
+    hub["budget"] = 16  # what pays depends on the machine, passes of so many nodes do not
     calls = passes(model)
     alone = model.generate(**inputs, **options, do_sample=False)
     plain = len(calls)
