@@ -41,7 +41,7 @@ def chances(
 
 
 @part
-def _chances(parents, scores, record, trust, run, depths, found):  # type: ignore[no-untyped-def]
+def _chances(parents, scores, record, trust, run, depths, found):
     expected, came_true = BELIEF, BELIEF
     for kind in range(RUNS):
         for level in range(LEVELS):
@@ -62,7 +62,7 @@ def _chances(parents, scores, record, trust, run, depths, found):  # type: ignor
 
 
 @part
-def _sort(chance, order):  # type: ignore[no-untyped-def]
+def _sort(chance, order):
     """The nodes into `order`, the likeliest first, of equal ones the first: nearly as they come."""
     for node in range(len(chance)):
         at = node
@@ -73,7 +73,7 @@ def _sort(chance, order):  # type: ignore[no-untyped-def]
 
 
 @part
-def _count(chance, order, seconds, rate):  # type: ignore[no-untyped-def]
+def _count(chance, order, seconds, rate):
     """How many of the likeliest nodes are worthwhile."""
     best, kept, earned = -rate * seconds[0], 0, 0.0
     for count in range(1, len(chance) + 1):
