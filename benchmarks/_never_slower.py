@@ -134,7 +134,6 @@ class Measured(PassCosts):
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(Prior.by_profile(profile, profile.sizes[-1] + 1))
-        self._profile = profile
 
     def at(self, length: int) -> npt.NDArray[np.float64]:
         return self._prior.at(length).copy()

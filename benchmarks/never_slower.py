@@ -39,7 +39,7 @@ from ngramkit.drafters.none import NoDraft
 
 NONE, CALIBRATED = "none", "blend, calibrated"
 LEAST = 0.97
-ROUNDS, AGAIN = 3, 6  # rounds, and more where a prompt was below LEAST
+AGAIN = 6  # more rounds where a prompt was below LEAST
 CALIBRATION = 15.0  # seconds
 
 

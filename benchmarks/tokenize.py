@@ -8,7 +8,7 @@ encodes texts that are in memory already, in batches, and throws the encodings a
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,6 @@ CHAT = Path("../shared/data")  # a Llama tokenizer and answers, where they are
 
 
 def rows() -> Iterator[Row]:
-    from ngramkit.builders.tokens import build_tokens
     from ngramkit.corpus.open import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -36,13 +35,9 @@ def rows() -> Iterator[Row]:
             encode(texts[begin : begin + BATCH], add_special_tokens=False)
 
     with tempfile.TemporaryDirectory() as folder:
-        outs = (Path(folder) / f"store-{number}" for number in count())
-
-        def ours() -> int:
-            return build_tokens(corpus, "demo", next(outs)).manifest.counts["tokens"]
-
+        ours = _builds(corpus, "demo", Path(folder))
         tokens = ours()  # warm: the files' pages, the tokenizer's cache of words
-        with mock.patch("ngramkit.corpus.encoders.find_spec", return_value=None):
+        with _without_gigatoken():
             seconds, other = interleaved(ours, reference)
     yield Row(
         f"tokenise the standard library, {tokens:,} tokens",
@@ -58,20 +53,27 @@ def rows() -> Iterator[Row]:
             yield _with_gigatoken("chat answers, Llama ids", answers, str(CHAT / "llama-tokenizer"))
 
 
-def _with_gigatoken(what: str, corpus: Any, model: str) -> Row:
+def _builds(corpus: Any, model: str, folder: Path) -> Callable[[], int]:
+    """A new store with each call; how many tokens are in it."""
     from ngramkit.builders.tokens import build_tokens
 
-    with tempfile.TemporaryDirectory() as folder:
-        outs = (Path(folder) / f"store-{number}" for number in count())
+    outs = (folder / f"store-{number}" for number in count())
+    return lambda: build_tokens(corpus, model, next(outs)).manifest.counts["tokens"]
 
-        def ours() -> dict[str, int]:
-            return build_tokens(corpus, model, next(outs)).manifest.counts
+
+def _without_gigatoken() -> Any:
+    return mock.patch("ngramkit.corpus.encoders.find_spec", return_value=None)
+
+
+def _with_gigatoken(what: str, corpus: Any, model: str) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        ours = _builds(corpus, model, Path(folder))
 
         def plain() -> None:
-            with mock.patch("ngramkit.corpus.encoders.find_spec", return_value=None):
+            with _without_gigatoken():
                 ours()
 
-        tokens = ours()["tokens"]
+        tokens = ours()
         seconds, other = interleaved(ours, plain)
     return Row(
         f"tokenise {what} with gigatoken, {tokens:,} tokens",

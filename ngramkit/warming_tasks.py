@@ -172,14 +172,10 @@ def _references(folder: Path, records: Records) -> None:
 
 def _budget(folder: Path, records: Records) -> None:
     """Which nodes pay for their time, and drafts verified as rows."""
-    from ngramkit.decode.budget import CALIBRATED, FADE
-    from ngramkit.kernels.budget import LEVELS, RUNS, cut, recorded
+    from ngramkit.decode.budget import prepare
 
-    parents, tokens = np.array([-1, 0, -1], np.int32), TOKENS[:3]
-    scores, record = np.array([0.5, 0.2, 0.1], np.float32), np.zeros((LEVELS, RUNS, 2), np.float32)
-    paths(parents)
-    cut(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, BUDGET), 1.5)
-    recorded(tokens, parents, scores, tokens, record, FADE, 0)
+    prepare()
+    paths(np.array([-1, 0, -1], np.int32))
 
 
 def _build(folder: Path, records: Records) -> None:
