@@ -101,9 +101,9 @@ def models(names: Sequence[str] | None = None) -> Iterator[tuple[LanguageModel, 
     """
     count = int(os.environ.get("NGRAMKIT_BENCH_PROMPTS", "0"))
     if names is None or "demo" in names:
-        yield load_model("demo", device="cpu"), count or 6, 128, 3
+        yield load_model("demo", device="cpu"), count or 6, 128, 1
     if names is None or "random" in names:
-        yield random_model(), count or 6, 128, 3
+        yield random_model(), count or 6, 128, 1
     if (names is None or "smollm2-135m" in names) and (REAL / "artifacts").is_dir():
         yield load_model("smollm2-135m", device="cpu"), count or 3, 96, 1
 

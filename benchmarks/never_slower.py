@@ -3,11 +3,11 @@
 60 prompts: code, prose, chat and shuffled words for the embedded model, for one layer of random
 numbers (whose sampled text nothing predicts), and for SmolLM2-135M where `make real` has built its
 artifacts (NGRAMKIT_BENCH_REAL names its --work folder); NGRAMKIT_BENCH_MODELS=demo,random leaves
-out, NGRAMKIT_BENCH_PROMPTS=1 asks fewer of a kind. Drafters take turns with none; of each the
-median of the rounds counts, in seconds of this thread's processor time (torch has no other: run it
-with OMP_NUM_THREADS=1), so that other programs count less. A prompt
-below 0.97 is asked again in more rounds, of which the median counts then: what was noise goes, a
-loss stays. What passes cost is learnt in the first prompts of a model, as for any user.
+out, NGRAMKIT_BENCH_PROMPTS=1 asks fewer of a kind. Each drafter runs in lockstep with none, pass by
+pass in turns, in seconds of this thread's processor time (torch has no other: run it with
+OMP_NUM_THREADS=1): whole runs one after another differ by a fifth on a machine that others use. A
+prompt below 0.97 is asked again in more rounds, of which the median counts then: what was noise
+goes, a loss stays. What passes cost is learnt in the first prompts of a model, as for any user.
 
 blend is also measured by the rule of 0.1, which knew what passes cost from a profile made before.
 """
@@ -26,10 +26,11 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import Row
 from benchmarks._never_slower import Calibrated, Drafts, Measured, models, texts
-from ngramkit.decode.loop import decode
+from ngramkit.decode.lockstep import in_lockstep
+from ngramkit.decode.loop import Run
 from ngramkit.decode.measuring import measure
 from ngramkit.decode.prompt import prompt_ids
-from ngramkit.decode.result import Decoded
+from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.task import Task, warm_up
@@ -45,15 +46,14 @@ CALIBRATION = 15.0  # seconds
 
 @dataclass
 class Tried:
-    """One prompt: the seconds of every round by way, and the latest run."""
+    """One prompt: of every round by way, how many times as fast as none; and the latest run."""
 
     kind: str
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    ratios: dict[str, list[float]] = field(default_factory=dict)
     runs: dict[str, Decoded] = field(default_factory=dict)
 
     def ratio(self, way: str) -> float:
-        none, ours = (statistics.median(self.seconds[each]) for each in (NONE, way))
-        return none / ours
+        return statistics.median(self.ratios[way])
 
 
 class Asked:
@@ -70,39 +70,33 @@ class Asked:
 
     def ask(self, kind: str, prompt: TokenArray, rounds: int) -> Tried:
         tried = Tried(kind)
-        ways = [NONE, *self.names, CALIBRATED]
+        ways = [*self.names, CALIBRATED]
         for way in ways:
             warm_up(self._task, prompt, self._drafts.make(way.partition(",")[0]))
         self._rounds(tried, prompt, ways, rounds)
         low = [way for way in ways if tried.ratio(way) < LEAST]
-        if low:
-            self._rounds(tried, prompt, [NONE, *low], AGAIN)
+        self._rounds(tried, prompt, low, AGAIN)
         return tried
 
     def _rounds(self, tried: Tried, prompt: TokenArray, ways: list[str], rounds: int) -> None:
         for _ in range(rounds):
             for way in ways:
-                seconds, run = self._timed(way, prompt)
-                tried.seconds.setdefault(way, []).append(seconds)
-                tried.runs[way] = run
-                if not run.same_tokens(tried.runs[NONE]):
+                pair = [self._alone.run(prompt, NoDraft()), self._run(way, prompt)]
+                for run in pair:
+                    run.clock = Clock(time.thread_time)
+                alone, ours = in_lockstep(pair)
+                tried.ratios.setdefault(way, []).append(alone.seconds / ours.seconds)
+                tried.runs[way] = ours
+                if not ours.same_tokens(alone):
                     raise AssertionError(f"{way} is not lossless")
 
-    def _timed(self, way: str, prompt: TokenArray) -> tuple[float, Decoded]:
-        if way == NONE:
-            started = time.thread_time()
-            run = self._alone.complete(prompt, NoDraft())
-            return time.thread_time() - started, run
+    def _run(self, way: str, prompt: TokenArray) -> Run:
         drafter = self._drafts.make(way.partition(",")[0])
-        started = time.thread_time()
         if way != CALIBRATED:
-            run = self._task.complete(prompt, drafter)
-            return time.thread_time() - started, run
+            return self._task.run(prompt, drafter)
         request = self._task.request(prompt)
         request = replace(request, auto=Calibrated(Measured(self._profile), drafter))
-        room = len(prompt) + request.longest
-        run = decode(self._task.runner.open(room), drafter, request)
-        return time.thread_time() - started, run
+        return Run(self._task.open(prompt), drafter, request)
 
 
 def rows() -> Iterator[Row]:
@@ -121,14 +115,15 @@ def rows() -> Iterator[Row]:
 
 
 def told(tried: Tried) -> dict[str, object]:
-    ratios = {way: round(tried.ratio(way), 3) for way in tried.seconds if way != NONE}
-    return {"kind": tried.kind, "tokens": len(tried.runs[NONE].token_ids), **ratios}
+    tokens = max(len(run.token_ids) for run in tried.runs.values())
+    ratios = {way: round(tried.ratio(way), 3) for way in tried.ratios}
+    return {"kind": tried.kind, "tokens": tokens, **ratios}
 
 
 def row(model: str, way: str, found: list[Tried]) -> Row:
     ratios = [(tried.ratio(way), tried) for tried in found]
     least, at = min(ratios, key=lambda pair: pair[0])
-    run, rounds = at.runs[way], len(at.seconds[way])
+    run, rounds = at.runs[way], len(at.ratios[way])
     asked = run.passes - run.declined_passes
     mean = statistics.fmean(ratio for ratio, _ in ratios)
     below = sum(ratio < LEAST for ratio, _ in ratios)

@@ -48,15 +48,12 @@ def decode(
     verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None = None
 ) -> Decoded:
     """Writes until an end. Ctrl-C ends it too; what was written until then is returned."""
-    run = _Run(verifier, drafter, request, sink)
+    run = Run(verifier, drafter, request, sink)
     with torch.inference_mode():
         try:
             run.begin()
             while not run.ended_by:
-                tree = run.draft()
-                choose = run.verify(tree)
-                nodes, tokens = run.accept(tree, choose)
-                run.append(nodes, tokens)
+                run.step()
         except KeyboardInterrupt:
             run.ended_by = "interrupt"
         finally:
@@ -64,9 +61,11 @@ def decode(
     return run.result()
 
 
-class _Run:
+class Run:
+    """One request while it is answered: `decode` runs it to its end, `lockstep` two in turns."""
+
     def __init__(
-        self, verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None
+        self, verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None = None
     ) -> None:
         self.ended_by = ""
         self._verifier, self._drafter, self._request, self._sink = verifier, drafter, request, sink
@@ -79,7 +78,7 @@ class _Run:
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
         self._declined = 0
-        self._clock = Clock()
+        self.clock = Clock()
         # Of the pass that is under way:
         self._asked = True
         self._drafting = self._passing = 0.0  # seconds
@@ -92,10 +91,26 @@ class _Run:
         self._work = work_clock(logits.device.type)
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
-        self._clock.lap("prefill")
+        self.clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
         self._lap("draft")
         self._write([token])
+
+    @property
+    def tokens(self) -> int:
+        """Written so far."""
+        return len(self._written)
+
+    def step(self) -> None:
+        tree = self.draft()
+        choose = self.verify(tree)
+        nodes, tokens = self.accept(tree, choose)
+        self.append(nodes, tokens)
+
+    def resume(self) -> None:
+        """What passed since the last lap was not this run's."""
+        self.clock.resume()
+        self._at = self._work()
 
     def draft(self) -> DraftTree:
         """No more nodes than could still be written beside the model's own token."""
@@ -180,7 +195,7 @@ class _Run:
 
     def _lap(self, name: str) -> float:
         """Of the clock; the seconds of work since the last lap."""
-        self._clock.lap(name)
+        self.clock.lap(name)
         now, before = self._work(), self._at
         self._at = now
         return now - before
@@ -196,7 +211,7 @@ class _Run:
         return ""
 
     def result(self) -> Decoded:
-        laps: dict[str, Any] = self._clock.laps
+        laps: dict[str, Any] = self.clock.laps
         return Decoded(
             prompt_tokens=len(self._request.prompt),
             token_ids=np.array(self._written, np.int32),
@@ -204,7 +219,7 @@ class _Run:
             nodes_per_pass=self._nodes_per_pass,
             declined_passes=self._declined,
             ended_by=self.ended_by,
-            seconds=self._clock.seconds,
+            seconds=self.clock.seconds,
             prefill_seconds=laps.get("prefill", 0.0),
             draft_seconds=laps.get("draft", 0.0),
             verify_seconds=laps.get("verify", 0.0),

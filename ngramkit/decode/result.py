@@ -75,25 +75,26 @@ class Decoded:
         return np.array_equal(self.token_ids, other.token_ids)
 
 
-@dataclass
 class Clock:
-    """`lap(name)` adds the time since the last lap to that name."""
+    """`lap(name)` adds the seconds since the last lap, by `now`, to that name."""
 
-    laps: dict[str, float] = field(default_factory=dict)
-    started: float = field(default_factory=time.perf_counter)
-
-    def __post_init__(self) -> None:
-        self._last = self.started
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self.laps: dict[str, float] = {}
+        self._now, self._last = now, now()
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
+        now = self._now()
         self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now
 
+    def resume(self) -> None:
+        """The time since the last lap is nobody's."""
+        self._last = self._now()
+
     @property
     def seconds(self) -> float:
-        """From the start to the last lap."""
-        return self._last - self.started
+        """Of all laps."""
+        return sum(self.laps.values())
 
 
 def work_clock(device: str) -> Callable[[], float]:

@@ -95,13 +95,17 @@ class Runner:
     ) -> Decoded:
         """Writes what was requested. `verifier`: one that holds the prompt's beginning, in place of
         an empty one. Ctrl-C ends it; what was written until then is returned."""
-        if self.auto and not isinstance(drafter, NoDraft):
-            costs = costs_of(self.model, self.engine, self.verify, self.profile)
-            auto = AutoBudget(costs, drafter, rows=self.verify == "batch")
-            request = replace(request, auto=auto)
+        request = self.budgeted(request, drafter)
         room = len(request.prompt) + request.longest
         if self.cache is None:
             return decode(verifier or self.open(room), drafter, request, sink)
         with specache_verifier(self.model, self.cache, room=room, drafter=drafter) as low:
             run = decode(low, low.drafter, request, sink)
             return replace(run, cache=CacheFacts.of(low.run))
+
+    def budgeted(self, request: Request, drafter: Drafter) -> Request:
+        """With the rule that cuts `drafter`'s drafts to what pays, where that is wanted."""
+        if not self.auto or isinstance(drafter, NoDraft):
+            return request
+        costs = costs_of(self.model, self.engine, self.verify, self.profile)
+        return replace(request, auto=AutoBudget(costs, drafter, rows=self.verify == "batch"))

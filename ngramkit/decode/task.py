@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.budget import prepare
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.loop import Request
+from ngramkit.decode.lockstep import in_lockstep
+from ngramkit.decode.loop import Request, Run
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import GREEDY, Sampling
@@ -64,6 +65,11 @@ class Task:
         """
         return self.runner.decode(self.request(prompt), drafter, sink, verifier)
 
+    def run(self, prompt: TokenArray, drafter: Drafter) -> Run:
+        """The same, not begun yet."""
+        request = self.runner.budgeted(self.request(prompt), drafter)
+        return Run(self.open(prompt), drafter, request)
+
     def request(self, prompt: TokenArray) -> Request:
         """What the loop is asked for; raises as `complete`."""
         model = self.model
@@ -92,7 +98,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best round of each."""
+    """Of one round, or the best round of each where they could not take turns."""
 
     drafted: Decoded
     baseline: Decoded
@@ -129,7 +135,8 @@ def compare(
     rounds: int = 3,
     seconds: float = 5.0,
 ) -> Comparison:
-    """With and without drafts in turns, so that a drifting machine favours neither.
+    """With and without drafts, so that a machine that others use as well favours neither: on a CPU
+    pass by pass in turns (see `lockstep`), of which the quickest round counts.
 
     Every round has a new drafter, or the second would have learnt the answer from the first. After
     the first round, stops once `seconds` are spent. Ctrl-C is raised.
@@ -138,13 +145,31 @@ def compare(
     warm_up(task, prompt, make_drafter())
     warm_up(alone, prompt, NoDraft())
     started = time.perf_counter()
-    drafted, baseline = [], []
+    found: list[Comparison] = []
     for _ in range(rounds):
-        baseline.append(_whole(alone.complete(prompt, NoDraft())))
-        drafted.append(_whole(task.complete(prompt, make_drafter())))
+        found.append(_round(task, alone, prompt, make_drafter()))
         if time.perf_counter() - started > seconds:
             break
-    return Comparison(min(drafted, key=_seconds), min(baseline, key=_seconds))
+    if takes_turns(task):
+        return min(found, key=lambda each: each.drafted.seconds + each.baseline.seconds)
+    drafted = min((each.drafted for each in found), key=_seconds)
+    return Comparison(drafted, min((each.baseline for each in found), key=_seconds))
+
+
+def takes_turns(task: Task) -> bool:
+    """Whether two runs may go on at a time: recordings share their memory, a device may have none
+    for a second cache."""
+    runner = task.runner
+    on_cpu: bool = runner.model.device.type == "cpu"
+    return on_cpu and runner.engine == "eager" and runner.cache is None
+
+
+def _round(task: Task, alone: Task, prompt: TokenArray, drafter: Drafter) -> Comparison:
+    if takes_turns(task):
+        runs = [task.run(prompt, drafter), alone.run(prompt, NoDraft())]
+        return Comparison(*in_lockstep(runs))
+    baseline = _whole(alone.complete(prompt, NoDraft()))
+    return Comparison(_whole(task.complete(prompt, drafter)), baseline)
 
 
 def _whole(run: Decoded) -> Decoded:
