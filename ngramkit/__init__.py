@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter, DraftTree, Evidence
     from ngramkit.evaluate.benchmark import bench
     from ngramkit.evaluate.needle_test import needle_test
+    from ngramkit.evaluate.pruning import prune
     from ngramkit.evaluate.replays import KeepState, replay
     from ngramkit.evaluate.self_corpus import self_corpus
     from ngramkit.hub_push import push
@@ -103,6 +104,7 @@ _HOMES = {
     "Evidence": "ngramkit.drafters.base",
     "bench": "ngramkit.evaluate.benchmark",
     "needle_test": "ngramkit.evaluate.needle_test",
+    "prune": "ngramkit.evaluate.pruning",
     "KeepState": "ngramkit.evaluate.replays",
     "replay": "ngramkit.evaluate.replays",
     "self_corpus": "ngramkit.evaluate.self_corpus",
@@ -154,6 +156,7 @@ __all__ = [
     "needle_test",
     "open_artifact",
     "open_corpus",
+    "prune",
     "pull",
     "push",
     "replay",

@@ -15,6 +15,9 @@
 
     [parameters]                        those of the kind, see PARAMETERS; defaults are pinned there
 
+    [prune]                             made smaller at the end, as `ngramkit prune` does
+    bytes = "2G"                        the most it may take; NAME-whole stays beside it
+
 Unknown keys are errors. This module reads files; it builds nothing.
 """
 
@@ -22,12 +25,13 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import InputError, meant
+from ngramkit.errors import InputError, UsageError, meant
+from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 FOLDER = Path("artifacts")
 TOP: dict[str, type | tuple[type, ...]] = {
     "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
-    "parameters": dict,
+    "parameters": dict, "prune": dict,
 }  # fmt: skip
 MODEL = {"id": str, "revision": str, "fingerprint": str}
 CORPUS = {
@@ -69,6 +73,7 @@ class Recipe:
     parameters: dict[str, Any]
     summary: str = ""
     destination: str | None = None
+    prune: int | None = None  # bytes
 
     def open_corpus(self, reporter: Reporter = SILENT) -> Corpus | Mixture:
         """Its corpus; of several, or of one with a weight, a mixture."""
@@ -126,7 +131,21 @@ def read_recipe(source: str) -> Recipe:
         parameters={**defaults, **parameters},
         summary=body.get("summary", ""),
         destination=body.get("destination"),
+        prune=_pruned(path, kind, body),
     )
+
+
+def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
+    """The bytes that it may take; None where it is left whole."""
+    if "prune" not in body:
+        return None
+    _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
+    if kind not in ("datastore", "frozen-table"):
+        raise InputError(f"{path}: a {kind} cannot be pruned", "leave [prune] out")
+    try:
+        return parse_size(str(body["prune"]["bytes"]))
+    except UsageError as error:
+        raise InputError(f"{path}: prune.bytes: {error}", error.hint) from error
 
 
 def _path(source: str) -> Path:
@@ -168,3 +187,21 @@ def _check(
 def _said(kind: type) -> str:
     names = {str: "string", int: "whole number", float: "number", bool: "true or false"}
     return names.get(kind, "table" if kind is dict else "list")
+
+
+def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """One line for every value that is not what it was."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() | now.keys()):
+            inner = f"{name}.{key}" if name else key
+            yield from differences(before.get(key), now.get(key), inner)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
+            yield from differences(one, other, f"{name} {at}")
+    elif before != now:
+        yield f"{name} is {_short(now)}, was {_short(before)}"
+
+
+def _short(value: Any) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 20 else text[:12] + "..."

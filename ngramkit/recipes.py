@@ -9,7 +9,6 @@ number of workers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from ngramkit.hub import quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.recipe_files import Recipe
+from ngramkit.recipe_files import Recipe, differences
 
 if TYPE_CHECKING:
     from ngramkit.corpus.document import Corpus
@@ -77,6 +76,8 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
         "tokenizer": {"id": record.id, "fingerprint": record.fingerprint},
         "parameters": recipe.parameters,
     }
+    if recipe.prune is not None:
+        inputs["prune"] = {"bytes": recipe.prune}
     if recipe.kind == "model-bigram":
         return Resolved(recipe, tokenizer, None, {**inputs, "weights": _weights(recipe)})
     corpus = recipe.open_corpus(reporter)
@@ -107,7 +108,7 @@ def judge(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
     if not local.stale or not hub or recipe.destination is None:
         return local
     there = _hub_recipe(recipe.destination)
-    if there is not None and not any(_differences(there.get("inputs"), inputs)):
+    if there is not None and not any(differences(there.get("inputs"), inputs)):
         return Verdict(False, f"hf://{recipe.destination}")
     return local
 
@@ -124,26 +125,8 @@ def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
         return Verdict(True, f"{path} was not built by this recipe")
     if made_of.get("build") != manifest.build:
         return Verdict(True, f"{path} was built again otherwise")
-    changed = next(_differences(made_of.get("inputs"), inputs), None)
+    changed = next(differences(made_of.get("inputs"), inputs), None)
     return Verdict(True, changed) if changed else Verdict(False, str(path))
-
-
-def _differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """One line for every value that is not what it was."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted(before.keys() | now.keys()):
-            inner = f"{name}.{key}" if name else key
-            yield from _differences(before.get(key), now.get(key), inner)
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
-            yield from _differences(one, other, f"{name} {at}")
-    elif before != now:
-        yield f"{name} is {_short(now)}, was {_short(before)}"
-
-
-def _short(value: Any) -> str:
-    text = "not given" if value is None else str(value)
-    return text if len(text) <= 20 else text[:12] + "..."
 
 
 def _hub_recipe(destination: str) -> Any:
@@ -217,6 +200,7 @@ def _build_from_corpus(
 ) -> Artifact:
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
+    from ngramkit.builders.prune import prune
     from ngramkit.builders.tokens import build_tokens, default_path, tokens_plan
 
     parameters = dict(resolved.recipe.parameters)
@@ -230,9 +214,14 @@ def _build_from_corpus(
         workers=workers,
         reporter=options["reporter"],
     )
-    if resolved.recipe.kind == "datastore":
-        return build_datastore(store, path, workers=workers, **parameters, **options)
-    return build_frozen(store, path, workers=workers, **parameters, **options)
+    make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen
+    if resolved.recipe.prune is None:
+        built: Artifact = make(store, path, workers=workers, **parameters, **options)
+        return built
+    whole_options = {**options, "recipe": None}
+    whole = path.with_name(f"{path.name}-whole")
+    artifact = make(store, whole, workers=workers, **parameters, **whole_options)
+    return prune(artifact, path, resolved.recipe.prune, **options)
 
 
 def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Artifact:

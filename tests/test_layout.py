@@ -74,6 +74,7 @@ MAY_IMPORT = {
         "drafters",
         "demo",
         "decode",
+        "hub",
         "results",
         *CHOICE,
     },

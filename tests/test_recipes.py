@@ -13,6 +13,7 @@ from hub_standin import TOKEN
 
 from ngramkit import recipe_files
 from ngramkit.errors import ArtifactError, InputError
+from ngramkit.formats.manifest import read_manifest
 from ngramkit.recipe_files import read_recipe
 from ngramkit.recipes import build, judge, resolve
 
@@ -66,6 +67,17 @@ parameters = {k = 3, width = 2, dtype = "float32"}
     assert not judge(resolved, tmp_path).stale
 
 
+@pytest.mark.parametrize("text", [DATASTORE, FROZEN])
+def test_a_recipe_is_pruned_at_its_end(tmp_path, text):
+    source = write(tmp_path, text + 'prune.bytes = "40k"\n')
+    resolved = resolve(read_recipe(source))
+    built = build(resolved, tmp_path)
+    assert built.manifest.bytes <= 40 << 10 < read_manifest(tmp_path / "mine-whole").bytes
+    assert not judge(resolved, tmp_path).stale
+    more = resolve(read_recipe(write(tmp_path, text + "prune.bytes = 50000\n")))
+    assert judge(more, tmp_path).why == "prune.bytes is 50000, was 40960"
+
+
 def test_a_finished_recipe_is_up_to_date_until_something_changes(tmp_path):
     recipe = read_recipe(write(tmp_path, FROZEN))
     resolved = resolve(recipe)
@@ -115,6 +127,8 @@ def test_a_pinned_tokenizer_is_compared(tmp_path):
         ('corpus.seed = "0"', "corpus.seed is '0'", "whole number"),
         ("corpus.join_turns = 1", "corpus.join_turns is 1", "true or false"),
         ('kind = "history"', "not TOML", "mend"),
+        ("prune.size = 3", "unknown key prune.size", "known: bytes"),
+        ('prune.bytes = "much"', "'much' is not a size", "like 4G"),
     ],
 )
 def test_keys_that_are_not_known(tmp_path, change, said, hint):

@@ -35,6 +35,7 @@ COMMANDS = {
     "export": ("exchange_cmd", "export", "export"),
     "import": ("exchange_cmd", "import_", "import_"),
     "merge": ("exchange_cmd", "merge", "merge"),
+    "prune": ("prune_cmd", "prune", "prune"),
 }
 
 

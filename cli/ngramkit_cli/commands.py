@@ -40,6 +40,7 @@ COMMANDS = {
     ),
     "import": ("exchange_cmd.import_", "Make an artifact of another engine's file"),
     "merge": ("exchange_cmd.merge", "Make one artifact of several"),
+    "prune": ("prune_cmd.prune", "Make a datastore or frozen table smaller"),
     "warm": ("warm_cmd.warm", "Compile the kernels now"),
 }
 

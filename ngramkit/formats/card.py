@@ -10,6 +10,7 @@ is trusted: see markdown.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ngramkit.formats import markdown
@@ -19,6 +20,7 @@ from ngramkit.formats.card_corpus import (
     is_hub_id,
     licences,
     license_of,
+    pruned_from,
     quoted,
     sources_of,
 )
@@ -121,6 +123,7 @@ def _facts(manifest: Manifest) -> dict[str, str]:
         "tokenizer": f"{tokenizer.id} ({tokenizer.vocabulary:,} tokens, "
         f"{tokenizer.fingerprint[:12]})",
         **sources_of(manifest.corpus),
+        **pruned_from(manifest.corpus),
         **{name: f"{count:,}" for name, count in manifest.counts.items()},
         **{_parameter(name, manifest): str(v) for name, v in manifest.parameters.items()},
         "bytes": f"{manifest.bytes:,}",
@@ -157,6 +160,8 @@ def build_command(manifest: Manifest) -> str:
     corpus, parameters = manifest.corpus, dict(manifest.parameters)
     if manifest.kind not in COMMANDS or "merged" in parameters:
         return ""
+    if "pruned" in corpus:
+        return _prune_command(manifest)
     if "format" in corpus:
         words = ["ngramkit import", quoted(corpus["id"]), "--from", str(corpus["format"])]
         return " ".join([*words, "--model", quoted(manifest.tokenizer.id)])
@@ -172,6 +177,21 @@ def build_command(manifest: Manifest) -> str:
     if manifest.kind == "tokens":
         return " ".join([*words, *([] if parameters.get("eos", True) else ["--no-eos"])])
     return " ".join([*words, *_options(parameters)])
+
+
+def _prune_command(manifest: Manifest) -> str:
+    """The whole artifact's line, and the one that made it smaller; none where answers decided."""
+    corpus = dict(manifest.corpus)
+    made = corpus.pop("pruned")
+    whole = made.get("of") if isinstance(made, dict) else None
+    if not isinstance(whole, dict) or "answers" in made or "pruned" in whole:
+        return ""
+    parameters = whole.get("parameters")
+    if not isinstance(parameters, dict):
+        return ""
+    first = build_command(replace(manifest, corpus=corpus, parameters=parameters))
+    size = quoted(made.get("bytes"))
+    return first and f"{first} --out whole && ngramkit prune whole --bytes {size} --out pruned"
 
 
 def _options(parameters: dict[str, Any]) -> list[str]:

@@ -51,6 +51,17 @@ def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
     return {f"corpus {at}": mixed_part(part) for at, part in enumerate(corpus["mixed"], 1)}
 
 
+def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
+    """How an artifact was made smaller, if it was."""
+    made = corpus.get("pruned")
+    whole = made.get("of") if isinstance(made, dict) else None
+    if not isinstance(made, dict) or not isinstance(whole, dict):
+        return {}
+    judge = "recorded answers" if "answers" in made else "its own text"
+    said = f"to {made.get('bytes')} bytes of {whole.get('bytes')}, by {judge}"
+    return {"pruned": f"{said} (build {str(whole.get('build'))[:12]})"}
+
+
 def mixed_part(part: dict[str, Any]) -> str:
     """One corpus of a mixture: "code, weight 0.3, revision 1a2b3c4d5e6f"."""
     said = f"{part.get('id', 'unknown')}, weight {part.get('weight', 1.0)}"

@@ -1,6 +1,8 @@
-"""export, import and merge as command lines: what they print, write and refuse."""
+"""export, import, merge and prune as command lines: what they print, write and refuse."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from command_lines import run_here
@@ -9,6 +11,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
+from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.verify import verify_artifact
 
 
@@ -72,6 +75,24 @@ def test_two_artifacts_become_one(parts, tmp_path, kind):
     assert list(verify_artifact(tmp_path / "both"))
 
 
+@pytest.mark.parametrize(("kind", "size"), [("data", "36K"), ("frozen", "20K")])
+def test_an_artifact_is_made_smaller(parts, kind, size):
+    done = run_here(["prune", str(parts / kind), "--bytes", size, "--json"])
+    assert done.code == 0, done.err
+    assert done.json["artifact"] == str(parts / f"{kind}-{size}")
+    assert done.json["bytes"] <= 1024 * int(size[:-1]) < done.json["from_bytes"]
+    assert f"{done.json['bytes']:,} bytes of {done.json['from_bytes']:,}" in done.err
+
+
+def test_recorded_answers_decide_what_is_kept(parts, tmp_path):
+    answer = {"prompt": "import os\n", "output": "def main(argv):\n    return os.getcwd()\n"}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(answer) + "\n")
+    line = ["prune", str(parts / "data"), "--bytes", "60K", "--out", "p", "--json"]
+    assert run_here([*line, "--answers", "answers.jsonl"]).code == 0
+    made = open_artifact(tmp_path / "p").manifest.corpus["pruned"]
+    assert len(made["answers"]) == 64
+
+
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [
@@ -87,6 +108,12 @@ def test_two_artifacts_become_one(parts, tmp_path, kind):
         ("import {parts}/none --from llama.cpp", 3, "cannot be read"),
         ("import {parts}/none --from rest-idx", 3, "cannot be read"),
         ("import {parts}/data --from rest-idx --order 2", 2, "--order means nothing"),
+        ("prune {parts}/data --bytes 9", 2, "hold nothing"),
+        ("prune {parts}/data --bytes some", 2, "not a size"),
+        ("prune {parts}/tokens --bytes 1M", 2, "cannot be pruned"),
+        ("prune {parts}/none --bytes 1M", 3, "there is no artifact"),
+        ("prune {parts}/data --bytes 20K --questions q", 2, "--questions need --answers"),
+        ("prune {parts}/data --bytes 20K --answers none", 3, "none"),
         ("merge {parts}/data --out x", 2, "only one"),
         ("merge {parts}/data {parts}/frozen --out x", 2, "one kind"),
         ("merge {parts}/data {parts}/data --out x", 2, "twice"),

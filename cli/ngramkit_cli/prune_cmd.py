@@ -1,0 +1,83 @@
+"""`ngramkit prune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import ngramkit
+from ngramkit_cli.options import Debug, Force, Json
+from ngramkit_cli.output import Output
+from ngramkit_cli.prompt import TemplateOfQuestions
+
+Source = Annotated[str, typer.Argument(metavar="ARTIFACT", help="A datastore or a frozen table.")]
+Bytes = Annotated[
+    str, typer.Option("--bytes", metavar="SIZE", help="The most it may take, like 2G or 64M.")
+]
+Beside = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Default: beside the artifact, NAME-SIZE."),
+]
+Answers = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        metavar="FILE",
+        help="Recorded answers of the kind that drafts are for, as `ngramkit replay` takes them. "
+        "Default: the artifact's own text says what is wanted.",
+    ),
+]
+Questions = Annotated[
+    Path | None,
+    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
+]
+OwnModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="ID|PATH",
+        help="Where to find the artifact's tokenizer, for --answers. Default: the model that it "
+        "names.",
+    ),
+]
+
+
+def prune(
+    source: Source,
+    size: Bytes,
+    out_dir: Beside = None,
+    answers: Answers = None,
+    questions: Questions = None,
+    template: TemplateOfQuestions = "auto",
+    model: OwnModel = None,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a datastore or frozen table smaller: keep what earns most per byte.
+
+    Example: ngramkit prune artifacts/python-stdlib-demo-datastore --bytes 4M
+    """
+    with Output("prune", json=json, debug=debug) as out:
+        artifact = ngramkit.prune(
+            source,
+            size,
+            out_dir,
+            answers=answers,
+            questions=questions,
+            model=model,
+            template=template,
+            reporter=out.reporter,
+            force=force,
+        )
+        counts, manifest = artifact.manifest.counts, artifact.manifest
+        before = manifest.corpus["pruned"]["of"]["bytes"]
+        said = ", ".join(f"{value:,} {name}" for name, value in counts.items())
+        out.say(
+            f"{artifact.path}: a {artifact.kind}, {said}, {manifest.bytes:,} bytes of {before:,}"
+        )
+        out.result(
+            artifact.path, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before
+        )
