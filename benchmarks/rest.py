@@ -35,21 +35,29 @@ def _data(folder: Path) -> tuple[Datastore, list[tuple[TokenArray, TokenArray]]]
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.tokens import build_tokens
     from ngramkit.corpus.open import open_corpus
-    from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.formats.datastore import Datastore
+
+    named = os.environ.get("NGRAMKIT_BENCH_DATA")
+    if named:
+        return Datastore.open(Path(named) / "datastore"), contexts()
+    store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    return build_datastore(store, folder / "datastore"), contexts()
+
+
+def contexts() -> list[tuple[TokenArray, TokenArray]]:
+    """Prompts and answers: those of NGRAMKIT_BENCH_DATA, else of held-out files."""
+    from ngramkit.corpus.open import open_corpus
+    from ngramkit.corpus.tokenizer import load_tokenizer
 
     named = os.environ.get("NGRAMKIT_BENCH_DATA")
     if named:
         arrays = np.load(Path(named) / "records.npz")
         count = sum(name.startswith("p") for name in arrays.files)
-        pairs = [(arrays[f"p{i}"], arrays[f"a{i}"]) for i in range(count)]
-        return Datastore.open(Path(named) / "datastore"), pairs
-    store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+        return [(arrays[f"p{i}"], arrays[f"a{i}"]) for i in range(count)]
     tokenizer = load_tokenizer("demo")
     held_out = open_corpus("python-stdlib", split="held-out").documents()
     texts = [tokenizer.encode(document.text)[:1_000] for document in held_out]
-    pairs = [(ids[:100], ids[100:]) for ids in texts if len(ids) > 200]
-    return build_datastore(store, folder / "datastore"), pairs
+    return [(ids[:100], ids[100:]) for ids in texts if len(ids) > 200]
 
 
 def rows() -> Iterator[Row]:

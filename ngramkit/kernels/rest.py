@@ -7,7 +7,7 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.compile import allocating_entry, allocating_part
 from ngramkit.kernels.suffix.continuations import COUNT, PARENT, TOKEN, top_prefixes
-from ngramkit.kernels.suffix.search import find_all, longest_match
+from ngramkit.kernels.suffix.search import compact, find_all, longest_match
 
 
 @allocating_entry
@@ -27,8 +27,10 @@ def draft(
     match = longest_match(table, context, min(bound, max_match), intervals)
     used = match
     found, total = np.empty((0, 4), np.int64), 0
+    rows, kept = np.empty_like(table), np.empty_like(intervals)
     while used >= min_match:
-        found, total = top_prefixes(table, intervals, used, budget, continuation, eos)
+        held = compact(table, intervals, rows, kept)
+        found, total = top_prefixes(rows[:held], kept[:held], used, budget, continuation, eos)
         used -= 1
         if len(found) or budget == 0 or used < min_match:
             break

@@ -8,10 +8,11 @@ from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
-find_all, longest_match, narrow, top_prefixes = (
+compact, find_all, longest_match, narrow, top_prefixes = (
     allocating_entry(kernel.py_func)
     for kernel in (
-        search.find_all, search.longest_match, search.narrow, continuations.top_prefixes
+        search.compact, search.find_all, search.longest_match, search.narrow,
+        continuations.top_prefixes,
     )
 )  # fmt: skip
 
@@ -83,6 +84,11 @@ def test_the_longest_match_is_the_naive_one(documents, vocabulary, context, long
     assert length == reference.longest_match(texts, context, longest)
     expected = reference.matches(texts, context[-length:]) if length else []
     assert positions(intervals, held) == expected
+    rows, kept = np.empty_like(table), np.empty_like(intervals)
+    count = compact(table, intervals, rows, kept)
+    holding = [s for s in range(len(shards)) if any(t == s for t, _ in expected)]
+    assert rows[:count].tolist() == table[holding].tolist()
+    assert kept[:count].tolist() == intervals[holding].tolist()
 
 
 @settings(max_examples=150, deadline=None)
