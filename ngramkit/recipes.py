@@ -28,8 +28,7 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.recipe_files import Recipe, differences
 
 if TYPE_CHECKING:
-    from ngramkit.corpus.document import Corpus
-    from ngramkit.corpus.mixing import Mixture
+    from ngramkit.corpus.open import AnyCorpus
     from ngramkit.corpus.tokenizer import TextTokenizer
 
 Inputs = dict[str, Any]
@@ -50,7 +49,7 @@ class Resolved:
 
     recipe: Recipe
     tokenizer: TextTokenizer
-    corpus: Corpus | Mixture | None  # None for a model's table
+    corpus: AnyCorpus | None  # None for a model's table
     inputs: Inputs  # everything that decides the bytes, with branches resolved to commits
 
 
@@ -193,7 +192,7 @@ def _says(path: Path, text: str) -> bool:
 
 def _build_from_corpus(
     resolved: Resolved,
-    corpus: Corpus | Mixture,
+    corpus: AnyCorpus,
     path: Path,
     workers: int | None,
     options: dict[str, Any],

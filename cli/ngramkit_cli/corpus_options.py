@@ -64,9 +64,19 @@ class CorpusOptions:
         ),
     ] = None
     exclude: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            metavar="FILE", help="Opt-outs: repository names or sha256 of documents, one a line."
+            metavar="FILE",
+            help="Opt-outs: repository names or sha256 of documents, one a line. Or an evaluation "
+            "set, FILE.jsonl: documents that hold one of its texts are left out. May be repeated.",
+        ),
+    ] = None
+    dedup: Annotated[
+        str | None,
+        typer.Option(
+            metavar="exact|minhash",
+            help="Leave out documents that came before: the same text, or one much like it "
+            "(minhash needs ngramkit[dedup]).",
         ),
     ] = None
 

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.corpus.document import Corpus, Document, Position
+from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoders import open_encoder
 from ngramkit.corpus.encoding import Packed, encoded, use_cores
-from ngramkit.corpus.mixing import Mixture
+from ngramkit.corpus.open import AnyCorpus
+from ngramkit.corpus.sifting import Sifted
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.formats.artifact import token_dtype
@@ -34,7 +35,7 @@ SHARD_TOKENS = 1 << 24
 
 
 def build_tokens(
-    corpus: Corpus | Mixture,
+    corpus: AnyCorpus,
     model: str | TextTokenizer,
     out: str | Path | None = None,
     *,
@@ -68,14 +69,19 @@ def build_tokens(
         writer.commit(
             tokenizer.record,
             parameters=plan["parameters"],
-            corpus={**plan["corpus"], **licenses},
+            corpus={**plan["corpus"], **licenses, **_left_out(corpus)},
             counts=cutter.counts,
         )
     return TokenStore.open(path)
 
 
+def _left_out(corpus: AnyCorpus) -> dict[str, Any]:
+    """How many documents a sifted corpus left out, and why."""
+    return {"left_out": dict(corpus.left_out)} if isinstance(corpus, Sifted) else {}
+
+
 def tokens_plan(
-    corpus: Corpus | Mixture,
+    corpus: AnyCorpus,
     tokenizer: TextTokenizer,
     *,
     eos: bool = True,
@@ -99,7 +105,7 @@ def default_path(model: str, plan: Mapping[str, Any]) -> Path:
 
 def _fill(
     cutter: ShardCutter,
-    corpus: Corpus | Mixture,
+    corpus: AnyCorpus,
     tokenizer: TextTokenizer,
     eos: bool,
     reporter: Reporter,
@@ -116,7 +122,7 @@ def _fill(
     if not cutter.documents:
         raise InputError(
             f"{corpus.id} gives no documents",
-            "loosen sample, licenses, exclude or weights"
+            "loosen sample, licenses, exclude, dedup or weights"
             if corpus.narrowed
             else "check corpus and split",
             option=("sample", "licenses", "exclude", "corpus", "split"),

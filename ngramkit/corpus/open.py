@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ngramkit.corpus.document import Corpus, Source
+from ngramkit.corpus.evaluation import is_evaluation, read_evaluation_texts
 from ngramkit.corpus.files import is_read
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.local import LocalSource, local_source
@@ -17,6 +18,7 @@ from ngramkit.corpus.mixing import Mixture, Weighted, mixed
 from ngramkit.corpus.named import NAMED, STDLIB, NamedCorpus
 from ngramkit.corpus.remote import is_url, remote_source
 from ngramkit.corpus.selection import Selection, read_exclusions
+from ngramkit.corpus.sifting import Sifted, sifted
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
 from ngramkit.errors import UsageError
 from ngramkit.progress import SILENT, Reporter
@@ -24,32 +26,51 @@ from ngramkit.progress import SILENT, Reporter
 HUB = "hf:"
 # Of a mixture: a corpus, opened or by name, or the pair of it and its weight.
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
+AnyCorpus = Corpus | Mixture | Sifted  # what builders read
 OF_ONE = ("split", "column", "revision", "language")
 
 
 @overload
-def open_corpus(name: str | Path, **options: Any) -> Corpus: ...
+def open_corpus(name: str | Path, **options: Any) -> Corpus | Sifted: ...
 @overload
-def open_corpus(name: Sequence[Part], **options: Any) -> Mixture: ...
-def open_corpus(name: str | Path | Sequence[Part], **options: Any) -> Corpus | Mixture:
+def open_corpus(name: Sequence[Part], **options: Any) -> Mixture | Sifted: ...
+def open_corpus(
+    name: str | Path | Sequence[Part],
+    *,
+    dedup: str | None = None,
+    exclude: Path | str | Sequence[Path | str] | None = None,
+    **options: Any,
+) -> AnyCorpus:
     """A named corpus, `hf:ID[:CONFIG]`, or files: a path, a folder, a glob, or a URL of these
     (s3://, gs://, https://, see corpus.remote). Of a list, a mixture: `["a", ("b", 0.3)]` is all
     of a, then three documents in ten of b, see corpus.mixing.
 
     Options: `split`, `column`, `revision` and `language` (of one corpus alone), `join_turns`;
     `sample` in (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents;
-    `licenses` keeps documents whose licences are all listed; `exclude` is a file of repository
-    names and document digests; `reporter`. Raises UsageError where an option does not fit the
-    corpus or a weight is no share, InputError where there is no such corpus, split or column,
-    NetworkError where the Hub refuses.
+    `licenses` keeps documents whose licences are all listed; `dedup` leaves out duplicates ("exact"
+    or "minhash", see corpus.sifting); `exclude` is a file, or several: of repository names and
+    document digests, or, where its name ends in .jsonl, of an evaluation set, whose texts no
+    document may hold (corpus.evaluation); `reporter`. Raises UsageError where an option does not
+    fit the corpus or a weight is no share, InputError where there is no such corpus, split or
+    column, NetworkError where the Hub refuses.
     """
+    given = [exclude] if isinstance(exclude, str | Path) else exclude or []
+    files = [Path(file) for file in given]
+    options["exclude"] = [file for file in files if not is_evaluation(file)]
+    evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
     if isinstance(name, str | Path):
-        return _open_one(str(name), **options)
-    return _open_several([_weighted(part) for part in name], **options)
+        return sifted(_open_one(str(name), **options), dedup, evaluation)
+    return sifted(_open_several([_weighted(part) for part in name], **options), dedup, evaluation)
 
 
 def _weighted(part: Part) -> Weighted:
     corpus, weight = part if isinstance(part, tuple) else (part, 1.0)
+    if isinstance(corpus, Sifted):
+        raise UsageError(
+            f"{corpus.id} is without duplicates or evaluation sets already",
+            "leave them out of the mixture: dedup, exclude",
+            option=("dedup", "exclude"),
+        )
     named = corpus if isinstance(corpus, Corpus) else str(corpus)
     if not isinstance(weight, float | int):
         raise UsageError(
@@ -71,7 +92,7 @@ def _open_several(parts: Sequence[Weighted], **options: Any) -> Mixture:
     limit = options.pop("limit", None)
     opened = any(isinstance(corpus, Corpus) for corpus, _ in parts)
     for option, value in options.items():
-        if opened and option != "reporter" and value not in (None, (), False, 1.0, 0):
+        if opened and option != "reporter" and value not in (None, (), [], False, 1.0, 0):
             raise UsageError(f"{option} comes too late for an opened corpus", option=option)
     return mixed(
         [
@@ -89,7 +110,7 @@ def _open_one(
     seed: int = 0,
     limit: int | None = None,
     licenses: Sequence[str] = (),
-    exclude: Path | None = None,
+    exclude: Sequence[Path] = (),
     **options: Any,
 ) -> Corpus:
     selection = Selection(
@@ -97,7 +118,7 @@ def _open_one(
         seed=seed,
         limit=limit,
         licenses=frozenset(licence.strip().lower() for licence in licenses),
-        excluded=read_exclusions(exclude) if exclude else frozenset(),
+        excluded=frozenset().union(*map(read_exclusions, exclude)),
     )
     return Corpus(_source(name, OriginOptions(**options)), selection)
 

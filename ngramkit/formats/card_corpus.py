@@ -73,6 +73,15 @@ def mixed_part(part: dict[str, Any]) -> str:
 
 def corpus_words(corpus: dict[str, Any]) -> list[str]:
     """The options that choose the same again; none where a command cannot say it."""
+    words = _chosen_words(corpus)
+    if words and "dedup" in corpus:
+        words += ["--dedup", quoted(corpus["dedup"])]
+    if words and "evaluation" in corpus:
+        words += ["--exclude", "FILE.jsonl"]
+    return words
+
+
+def _chosen_words(corpus: dict[str, Any]) -> list[str]:
     if "mixed" not in corpus:
         name = _name(corpus)
         return ["--corpus", quoted(name), *_option_words(corpus, name)]
@@ -137,6 +146,7 @@ def licences(corpus: dict[str, Any]) -> str:
             "Repositories and documents on an opt-out list were left out (sha256 of the list: "
             f"{markdown.code(str(corpus['excluded']))})."
         )
+    lines += _sifted(corpus)
     if not said and "licenses" not in corpus:
         lines.append("The source says nothing of its licence.")
     text = "## Licences and opt-outs\n\n" + "\n".join(lines)
@@ -145,3 +155,21 @@ def licences(corpus: dict[str, Any]) -> str:
         counts = {name: f"{count:,}" for name, count in found}
         text += "\n\n" + markdown.table(counts, ("licence", "documents"))
     return text
+
+
+def _sifted(corpus: dict[str, Any]) -> list[str]:
+    """What was left out because it came twice, or holds texts of an evaluation set."""
+    counts, lines = corpus.get("left_out"), []
+    found = counts if isinstance(counts, dict) else {}
+    if "dedup" in corpus:
+        many = markdown.text(str(found.get("duplicates", 0)))
+        method = markdown.text(str(corpus["dedup"]))
+        lines.append(f"Duplicates were left out ({method}): {many} documents.")
+    if isinstance(corpus.get("evaluation"), dict):
+        many = markdown.text(str(found.get("evaluation", 0)))
+        digest = markdown.code(str(corpus["evaluation"].get("sha256")))
+        lines.append(
+            f"Documents that hold texts of an evaluation set were left out: {many} "
+            f"(sha256 of its texts: {digest})."
+        )
+    return lines

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ngramkit.corpus.document import Corpus
-from ngramkit.corpus.mixing import Mixture
-from ngramkit.corpus.open import Part, open_corpus
+from ngramkit.corpus.open import AnyCorpus, Part, open_corpus
 from ngramkit.errors import UsageError
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 
 # A corpus, opened or by name, or several with weights: ["a", ("b", 0.3)].
-Text = Corpus | Mixture | str | Path | Sequence[Part]
+Text = AnyCorpus | str | Path | Sequence[Part]
 # Tokens or text: a token store or its folder, else text.
 Source = TokenStore | Text
 
@@ -26,10 +24,10 @@ def opened(
     *,
     max_document: int | str | None = None,
     **options: Any,
-) -> Corpus | Mixture:
+) -> AnyCorpus:
     """A corpus as it is, the one of that name, or the mixture of several; a text has at most
     `max_document` bytes. Raises UsageError for options of what is open already."""
-    if isinstance(corpus, str | Path) or not isinstance(corpus, Corpus | Mixture):
+    if isinstance(corpus, str | Path) or not isinstance(corpus, AnyCorpus):
         corpus = open_corpus(corpus, **options, reporter=reporter)
     elif options:
         name = next(iter(options))
