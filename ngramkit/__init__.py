@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.benchmark import bench
     from ngramkit.evaluate.needle_test import needle_test
     from ngramkit.evaluate.pruning import prune
+    from ngramkit.evaluate.recording import record
     from ngramkit.evaluate.replays import KeepState, replay
     from ngramkit.evaluate.self_corpus import self_corpus
     from ngramkit.hub_push import push
@@ -105,6 +106,7 @@ _HOMES = {
     "bench": "ngramkit.evaluate.benchmark",
     "needle_test": "ngramkit.evaluate.needle_test",
     "prune": "ngramkit.evaluate.pruning",
+    "record": "ngramkit.evaluate.recording",
     "KeepState": "ngramkit.evaluate.replays",
     "replay": "ngramkit.evaluate.replays",
     "self_corpus": "ngramkit.evaluate.self_corpus",
@@ -159,6 +161,7 @@ __all__ = [
     "prune",
     "pull",
     "push",
+    "record",
     "replay",
     "search",
     "self_check",

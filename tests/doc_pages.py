@@ -24,7 +24,15 @@ from ngramkit_cli.main import app
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-FORMATS = ["tokens", "datastore", "frozen_table", "model_bigram", "model_unigram", "request_log"]
+FORMATS = [
+    "tokens",
+    "datastore",
+    "frozen_table",
+    "model_bigram",
+    "model_unigram",
+    "request_log",
+    "evidence",
+]
 
 
 def leaves(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from ngramkit_cli.replay_options import (
     Budgets,
     DropLeaked,
     KeepState,
+    OracleFolder,
     Plot,
     Questions,
     Repeat,
@@ -24,8 +25,9 @@ from ngramkit_cli.source_options import DrafterNames, SourceOptions
 @takes_groups
 def replay(
     *,
-    answers: Answers,
+    answers: Answers = None,
     questions: Questions = None,
+    oracle: OracleFolder = None,
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,
     budget: Budgets = "8,16,32,64,96",
@@ -43,7 +45,8 @@ def replay(
     """Replay recorded answers: tokens/step of any drafter, without the model.
 
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
-    --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
+    --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64;
+    or ngramkit replay --oracle evidence --drafter blend
     """
     with Output("replay", json=json, debug=debug) as out:
         from ngramkit.choose import DRAFTER
@@ -57,7 +60,7 @@ def replay(
         results = replays.replay(
             answers,
             questions,
-            model=the_model(model, out),
+            model=model if oracle is not None else the_model(model, out),
             drafters=drafter or DRAFTER,
             budgets=budgets,
             artifacts=sources.sources(),
@@ -65,6 +68,7 @@ def replay(
             keep_state=replays.KeepState(seed, repeat) if keep_state else None,
             drop_leaked=drop_leaked,
             limit=limit,
+            oracle=oracle,
             reporter=out.reporter,
         )
         out.reporter.close()

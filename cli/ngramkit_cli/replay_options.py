@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 Answers = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--answers",
         metavar="FILE",
@@ -19,6 +19,15 @@ Answers = Annotated[
 Questions = Annotated[
     Path | None,
     typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
+]
+OracleFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--oracle",
+        metavar="DIR",
+        help="Answers of ngramkit record, with what the model held likely, which drafters are told "
+        "as decoding tells them. With --model, it is asked for what is not on record.",
+    ),
 ]
 Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]
 KeepState = Annotated[

@@ -22,6 +22,7 @@ def say(results: Replays, out: Output) -> None:
     _say_budgets(results, budgets, out)
     out.say("", f"with {budgets[-1]} nodes")
     _say_passes(widest, out)
+    out.say(*_missing(results))
     out.say("", "by category")
     _say_categories(widest, out)
     ratios = results.ratios()
@@ -51,6 +52,16 @@ def _say_passes(results: Sequence[Replay], out: Output) -> None:
         accepted = f"{shares}, more {_share(more, t.passes):.0%}"
         rows.append([r.drafter, *times, f"{_share(t.empty, t.passes):.0%}", accepted])
     out.say(*figures(rows, head))
+
+
+def _missing(results: Sequence[Replay]) -> list[str]:
+    """What of an oracle's evidence was not on record, a line per replay where that was any."""
+    return [
+        f"{r.drafter}, {r.budget} nodes: {r.misses.missing:,} of {r.misses.rows:,} contexts "
+        f"({_share(r.misses.missing, r.misses.rows):.1%}) were not on record"
+        for r in results
+        if r.misses is not None and r.misses.missing
+    ]
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:

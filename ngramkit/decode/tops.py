@@ -14,22 +14,22 @@ import numpy as np
 import torch
 
 from ngramkit.decode.base import Tops
+from ngramkit.drafters.base import TOPS as TOPS
 
-TOPS = 8  # tokens per row of Evidence
 TOLERANCE = 1e-3  # of log probabilities: exp and log differ between devices
-Read = Callable[[torch.Tensor], tuple[list[int], Tops]]
+Read = Callable[..., tuple[list[int], Tops]]  # of logits [rows, V], and how many of each row
 
 
-def best_and_tops(logits: torch.Tensor) -> tuple[list[int], Tops]:
-    """Of logits [rows, V] the argmax of every row, and its TOPS likeliest tokens."""
+def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], Tops]:
+    """Of logits [rows, V] the argmax of every row, and its `count` likeliest tokens."""
     if logits.device.type == "cpu":
-        return in_one_copy(logits)
-    return _reader(logits.device, logits.dtype)(logits)
+        return in_one_copy(logits, count)
+    return _reader(logits.device, logits.dtype)(logits, count)
 
 
-def in_one_copy(logits: torch.Tensor) -> tuple[list[int], Tops]:
+def in_one_copy(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], Tops]:
     """The argmax is taken by itself: of equal logits, topk may put another first."""
-    count = min(TOPS, logits.shape[-1])
+    count = min(count, logits.shape[-1])
     values, ids = logits.topk(count, -1)
     log_probs = values.float() - logits.float().logsumexp(-1, keepdim=True)
     whole = torch.cat([logits.argmax(-1, keepdim=True), ids], -1).to(torch.int32)
@@ -38,10 +38,10 @@ def in_one_copy(logits: torch.Tensor) -> tuple[list[int], Tops]:
     return packed[:, 0].tolist(), tops
 
 
-def apart(logits: torch.Tensor) -> tuple[list[int], Tops]:
+def apart(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], Tops]:
     """The same by plain reductions: the best token as without evidence, the rest on the host."""
     best: list[int] = logits.argmax(-1).tolist()
-    values, ids = logits.cpu().float().log_softmax(-1).topk(min(TOPS, logits.shape[-1]), -1)
+    values, ids = logits.cpu().float().log_softmax(-1).topk(min(count, logits.shape[-1]), -1)
     return best, Tops(ids.to(torch.int32).numpy(), values.numpy())
 
 

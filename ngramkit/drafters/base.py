@@ -19,6 +19,7 @@ from ngramkit.kernels.arrays import NO_TOKEN
 
 TokenArray = npt.NDArray[np.int32]
 NOTHING: TokenArray = np.empty(0, np.int32)
+TOPS = 8  # likeliest tokens that a row of Evidence has, at most
 
 
 def eos_of(tokenizer: TokenizerRecord) -> int:

@@ -109,7 +109,7 @@ class Bench:
                 decoded = contestant.answer(task, prompt)
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
-            turns.append(self._turn(decoded))
+            turns.append(self.turn_run(decoded))
         return Run(contestant.name, question.id, question.category, turns, load)
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
@@ -140,7 +140,8 @@ class Bench:
         room = self.model.context
         return room is None or len(self._first_prompt(question)) < room - 1
 
-    def _turn(self, decoded: Decoded) -> TurnRun:
+    def turn_run(self, decoded: Decoded) -> TurnRun:
+        """What a request wrote, and its figures."""
         written = decoded.token_ids.tolist()
         text = self.model.tokenizer.backend.decode(written, skip_special_tokens=True)
         return TurnRun(

@@ -35,6 +35,7 @@ class Turn:
     prompt: TokenArray  # int32[n], earlier turns of the question included
     answer: TokenArray  # int32[m], the last is EOS where the tokenizer has one
     references: References = ()  # what the answer was likely to repeat
+    longest: int | None = None  # tokens that it could have, at most; None: not known
 
 
 @dataclass(frozen=True)

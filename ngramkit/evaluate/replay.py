@@ -2,7 +2,8 @@
 
 Greedy decoding accepts a draft node exactly when the model would have written its token. What the
 model wrote is on record, so the passes it would have taken follow from walking each draft along
-the record. The model's own opinion of rejected nodes is not: drafters get no evidence here.
+the record. The model's own opinion of the nodes is told by an oracle (ngramkit.evaluate.oracle),
+where there is one: without, drafters get no evidence.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ngramkit.drafters.base import Drafter, TokenArray, accepted
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
 from ngramkit.drafters.references import start
 from ngramkit.errors import require_between
+from ngramkit.evaluate.oracle import Misses, Oracle, Witness
 from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.reliability import Reliability as Reliability
 from ngramkit.progress import SILENT, Reporter
 
-DECILES = 10
 END = -1  # no token: the record is over
 
 
@@ -50,41 +52,6 @@ class Tally:
         self.draft_ns += other.draft_ns
 
 
-class Reliability:
-    """Predicted against observed acceptance, by tenths of the predicted probability.
-
-    A node whose parent was rejected was not tested by itself, but its score speaks of the whole
-    path, so every node counts: it came true if the path to it was accepted.
-    """
-
-    def __init__(self) -> None:
-        self.nodes = np.zeros(DECILES, np.int64)
-        self.predicted = np.zeros(DECILES)
-        self.observed = np.zeros(DECILES, np.int64)
-
-    def add(self, scores: np.ndarray, accepted: Sequence[int]) -> None:
-        """`scores` float32[n] of one draft, `accepted` the indices of its accepted nodes."""
-        if not len(scores):
-            return
-        decile = np.clip((scores * DECILES).astype(np.int64), 0, DECILES - 1)
-        np.add.at(self.nodes, decile, 1)
-        np.add.at(self.predicted, decile, scores)
-        np.add.at(self.observed, decile[list(accepted)], 1)
-
-    def rows(self) -> list[dict[str, float]]:
-        """One row per decile that holds nodes: its count, mean prediction, share accepted."""
-        return [
-            {
-                "decile": decile,
-                "nodes": int(n),
-                "predicted": float(self.predicted[decile] / n),
-                "observed": float(self.observed[decile] / n),
-            }
-            for decile, n in enumerate(self.nodes)
-            if n
-        ]
-
-
 @dataclass(repr=False)
 class Replay:
     """One drafter at one budget over all records."""
@@ -97,6 +64,7 @@ class Replay:
     by_record: list[Tally] = field(default_factory=list)  # likewise
     categories: list[str] = field(default_factory=list)  # likewise
     reliability: Reliability = field(default_factory=Reliability)
+    misses: Misses | None = None  # of the oracle, for a drafter that asks
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per question, in the order replayed."""
@@ -127,6 +95,7 @@ class Replay:
             "empty_share": total.empty / total.passes if total.passes else 0.0,
             "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
             "reliability": self.reliability.rows(),
+            **({} if self.misses is None else {"oracle": asdict(self.misses)}),
             "by_category": {
                 category: {
                     "tokens": tally.tokens,
@@ -155,22 +124,30 @@ def replay(
     budget: int,
     *,
     keep_state: bool = False,
+    oracle: Oracle | None = None,
     reporter: Reporter = SILENT,
 ) -> Replay:
     """Replays `records` in the order given.
 
     `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
     `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
+    `oracle` tells drafters that want evidence.
     """
     result = Replay(name, budget)
     drafter = make()
+    asks = oracle is not None and bool(getattr(drafter, "wants_evidence", False))
+    if asks:
+        result.misses = Misses()
     if records:  # compilation and cold pages are not a draft's cost
         rehearse(make(), records[0].turns[0], budget)
     for record in records:
         drafter = drafter if keep_state else make()
         tally = Tally()
         for turn in record.turns:
-            tally.add(replay_turn(drafter, turn, budget, result.reliability))
+            witness = oracle.witness(turn) if oracle is not None and asks else None
+            tally.add(replay_turn(drafter, turn, budget, result.reliability, witness))
+            if witness is not None and result.misses is not None:
+                result.misses.add(witness.misses)
         result.total.add(tally)
         result.by_category.setdefault(record.category, Tally()).add(tally)
         result.names.append(record.name)
@@ -181,23 +158,30 @@ def replay(
 
 
 def replay_turn(
-    drafter: Drafter, turn: Turn, budget: int, reliability: Reliability | None = None
+    drafter: Drafter,
+    turn: Turn,
+    budget: int,
+    reliability: Reliability | None = None,
+    witness: Witness | None = None,
 ) -> Tally:
     """The decode loop with the record in the model's place: draft -> look up -> accept."""
     tally = Tally()
     answer = turn.answer
+    evidence = None if witness is None else witness.of_prompt()
     start(drafter, turn.prompt, turn.references)
-    if len(answer):
-        drafter.accept(answer[:1])  # the prefill's own token
-    position = 1
+    position = 0
+    if len(answer):  # the prefill's own token
+        position = _write(drafter, answer[:1], evidence, witness)
     while position < len(answer):
+        # As decoding: no more nodes than could still be written beside the model's own token.
+        left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
         begun = time.perf_counter_ns()
-        tree = drafter.draft(budget)
+        tree = drafter.draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
         nodes, _ = accepted(tree, _written(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
-        drafter.accept(written)
-        position += len(written)
+        evidence = None if witness is None or left <= 0 else witness.of(tree)
+        position += _write(drafter, written, evidence, witness)
         tally.passes += 1
         tally.tokens += len(written)
         tally.empty += len(tree) == 0
@@ -206,6 +190,19 @@ def replay_turn(
             reliability.add(tree.scores, nodes)
     drafter.finish()
     return tally
+
+
+def _write(
+    drafter: Drafter, tokens: TokenArray, evidence: Evidence | None, witness: Witness | None
+) -> int:
+    """How many were written. Drafters that want no evidence are told of none."""
+    if evidence is None:
+        drafter.accept(tokens)
+    else:
+        drafter.accept(tokens, evidence)
+    if witness is not None:
+        witness.write(tokens)
+    return len(tokens)
 
 
 def _written(tokens: TokenArray) -> Callable[[int], int]:

@@ -14,14 +14,17 @@ from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.leakage import leaked
+from ngramkit.evaluate.oracle import Oracle
 from ngramkit.evaluate.paired import Ratio, ratio
 from ngramkit.evaluate.records import Record, read_records
 from ngramkit.evaluate.replay import Replay, shuffled
 from ngramkit.evaluate.replay import replay as replay_one
+from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Entries, Tabular
 from ngramkit.sources import Given, Sources
+from ngramkit.templates import Template
 
 BUDGETS = (8, 16, 32, 64, 96)
 
@@ -97,7 +100,7 @@ def _columns(result: Replay) -> tuple[str, list[int], list[int]]:
 
 
 def replay(
-    answers: str | Path,
+    answers: str | Path | None = None,
     questions: str | Path | None = None,
     *,
     model: str | TextTokenizer | None = None,
@@ -108,15 +111,18 @@ def replay(
     keep_state: KeepState | None = None,
     drop_leaked: bool = False,
     limit: int | None = None,
+    oracle: str | Path | None = None,
     reporter: Reporter = SILENT,
 ) -> Replays:
     """tokens/step of drafters on what a model once wrote, without the model.
 
-    `answers` and `questions`: see ngramkit.evaluate.records. `model`: whose tokenizer the answers
-    are read with; None: as `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or
-    functions that make one. `budgets`: draft nodes per pass. `template` is how prompts were built;
-    auto: the model's own, else the one known for its name. `drop_leaked` leaves out answers that
-    stand in a datastore's corpus. `limit`: only the first records.
+    `answers` and `questions`: see ngramkit.evaluate.records. `oracle`: a folder of `record`, in
+    their place; drafters are then told what the model held likely, as far as it is on record, and
+    with `model` given, it is asked for the rest, which is added to the folder. `model`: whose
+    tokenizer the answers are read with; None: as `ngramkit.models.chosen_model`. `drafters` as in
+    `choose_drafter`, or functions that make one. `budgets`: draft nodes per pass. `template` is how
+    prompts were built; auto: the model's own, else the one known for its name. `drop_leaked` leaves
+    out answers that stand in a datastore's corpus. `limit`: only the first records.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
@@ -126,10 +132,12 @@ def replay(
             DrafterSpec.parse(each)
     if not budgets or min(budgets) < 1:
         raise UsageError("budgets must be at least 1 each", option="budget")
-    tokenizer = _tokenizer(model, reporter)
-    records, form = read_records(answers, questions, tokenizer, template)
-    if form is not None:
-        reporter.note(str(form))
+    told = None
+    if oracle is not None:
+        told = _oracle(oracle, answers or questions, model, reporter)
+        tokenizer, records, form = told.folder.tokenizer, told.records(), None
+    else:
+        tokenizer, records, form = _recorded(answers, questions, model, template, reporter)
     given = Sources.of(artifacts).recorded()
     choices = distinct(_chosen(each, tokenizer, given, reporter) for each in asked)
     records, leakage = _without_leaks(records[:limit], choices, drop_leaked, reporter)
@@ -146,10 +154,47 @@ def replay(
                     records,
                     nodes,
                     keep_state=keep_state is not None,
+                    oracle=told,
                     reporter=reporter,
                 )
             )
+            if told is not None:
+                told.save()
     return Replays(results, leakage, None if form is None else form.name)
+
+
+def _recorded(
+    answers: str | Path | None,
+    questions: str | Path | None,
+    model: str | TextTokenizer | None,
+    template: str,
+    reporter: Reporter,
+) -> tuple[TokenizerRecord, list[Record], Template | None]:
+    """What files of answers say."""
+    if answers is None:
+        raise UsageError(
+            "there is nothing to replay",
+            "give answers, or an oracle",
+            option=("answers", "oracle"),
+        )
+    tokenizer = _tokenizer(model, reporter)
+    records, form = read_records(answers, questions, tokenizer, template)
+    if form is not None:
+        reporter.note(str(form))
+    return tokenizer.record, records, form
+
+
+def _oracle(path: str | Path, files: Any, model: Any, reporter: Reporter) -> Oracle:
+    if files is not None:
+        raise UsageError(
+            "an oracle has its own answers", "leave out answers and questions", option="oracle"
+        )
+    oracle = Oracle.open(path)
+    if model is not None and not isinstance(model, TextTokenizer):
+        from ngramkit.evaluate.oracle_model import asked_model
+
+        oracle.model = asked_model(oracle.folder, model, reporter)
+    return oracle
 
 
 def _tokenizer(model: str | TextTokenizer | None, reporter: Reporter) -> TextTokenizer:
@@ -163,19 +208,19 @@ def _tokenizer(model: str | TextTokenizer | None, reporter: Reporter) -> TextTok
 
 def _chosen(
     drafter: str | Callable[[], Drafter],
-    tokenizer: TextTokenizer,
+    tokenizer: TokenizerRecord,
     artifacts: Sources,
     reporter: Reporter,
 ) -> DrafterChoice:
     if not isinstance(drafter, str):
-        return given_drafter(drafter, tokenizer.record)
+        return given_drafter(drafter, tokenizer)
 
     def load() -> Any:
         from ngramkit.decode.load import load_model
 
-        return load_model(tokenizer.record.id)
+        return load_model(tokenizer.id)
 
-    return choose_drafter(drafter, tokenizer.record, artifacts, reporter=reporter, load_model=load)
+    return choose_drafter(drafter, tokenizer, artifacts, reporter=reporter, load_model=load)
 
 
 def _without_leaks(

@@ -161,7 +161,7 @@ def _parse(path: Path, body: Any) -> Manifest:
     manifest = Manifest(
         kind=body["kind"],
         build=body["build"],
-        tokenizer=_tokenizer(path, body["tokenizer"]),
+        tokenizer=tokenizer_record(path, body["tokenizer"]),
         parameters=_parameters(path, body["parameters"]),
         corpus=_corpus(path, body["corpus"]),
         counts=_counts(path, body["counts"]),
@@ -181,7 +181,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 1000
 
 
-def _tokenizer(path: Path, body: Any) -> TokenizerRecord:
+def tokenizer_record(path: Path, body: Any) -> TokenizerRecord:
+    """From the file `path`. Raises ArtifactError where it is no tokenizer's record."""
     keys = {"id", "vocabulary", "fingerprint"}
     fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
     _hold(path, fits, "`tokenizer` is not id, vocabulary, fingerprint and eos")

@@ -1,0 +1,61 @@
+"""`ngramkit record`: answers, and what the model held likely on the way, for replays without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import ngramkit
+from ngramkit_cli import decode_options as opt
+from ngramkit_cli.option_groups import takes_groups
+from ngramkit_cli.options import Debug, Json, the_model
+from ngramkit_cli.output import Output
+from ngramkit_cli.prompt import QuestionOptions
+from ngramkit_cli.source_options import DrafterNames, SourceOptions
+
+OutFolder = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="New, or a record that this adds to.")
+]
+
+
+@takes_groups
+def record(
+    *,
+    asking: QuestionOptions,
+    drafter: DrafterNames = None,
+    model: opt.Model = None,
+    sources: SourceOptions,
+    max_new_tokens: opt.NewTokens = 256,
+    running: opt.RunOptions,
+    out_path: OutFolder,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Record what a model holds likely at every node that drafters have it verify.
+
+    Drafters that listen to the model are then judged without it: ngramkit replay --oracle DIR.
+    Default: --drafter blend --budget 64. Interrupted, it goes on where it was when it is run again.
+
+    Example: ngramkit record --questions question.jsonl --model smollm2-135m --out evidence
+    """
+    with Output("record", json=json, debug=debug) as out:
+        found = ngramkit.record(
+            asking.questions,
+            the_model(model, out),
+            out=out_path,
+            drafters=drafter or (),
+            artifacts=sources.sources(),
+            template=asking.template,
+            max_new_tokens=max_new_tokens,
+            passes=running.passes(),
+            limit=asking.limit,
+            reporter=out.reporter,
+        )
+        out.say(
+            f"{found.path}: {found.answers:,} answers of {found.tokens:,} tokens added, "
+            f"{found.rows:,} contexts",
+            f"next: ngramkit replay --oracle {found.path} --drafter blend",
+        )
+        out.result(found.path, **found.to_dict())

@@ -1,0 +1,82 @@
+"""A loaded model as an oracle's: asked for what is not on record, a pass at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ngramkit.decode.base import ResumableVerifier
+from ngramkit.decode.load import DTYPES, LanguageModel
+from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.task import Task
+from ngramkit.decode.tops import best_and_tops
+from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
+from ngramkit.errors import UsageError
+from ngramkit.evaluate.oracle import Likeliest
+from ngramkit.evaluate.recording import BUDGET
+from ngramkit.formats.evidence import KEPT, EvidenceFolder
+from ngramkit.progress import Reporter
+
+
+class AskedModel:
+    """Texts that begin alike are read once as far as they do; a draft's rows take one pass."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._verifier: ResumableVerifier | None = None
+        self._prompt = self._held = NOTHING
+
+    def begin(self, prompt: TokenArray) -> None:
+        self._prompt = prompt
+
+    def after_prompt(self) -> Likeliest:
+        with torch.inference_mode():
+            self._verifier, self._held = self._task.open(self._prompt), self._prompt
+            return _likeliest(self._verifier.prefill(self._prompt))
+
+    def after_draft(self, written: TokenArray, tree: DraftTree) -> Likeliest:
+        with torch.inference_mode():
+            read = np.concatenate([self._prompt, written[:-1]])
+            return _likeliest(self._having_read(read).verify(int(written[-1]), tree))
+
+    def _having_read(self, tokens: TokenArray) -> ResumableVerifier:
+        shared = min(len(self._held), len(tokens))
+        differs = np.flatnonzero(self._held[:shared] != tokens[:shared])
+        shared = int(differs[0]) if len(differs) else shared
+        if self._verifier is None or shared == 0:
+            self._verifier = self._task.open(self._prompt)
+        elif shared < self._verifier.length:
+            self._verifier.rewind(shared)
+        if self._verifier.length < len(tokens):
+            self._verifier.prefill(tokens)
+        self._held = tokens
+        return self._verifier
+
+
+def _likeliest(logits: torch.Tensor) -> Likeliest:
+    tops = best_and_tops(logits, KEPT)[1]
+    return tops.ids, tops.log_probs
+
+
+def asked_model(
+    folder: EvidenceFolder, model: str | LanguageModel, reporter: Reporter
+) -> AskedModel:
+    """The model that `folder` was recorded of, loaded as it was then.
+
+    Raises UsageError where it is another, or one whose passes verify no trees.
+    """
+    dtype = folder.plan.get("dtype")
+    passes = PassOptions(budget=BUDGET, dtype=dtype if dtype in DTYPES else "auto")
+    loaded = passes.load(model, reporter)
+    named = folder.plan.get("model")
+    if loaded.name != named:
+        raise UsageError(
+            f"{folder.path} was recorded of {named!s:.80}, not of {loaded.name}",
+            f"give model={named!s:.80}, or none",
+            option="model",
+        )
+    folder.tokenizer.require(loaded.tokenizer.record, str(folder.path))
+    runner = passes.runner(loaded, reporter)
+    if runner.verify == "chain":
+        raise UsageError(f"{loaded.name} verifies no trees", "leave out model", option="model")
+    return AskedModel(Task(loaded, runner, folder.plan.get("max_new_tokens", 1)))
