@@ -29,11 +29,18 @@ from ngramkit.results import Result
 ALL = "all"
 DECODING = ("decoding", "budget", "past", "references")  # what decoding with any drafter may need
 LATER = ("past", "references", "blend-references")
-ANY_WIDTH = ("blend", "decoding", "budget", "references")  # the same for all token ids
+ANY_WIDTH = (
+    "blend",
+    "automaton",
+    "recycling",
+    "decoding",
+    "budget",
+    "references",
+)  # the same for all token ids
 # The longest first, so that no process ends long after the others.
 TASKS = (
     "blend-references", "blend", "rest", "build", "cacheback", "ssd", "ngrammys", "verify",
-    "bigram", *DECODING,
+    "automaton", "bigram", "recycling", *DECODING,
 )  # fmt: skip
 PROGRAM = "from ngramkit.warming_tasks import main; main()"
 

@@ -204,6 +204,18 @@ def _verify(folder: Path, records: Records) -> None:
                 """Each proof calls its kernels."""
 
 
+def _recycling(folder: Path, records: Records) -> None:
+    _request(load_drafter("recycling"))
+
+
+def _automaton(folder: Path, records: Records) -> None:
+    from ngramkit.builders.datastore import build_datastore
+
+    store = build_datastore(_store(folder, records[0]), folder / "automaton")
+    _request(load_drafter("automaton", datastores=[store], threshold=1))
+    _request(load_drafter("automaton", datastores=[store], threshold=64))
+
+
 TASKS: dict[str, Task] = {
     "blend": _blend,
     "blend-references": _blend_references,
@@ -213,6 +225,8 @@ TASKS: dict[str, Task] = {
     "build": _build,
     "ngrammys": _by_bigram("ngrammys"),
     "verify": _verify,
+    "automaton": _automaton,
+    "recycling": _recycling,
     "bigram": _by_bigram("bigram"),
     "decoding": _decoding,
     "budget": _budget,

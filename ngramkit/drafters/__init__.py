@@ -98,6 +98,20 @@ DRAFTERS = {
         "The earliest place of the last tokens in this text: one chain, as transformers does it.",
         references=True,
     ),
+    "recycling": Entry(
+        "ngramkit.drafters.recycling",
+        "Recycling",
+        "What the model held likely after each token when it last saw it, as a fixed tree "
+        "(Token Recycling, arXiv:2408.08696).",
+    ),
+    "automaton": Entry(
+        "ngramkit.drafters.automaton",
+        "Automaton",
+        "What followed the longest match in this text or a corpus, as one line; else recycling "
+        "(SAM-Decoding, arXiv:2411.10666).",
+        ("datastores",),
+        required=False,
+    ),
     "ssd": Entry(
         "ngramkit.drafters.ssd",
         "Ssd",

@@ -22,7 +22,7 @@ from ngramkit.formats.writer import ArtifactWriter
 
 K, WIDTH = 4, 3
 ENDS = 12  # tokens of a text that the unigram table is made of
-LIVE = ("context", "prompt-lookup", "ngrammys")
+LIVE = ("context", "prompt-lookup", "ngrammys", "automaton", "recycling")
 
 
 def knowing_drafters(

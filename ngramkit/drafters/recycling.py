@@ -1,0 +1,87 @@
+"""Token Recycling: what the model held likely after each token, last time (arXiv:2408.08696).
+
+The candidates of every row that the model verified, rejected ones too, go into a matrix; a draft is
+a fixed tree filled in from it. It knows nothing but what a running model tells it (Evidence), so in
+a replay it needs an oracle.
+
+The paper has one tree of 80 nodes. Here the tree of a budget is its most probable paths, from how
+often the candidate of each rank is right, so that there is one for every budget.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.described import Described
+from ngramkit.drafters.options import Limits, within_limits
+from ngramkit.kernels.recycling import K, fixed_tree, recycle, recycled
+
+# How often the candidate of each rank is the next token.
+CHANCES = np.array([0.44, 0.13, 0.07, 0.045, 0.032, 0.025, 0.02, 0.017])
+MOST_TOKENS = 1 << 20  # ids of which something is kept
+SHAPE = 64  # nodes that a shape has at first
+
+
+class Matrix:
+    """Grows with the ids that it meets; knows nothing at first."""
+
+    def __init__(self) -> None:
+        self.clear()
+        self._shape = fixed_tree(CHANCES, SHAPE)
+
+    def clear(self) -> None:
+        self._rows = np.full((1, K), -1, np.int32)
+
+    def learn(self, evidence: Evidence) -> None:
+        tokens = np.ascontiguousarray(evidence.token_ids, np.int32)
+        highest = min(int(tokens.max(initial=0)), MOST_TOKENS - 1)
+        if highest >= len(self._rows):
+            grown = np.full((max(highest + 1, 2 * len(self._rows)), K), -1, np.int32)
+            grown[: len(self._rows)] = self._rows
+            self._rows = grown
+        recycle(self._rows, tokens, np.ascontiguousarray(evidence.top_ids, np.int32))
+
+    def draft(self, last: int, budget: int) -> DraftTree:
+        if budget > len(self._shape[0]):
+            self._shape = fixed_tree(CHANCES, 2 * budget)
+        tokens, parents, scores = recycled(self._rows, last, *self._shape, budget)
+        return DraftTree(tokens, parents, scores, np.full(len(tokens), Source.MODEL, np.uint8))
+
+
+class Recycling(Described):
+    """A drafter over the matrix alone. With `keep` it outlives a request, as published."""
+
+    wants_evidence = True
+    over = "what the model held likely"
+
+    @within_limits
+    def __init__(
+        self,
+        *,
+        keep: Annotated[bool, Limits("remember what was learnt for the next request")] = True,
+    ) -> None:
+        self.keep = keep
+        self._matrix = Matrix()
+        self._last = NOTHING
+
+    def start(self, prompt: TokenArray) -> None:
+        if not self.keep:
+            self._matrix.clear()
+        self._last = prompt[-1:]
+
+    def draft(self, budget: int) -> DraftTree:
+        if not len(self._last):
+            return DraftTree.empty()
+        return self._matrix.draft(int(self._last[0]), budget)
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        if len(tokens):
+            self._last = tokens[-1:]
+        if evidence is not None:
+            self._matrix.learn(evidence)
+
+    def finish(self) -> None:
+        """Nothing is kept beyond what `keep` says."""

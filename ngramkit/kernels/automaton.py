@@ -1,0 +1,203 @@
+"""A suffix automaton over a growing text, and in it the longest end of the text that came before.
+
+SAM-Decoding (arXiv:2411.10666) drafts what followed that. The automaton (Blumer et al., 1985) is
+built token by token, in constant time each on average: a state stands for pieces of the text that
+end at the same places. State 0 is the empty piece.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.compile import allocating_entry, entry, part
+from ngramkit.kernels.suffix.search import VOCABULARY, longest_match, position_at, token_at
+
+# Columns of `state`.
+SIZE, LAST, STATES, EDGES, AT, MATCHED = range(6)
+SCANNED = 1 << 12  # places of a match in a corpus, at most, that the first one is looked for among
+
+
+class Automaton(NamedTuple):
+    """A text of up to n tokens has at most 2 n states and 3 n + 1 edges; slots are a power of two,
+    at least twice the edges."""
+
+    tokens: Array  # int32[n], the text
+    length: Array  # int32[2 n + 1], by state: its longest piece
+    link: Array  # int32[2 n + 1], the state of the longest end of that in another state; -1
+    first: Array  # int32[2 n + 1], where its pieces end for the first time
+    edges: Array  # int32[2 n + 1], the newest edge out of a state; -1
+    edge_state: Array  # int32[3 n + 2]
+    edge_token: Array  # int32[3 n + 2]
+    edge_target: Array  # int32[3 n + 2]
+    edge_next: Array  # int32[3 n + 2], the next older edge out of the same state; -1
+    slots: Array  # int32[slots], edges by a hash of state and token; -1 empty
+    state: Array  # int64[6], see above
+
+
+def new_automaton(room: int) -> Automaton:
+    """Of no text; there is room for so many tokens."""
+    states, edges = 2 * room + 1, 3 * room + 2
+    slots = 1 << int(2 * edges - 1).bit_length()
+    return Automaton(
+        tokens=np.empty(room, np.int32),
+        length=np.zeros(states, np.int32),
+        link=np.full(states, -1, np.int32),
+        first=np.zeros(states, np.int32),
+        edges=np.full(states, -1, np.int32),
+        edge_state=np.empty(edges, np.int32),
+        edge_token=np.empty(edges, np.int32),
+        edge_target=np.empty(edges, np.int32),
+        edge_next=np.empty(edges, np.int32),
+        slots=np.full(slots, -1, np.int32),
+        state=np.array([0, 0, 1, 0, 0, 0], np.int64),
+    )
+
+
+@entry
+def extend(automaton, tokens):
+    """`tokens` int32[m] come behind the text; there must be room for them."""
+    for i in range(len(tokens)):
+        _follow(automaton, tokens[i])
+        _add(automaton, tokens[i])
+
+
+@part
+def _slot(automaton, state, token):
+    """Where the edge out of `state` with `token` is, or an empty slot for it."""
+    mask = len(automaton.slots) - 1
+    key = (np.uint64(state) << np.uint64(32)) ^ np.uint64(token & 0xFFFFFFFF)
+    key *= np.uint64(0x9E3779B97F4A7C15)
+    slot = np.int64(key >> np.uint64(32)) & mask
+    while True:
+        edge = automaton.slots[slot]
+        if edge < 0:
+            return slot
+        if automaton.edge_state[edge] == state and automaton.edge_token[edge] == token:
+            return slot
+        slot = (slot + 1) & mask
+
+
+@part
+def _target(automaton, state, token):
+    edge = automaton.slots[_slot(automaton, state, token)]
+    return np.int64(automaton.edge_target[edge]) if edge >= 0 else np.int64(-1)
+
+
+@part
+def _link_to(automaton, state, token, target):
+    """A new edge out of `state`."""
+    edge = automaton.state[EDGES]
+    automaton.edge_state[edge], automaton.edge_token[edge] = state, token
+    automaton.edge_target[edge], automaton.edge_next[edge] = target, automaton.edges[state]
+    automaton.slots[_slot(automaton, state, token)] = edge
+    automaton.edges[state] = edge
+    automaton.state[EDGES] = edge + 1
+
+
+@part
+def _follow(automaton, token):
+    """The longest end of the text that came before, with `token` behind it."""
+    at, matched = automaton.state[AT], automaton.state[MATCHED]
+    target = _target(automaton, at, token)
+    while at != 0 and target < 0:
+        at = np.int64(automaton.link[at])
+        matched = np.int64(automaton.length[at])
+        target = _target(automaton, at, token)
+    if target >= 0:
+        at, matched = target, matched + 1
+    automaton.state[AT], automaton.state[MATCHED] = at, matched
+
+
+@part
+def _add(automaton, token):
+    """The automaton of the text with `token` behind it."""
+    state = automaton.state
+    new, size = state[STATES], state[SIZE] + 1
+    automaton.tokens[size - 1] = token
+    automaton.length[new] = automaton.first[new] = size
+    state[STATES], state[SIZE] = new + 1, size
+    at = state[LAST]
+    while at >= 0 and _target(automaton, at, token) < 0:
+        _link_to(automaton, at, token, new)
+        at = np.int64(automaton.link[at])
+    if at < 0:
+        automaton.link[new] = 0
+    else:
+        target = _target(automaton, at, token)
+        if automaton.length[target] != automaton.length[at] + 1:
+            target = _split(automaton, at, token, target)
+        automaton.link[new] = target
+    state[LAST] = new
+    # What was matched may now belong to a state of shorter pieces.
+    while state[AT] != 0 and state[MATCHED] <= automaton.length[automaton.link[state[AT]]]:
+        state[AT] = automaton.link[state[AT]]
+
+
+@part
+def _split(automaton, at, token, target):
+    """The pieces of `target` that are no longer than those of `at` with `token` get a state."""
+    clone = automaton.state[STATES]
+    automaton.state[STATES] = clone + 1
+    automaton.length[clone] = automaton.length[at] + 1
+    automaton.link[clone] = automaton.link[target]
+    automaton.first[clone] = automaton.first[target]
+    edge = np.int64(automaton.edges[target])
+    while edge >= 0:
+        _link_to(automaton, clone, automaton.edge_token[edge], automaton.edge_target[edge])
+        edge = np.int64(automaton.edge_next[edge])
+    while at >= 0:
+        edge = np.int64(automaton.slots[_slot(automaton, at, token)])
+        if automaton.edge_target[edge] != target:
+            break
+        automaton.edge_target[edge] = clone
+        at = np.int64(automaton.link[at])
+    automaton.link[target] = clone
+    return clone
+
+
+@allocating_entry
+def repeated(automaton: Automaton, width: int) -> tuple[int, Array]:
+    """The length of the longest end of the text that came before, and up to `width` tokens int32[w]
+    that followed where it came first."""
+    state = automaton.state
+    matched, size = state[MATCHED], state[SIZE]
+    begin = automaton.first[state[AT]] if matched else size
+    return matched, automaton.tokens[begin : min(begin + width, size)].copy()
+
+
+@allocating_entry
+def in_corpus(
+    table: Array, context: Array, longest: int, width: int, eos: int
+) -> tuple[int, Array]:
+    """The same in suffix arrays, for the longest end of `context` int32[n], of `longest` tokens at
+    most: its length, and what followed its first place of the first shard that holds it.
+
+    What follows ends before a separator and behind `eos`. Of a match with more than SCANNED places
+    the first among so many is taken. The shard table is that of kernels.suffix.search.
+    """
+    intervals = np.zeros((len(table), 2), np.int64)
+    matched = longest_match(table, context, longest, intervals)
+    found = np.empty(width, np.int32)
+    if matched == 0:
+        return 0, found[:0]
+    shard = 0
+    while intervals[shard, 0] == intervals[shard, 1]:
+        shard += 1
+    row = table[shard]
+    low, high = intervals[shard, 0], intervals[shard, 1]
+    place = position_at(row, low)
+    for i in range(low + 1, min(high, low + SCANNED)):
+        place = min(place, position_at(row, i))
+    size = 0
+    while size < width:
+        token = token_at(row, place + matched + size)
+        if token >= row[VOCABULARY]:
+            break
+        found[size] = token
+        size += 1
+        if token == eos:
+            break
+    return matched, found[:size]

@@ -1,0 +1,112 @@
+"""Token Recycling's matrix and tree, and the suffix automaton, against naive twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference_recycling as naive
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.kernels.automaton import extend, in_corpus, new_automaton, repeated
+from ngramkit.kernels.recycling import fixed_tree, recycle, recycled
+from ngramkit.kernels.suffix.search import shard_table
+
+FEW = settings(max_examples=80, deadline=None)
+V, K = 6, 3
+texts = st.lists(st.integers(0, 3), max_size=40)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 7])
+def test_a_fixed_tree_is_the_paths_of_highest_chance(nodes):
+    chances = np.array([0.5, 0.3, 0.15])
+    parents, ranks, scores = fixed_tree(chances, nodes)
+    np.testing.assert_allclose(scores, naive.fixed_tree(chances.tolist(), nodes), rtol=1e-6)
+    for node in range(nodes):
+        path, at = [], node
+        while at >= 0:
+            path.append(ranks[at])
+            assert parents[at] < at
+            at = parents[at]
+        assert scores[node] == pytest.approx(np.prod(chances[path]), rel=1e-6)
+    assert len(set(zip(parents.tolist(), ranks.tolist(), strict=True))) == nodes
+    longer = fixed_tree(chances, nodes + 5)
+    assert all(np.array_equal(a[:nodes], b) for a, b in zip(longer, (parents, ranks, scores)))  # noqa: B905
+
+
+rows = st.lists(st.tuples(st.integers(-2, V + 2), st.permutations(range(V))), max_size=12)
+
+
+@FEW
+@given(rows, st.integers(-1, V), st.integers(0, 20))
+def test_a_tree_is_filled_in_from_what_was_recycled(given_rows, last, budget):
+    matrix, known = np.full((V, K), -1, np.int32), {}
+    for token, candidates in given_rows:  # a pass of one row, then all in one pass
+        recycle(matrix, np.array([token], np.int32), np.array([candidates], np.int32))
+        if 0 <= token < V:
+            known = naive.recycle(known, [token], [candidates[:K]])
+    if given_rows:
+        at_once = np.full((V, K), -1, np.int32)
+        tokens, tops = zip(*given_rows, strict=True)
+        recycle(at_once, np.array(tokens, np.int32), np.array(tops, np.int32))
+        np.testing.assert_array_equal(at_once, matrix)
+    parents, ranks, scores = fixed_tree(np.array([0.5, 0.3, 0.1]), 16)
+    tokens, above, chances = recycled(matrix, last, parents, ranks, scores, budget)
+    paths = {-1: ()}
+    for node, (token, parent) in enumerate(zip(tokens.tolist(), above.tolist(), strict=True)):
+        assert parent < node
+        paths[node] = (*paths[parent], token)
+    assert len(tokens) == len(chances) <= budget
+    found = set(paths.values()) - {()}
+    assert found == naive.recycled(known, last, parents.tolist(), ranks.tolist(), budget)
+    assert len(found) == len(tokens)
+
+
+def test_fewer_candidates_than_the_matrix_holds_end_a_row():
+    matrix = np.full((V, K), 5, np.int32)
+    recycle(matrix, np.array([2], np.int32), np.array([[4]], np.int32))
+    assert matrix[2].tolist() == [4, -1, -1]
+
+
+@FEW
+@given(texts, st.data())
+def test_the_longest_end_that_came_before_and_what_followed(text, data):
+    automaton, size = new_automaton(len(text)), 0
+    while size < len(text):
+        more = data.draw(st.integers(1, len(text) - size))
+        extend(automaton, np.array(text[size : size + more], np.int32))
+        size += more
+        width = data.draw(st.integers(1, 6))
+        matched, line = repeated(automaton, width)
+        assert (matched, line.tolist()) == naive.repeated(text[:size], width)
+
+
+@pytest.mark.parametrize("text", [[7] * 50, [1, 2] * 25, list(range(50)), [1, 1, 2, 1, 1, 3] * 8])
+def test_repetitive_texts_fit_into_the_room(text):
+    automaton = new_automaton(len(text))
+    for size, token in enumerate(text, 1):
+        extend(automaton, np.array([token], np.int32))
+        matched, line = repeated(automaton, 4)
+        assert (matched, line.tolist()) == naive.repeated(text[:size], 4)
+
+
+def test_nothing_is_repeated_in_no_text():
+    matched, line = repeated(new_automaton(0), 4)
+    assert (matched, line.tolist()) == (0, [])
+
+
+@FEW
+@given(
+    st.lists(texts.filter(bool), min_size=1, max_size=3), texts, st.integers(0, 6),
+    st.integers(1, 5), st.integers(-1, 3),
+)  # fmt: skip
+def test_the_same_in_a_corpus(documents, context, longest, width, eos):
+    shards = [[*tokens, 4] for tokens in documents]
+    arrays = []
+    for tokens in shards:
+        order = sorted(range(len(tokens)), key=lambda i, tokens=tokens: tokens[i:])
+        firsts = np.searchsorted(sorted(tokens), np.arange(6)).astype(np.uint64)
+        arrays.append((np.array(tokens, np.uint16), np.array(order, np.int32), firsts))
+    found = in_corpus(shard_table(arrays), np.array(context, np.int32), longest, width, eos)
+    matched, line = found
+    assert (matched, line.tolist()) == naive.in_corpus(shards, context, longest, width, 4, eos)
