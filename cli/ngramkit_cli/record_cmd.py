@@ -33,9 +33,11 @@ def record(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Record what a model holds likely at every node that drafters have it verify.
+    """Record what a model holds likely for replays without it.
 
-    Drafters that listen to the model are then judged without it: ngramkit replay --oracle DIR.
+    It answers the questions with drafts; at every node that it verifies, its 16 likeliest tokens
+    are kept. ngramkit replay --oracle DIR then tells them to drafters as decoding does.
+
     Default: --drafter blend --budget 64. Interrupted, it goes on where it was when it is run again.
 
     Example: ngramkit record --questions question.jsonl --model smollm2-135m --out evidence

@@ -126,10 +126,7 @@ def replay(
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
-    asked = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    for each in asked:
-        if isinstance(each, str):
-            DrafterSpec.parse(each)
+    asked = _asked(drafters)
     if not budgets or min(budgets) < 1:
         raise UsageError("budgets must be at least 1 each", option="budget")
     told = None
@@ -161,6 +158,15 @@ def replay(
             if told is not None:
                 told.save()
     return Replays(results, leakage, None if form is None else form.name)
+
+
+def _asked(drafters: Any) -> list[Any]:
+    """Told before anything is read in vain: a name or an option that there is not."""
+    asked = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    for each in asked:
+        if isinstance(each, str):
+            DrafterSpec.parse(each)
+    return asked
 
 
 def _recorded(
