@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo real real-model fast test attacks fuzz lint types bench docs docs-check requirements audit clean
+.PHONY: demo real real-model fast cloud test attacks fuzz lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -34,6 +34,10 @@ real-model: $(READY)
 # gigatoken and rensa, for the tests and the benchmarks that use them.
 fast: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-fast.txt
+
+# s3fs and an S3 server on loopback, for the tests of data behind URLs.
+cloud: $(READY)
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-cloud.txt
 
 lint: $(READY)
 	$(BIN)/ruff check .

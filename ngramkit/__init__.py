@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.self_corpus import self_corpus
     from ngramkit.hub_push import push
     from ngramkit.sources import PastUse, Sources
+    from ngramkit.storage.cache import using_cache
     from ngramkit.verbs.building import (
         BuiltTable,
         build_datastore,
@@ -113,6 +114,7 @@ _HOMES = {
     "open_corpus": "ngramkit.corpus.open",
     "PastUse": "ngramkit.sources",
     "Sources": "ngramkit.sources",
+    "using_cache": "ngramkit.storage.cache",
     "Warmed": "ngramkit.warming",
     "warm": "ngramkit.warming",
 }
@@ -168,6 +170,7 @@ __all__ = [
     "self_corpus",
     "tokenize",
     "trim_history",
+    "using_cache",
     "verify",
     "warm",
 ]

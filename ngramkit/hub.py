@@ -27,10 +27,11 @@ TAG = "ngramkit"
 
 @dataclass(frozen=True)
 class Fetched:
-    """An artifact's folder on this machine, and the commit of the Hub that it is."""
+    """An artifact's folder on this machine, and the commit of the Hub that it is; of another URL,
+    its manifest's checksum."""
 
     path: Path
-    commit: str | None = None  # None for a folder that never was on the Hub
+    commit: str | None = None  # None for a folder that was here all the time
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import ArtifactError, NetworkError, NgramkitError, UsageError
+from ngramkit.fetching import fetch
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
@@ -66,7 +67,7 @@ def push(
             "drop one of them",
             option=("create_pr", "revision", "tag"),
         )
-    path, name = Path(path), Source.parse(repository).repository
+    path, name = fetch(path, reporter=reporter).path, Source.parse(repository).repository
     kind = "model" if (path / GENERATE).is_file() else "dataset"
     uploads = _folder(path) if kind == "model" else _artifact(open_artifact(path), reporter)
     uploads = [_addressed(upload, name) for upload in uploads]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.history import History
     from ngramkit.formats.manifest import TokenizerRecord
 
-Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, or what was opened before
+Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or what was opened
 HISTORY_TOKENS = 4_000_000
 # A kind of artifact -> what drafters call it.
 ROLES = {
@@ -112,7 +112,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Opened:
-    """An artifact, what it was named, and the commit of the Hub that it is."""
+    """An artifact, what it was named, and which commit of the Hub, or manifest of a URL, it is."""
 
     artifact: Artifact
     name: str
@@ -120,9 +120,9 @@ class Opened:
 
 
 def opened(given: Given, reporter: Any = None) -> Opened:
-    """Raises as ngramkit.hub.fetch and ngramkit.formats.kinds.open_artifact."""
+    """Raises as ngramkit.fetching.fetch and ngramkit.formats.kinds.open_artifact."""
+    from ngramkit.fetching import fetch
     from ngramkit.formats.kinds import open_artifact
-    from ngramkit.hub import fetch
     from ngramkit.progress import SILENT
 
     if isinstance(given, Artifact):

@@ -92,6 +92,10 @@ class HubStandIn:
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.faults: list[Fault] = []
         self.blobs: dict[str, bytes] = {}  # what uploads have sent, by sha256
+        self.buckets: dict[str, dict[str, bytes]] = {}  # id -> path -> content, see hub_buckets.py
+        self.xorbs: dict[str, list[bytes]] = {}
+        self.xet_files: dict[str, bytes] = {}
+        self.xet_hashes: dict[bytes, str] = {}
         self.requests: list[str] = []  # "METHOD path" of each, in order
         self.bytes_sent = 0
         self.lock = threading.Lock()
@@ -150,7 +154,7 @@ class Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _serve(self) -> None:
-        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.body = self._body()
         self.fault = self.standin.fault_for(f"{self.command} {self.path}")
         if self.fault and self.fault.status >= 0:
             self._fail(self.fault)
@@ -166,6 +170,16 @@ class Request(BaseHTTPRequestHandler):
         self.error(404, "", f"no endpoint {self.command} {split.path}")
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while length := int(self.rfile.readline(), 16):
+            body += self.rfile.read(length)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
 
     def _fail(self, fault: Fault) -> None:
         if fault.status == 0:

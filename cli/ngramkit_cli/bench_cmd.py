@@ -16,6 +16,7 @@ from ngramkit_cli.options import Debug, Force, Json, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionOptions
 from ngramkit_cli.source_options import DrafterNames, SourceOptions
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ SelfCheck = Annotated[
 ]
 
 
+@takes_urls
 @takes_groups
 def bench(
     *,

@@ -12,6 +12,7 @@ from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.flags import Flag, with_flags
 from ngramkit_cli.options import Debug, Force, Json, Model, Out, the_model
 from ngramkit_cli.output import Output, peak_rss
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.tables import wrapped
 
 Eos = Annotated[
@@ -40,11 +41,13 @@ def corpora(json: Json = False, debug: Debug = False) -> None:
             summary = with_flags(corpus.summary, CORPUS_FLAGS, CORPUS_FLAGS)
             out.show(f"{corpus.name}  ({where}{gated})", *wrapped(summary, 4))
         out.show("hf:ID[:CONFIG]", "    any other dataset on the Hub")
+        urls = "s3://, gs://, hf://datasets/..., hf://buckets/..., https://"
         files = "files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst"
-        out.show("PATH, 'GLOB', URL", *wrapped(f"{files}; s3://, gs://, https://", 4))
+        out.show("PATH, 'GLOB', URL", *wrapped(f"{files}; {urls}", 4))
         out.result(corpora=[asdict(corpus) for corpus in NAMED.values()])
 
 
+@takes_urls
 @takes_corpus
 def tokenize(
     corpus: CorpusOptions,
@@ -76,11 +79,11 @@ def tokenize(
         counts, size = store.manifest.counts, store.manifest.bytes
         rate = counts["tokens"] / out.seconds
         out.say(
-            f"{store.path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens, "
+            f"{store.where}: {counts['documents']:,} documents, {counts['tokens']:,} tokens, "
             f"{size:,} bytes, {rate:,.0f} tokens/s"
         )
         out.result(
-            store.path,
+            store.where,
             **counts,
             bytes=size,
             tokens_per_second=round(rate),

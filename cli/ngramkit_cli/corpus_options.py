@@ -32,8 +32,9 @@ class CorpusOptions:
         typer.Option(
             metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB|URL[:WEIGHT]",
             help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
-            ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, gs:// or "
-            "https://. Repeat it to mix corpora: of NAME:0.3 three documents in ten are kept.",
+            ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, gs://, "
+            "hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix corpora: of "
+            "NAME:0.3 three documents in ten are kept.",
         ),
     ] = None
     split: Annotated[

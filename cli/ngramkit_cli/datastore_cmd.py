@@ -10,6 +10,7 @@ import ngramkit
 from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.store_options import Eos, Memory, Tokens, memory_bytes, the_source
 
 ShardTokens = Annotated[
@@ -21,6 +22,7 @@ Workers = Annotated[
 ]
 
 
+@takes_urls
 @takes_corpus
 def build_datastore(
     corpus: CorpusOptions,
@@ -54,11 +56,11 @@ def build_datastore(
         counts, shards = built.manifest.counts, len(built.manifest.files)
         rate = counts["tokens"] / out.seconds
         out.say(
-            f"{built.path}: {counts['documents']:,} documents, {counts['tokens']:,} tokens in "
+            f"{built.where}: {counts['documents']:,} documents, {counts['tokens']:,} tokens in "
             f"{shards:,} shards, {built.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
         )
         out.result(
-            built.path,
+            built.where,
             **counts,
             bytes=built.manifest.bytes,
             tokens_per_second=round(rate),

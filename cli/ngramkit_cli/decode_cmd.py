@@ -16,6 +16,7 @@ from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import INTERRUPTED, Output
 from ngramkit_cli.prompt import PromptOptions
 from ngramkit_cli.source_options import DrafterName, SourceOptions
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 
 
+@takes_urls
 @takes_groups
 def decode(
     *,

@@ -10,6 +10,7 @@ import typer
 import ngramkit
 from ngramkit_cli.options import Debug, Force, Json, Model, the_model
 from ngramkit_cli.output import Output
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.store_options import Memory, memory_bytes
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ Order = Annotated[
 ]
 
 
+@takes_urls
 def export(
     source: Source,
     to: To,
@@ -116,12 +118,15 @@ def export(
         out.result(done.path, source=str(done.source), to=done.to, **done.counts)
 
 
+@takes_urls
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
     origin: From,
     out_dir: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Default: under artifacts/, by the file's name."),
+        str | None,
+        typer.Option(
+            "--out", metavar="DIR|URL", help="Default: under artifacts/, by the file's name."
+        ),
     ] = None,
     model: Model = None,
     order: Order = None,
@@ -146,11 +151,18 @@ def import_(
         _done(artifact, out)
 
 
+@takes_urls
 def merge(
     sources: Annotated[
-        list[str], typer.Argument(metavar="A B ...", help="Artifacts of one kind and tokenizer.")
+        list[str],
+        typer.Argument(
+            metavar="A B ...",
+            help="Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
+        ),
     ],
-    out_dir: Annotated[Path, typer.Option("--out", metavar="DIR", help="The artifact to write.")],
+    out_dir: Annotated[
+        str, typer.Option("--out", metavar="DIR|URL", help="The artifact to write.")
+    ],
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -169,5 +181,5 @@ def merge(
 def _done(artifact: Artifact, out: Output) -> None:
     counts, size = artifact.manifest.counts, artifact.manifest.bytes
     said = ", ".join(f"{value:,} {name}" for name, value in counts.items())
-    out.say(f"{artifact.path}: a {artifact.kind}, {said}, {size:,} bytes")
-    out.result(artifact.path, kind=artifact.kind, **counts, bytes=size)
+    out.say(f"{artifact.where}: a {artifact.kind}, {said}, {size:,} bytes")
+    out.result(artifact.where, kind=artifact.kind, **counts, bytes=size)

@@ -10,6 +10,7 @@ import ngramkit
 from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.store_options import Eos, Memory, Tokens, memory_bytes, the_source
 
 LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
@@ -18,6 +19,7 @@ FollowerLen = Annotated[int, typer.Option(metavar="1..8", help="Tokens in a foll
 Followers = Annotated[int, typer.Option(help="Keep this many followers of each leader.")]
 
 
+@takes_urls
 @takes_corpus
 def build_frozen(
     corpus: CorpusOptions,
@@ -55,11 +57,11 @@ def build_frozen(
         counts = table.manifest.counts
         rate = counts["tokens"] / out.seconds
         out.say(
-            f"{table.path}: {counts['leaders']:,} leaders, {counts['followers']:,} followers of "
+            f"{table.where}: {counts['leaders']:,} leaders, {counts['followers']:,} followers of "
             f"{counts['tokens']:,} tokens, {table.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
         )
         out.result(
-            table.path,
+            table.where,
             documents=counts["documents"],
             tokens=counts["tokens"],
             bytes=table.manifest.bytes,

@@ -10,13 +10,17 @@ import typer
 import ngramkit
 from ngramkit_cli.options import Debug, Force, Json
 from ngramkit_cli.output import Output
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.tables import figures
 
 Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository.")]
 
 
+@takes_urls
 def push(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The artifact's folder.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH|URL", help="The artifact's folder, or where it is.")
+    ],
     repository: Repository,
     private: Annotated[
         bool, typer.Option("--private", help="Where the repository is new: not for everybody.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,8 @@ import typer
 import ngramkit
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
+from ngramkit_cli.source_options import WHERE
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.tables import facts as facts_table
 from ngramkit_cli.tables import figures
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest
     from ngramkit.verbs.looking import Phrase
 
-ArtifactPath = Annotated[Path, typer.Argument(metavar="PATH", help="An artifact's folder.")]
+ArtifactPath = Annotated[
+    str, typer.Argument(metavar=WHERE, help="An artifact: its folder, or where else it is.")
+]
 Query = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Show how often this was seen and what follows it."),
@@ -34,6 +37,7 @@ ModelOfText = Annotated[
 Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many lines of everything.")]
 
 
+@takes_urls
 def inspect(
     path: ArtifactPath,
     query: Query = None,
@@ -63,6 +67,7 @@ def inspect(
         out.result(path, **facts, **{name: said[name] for name in listed})
 
 
+@takes_urls
 def verify(path: ArtifactPath, json: Json = False, debug: Debug = False) -> None:
     """Prove an artifact whole: every checksum, every invariant of its format.
 

@@ -10,6 +10,7 @@ import ngramkit
 from ngramkit_cli.decode_options import Device, DeviceMap, Dtype
 from ngramkit_cli.options import Debug, Force, Json, ModelName, Out, the_model
 from ngramkit_cli.output import Output
+from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def models(json: Json = False, debug: Debug = False) -> None:
         out.result(models={DEFAULT: None, **HUB_IDS}, chosen=chosen.name, why=chosen.why)
 
 
+@takes_urls
 def model_bigram(
     model: ModelName = None,
     out_dir: Out = None,
@@ -96,12 +98,13 @@ def model_bigram(
         table, work = built.table, built.work
         vocabulary = table.tokenizer.vocabulary
         out.say(
-            f"{table.path}: {vocabulary:,} tokens, {table.k:,} drafts of {table.width} after each, "
-            f"{table.manifest.bytes:,} bytes{_speed(work)}"
+            f"{table.where}: {vocabulary:,} tokens, {table.k:,} drafts of {table.width} after "
+            f"each, {table.manifest.bytes:,} bytes{_speed(work)}"
         )
-        out.result(table.path, **_facts(vocabulary, table.k, table.width, work))
+        out.result(table.where, **_facts(vocabulary, table.k, table.width, work))
 
 
+@takes_urls
 def model_unigram(
     model: ModelName = None,
     out_dir: Out = None,
@@ -133,10 +136,10 @@ def model_unigram(
         table, work = built.table, built.work
         vocabulary = table.tokenizer.vocabulary
         out.say(
-            f"{table.path}: the {table.k:,} likeliest of {vocabulary:,} tokens by {rule}, "
+            f"{table.where}: the {table.k:,} likeliest of {vocabulary:,} tokens by {rule}, "
             f"{table.manifest.bytes:,} bytes{_speed(work)}"
         )
-        out.result(table.path, **_facts(vocabulary, table.k, 1, work))
+        out.result(table.where, **_facts(vocabulary, table.k, 1, work))
 
 
 def _speed(work: Work | None) -> str:

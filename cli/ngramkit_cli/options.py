@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,8 +34,13 @@ Model = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="The artifact's folder. Default: under artifacts/."),
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="DIR|URL",
+        help="The artifact's folder; a URL is s3://, gs:// or hf://buckets/ID/... Default: under "
+        "artifacts/.",
+    ),
 ]
 
 

@@ -11,14 +11,15 @@ import ngramkit
 from ngramkit_cli.options import Debug, Force, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.staging_options import takes_urls
 
 Source = Annotated[str, typer.Argument(metavar="ARTIFACT", help="A datastore or a frozen table.")]
 Bytes = Annotated[
     str, typer.Option("--bytes", metavar="SIZE", help="The most it may take, like 2G or 64M.")
 ]
 Beside = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Default: beside the artifact, NAME-SIZE."),
+    str | None,
+    typer.Option("--out", metavar="DIR|URL", help="Default: beside the artifact, NAME-SIZE."),
 ]
 Answers = Annotated[
     Path | None,
@@ -44,6 +45,7 @@ OwnModel = Annotated[
 ]
 
 
+@takes_urls
 def prune(
     source: Source,
     size: Bytes,
@@ -76,8 +78,8 @@ def prune(
         before = manifest.corpus["pruned"]["of"]["bytes"]
         said = ", ".join(f"{value:,} {name}" for name, value in counts.items())
         out.say(
-            f"{artifact.path}: a {artifact.kind}, {said}, {manifest.bytes:,} bytes of {before:,}"
+            f"{artifact.where}: a {artifact.kind}, {said}, {manifest.bytes:,} bytes of {before:,}"
         )
         out.result(
-            artifact.path, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before
+            artifact.where, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before
         )

@@ -11,11 +11,13 @@ import typer
 import ngramkit
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
+from ngramkit_cli.staging_options import takes_urls
 
 if TYPE_CHECKING:
     from ngramkit.verbs.recipe import RecipeResult
 
 
+@takes_urls
 def build(
     recipes: Annotated[
         list[str],

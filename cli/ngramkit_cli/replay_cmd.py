@@ -20,8 +20,10 @@ from ngramkit_cli.replay_options import (
 )
 from ngramkit_cli.replay_output import say
 from ngramkit_cli.source_options import DrafterNames, SourceOptions
+from ngramkit_cli.staging_options import takes_urls
 
 
+@takes_urls
 @takes_groups
 def replay(
     *,

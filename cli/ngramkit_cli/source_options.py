@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from ngramkit.sources import Sources
 
-WHERE = "PATH|hf://USER/NAME@REV"
+WHERE = "PATH|URL|hf://USER/NAME@REV"
 DrafterName = Annotated[
     str | None,
     typer.Option(

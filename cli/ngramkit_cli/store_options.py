@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +13,10 @@ from ngramkit_cli.options import the_model
 from ngramkit_cli.output import Output
 
 Tokens = Annotated[
-    Path | None,
-    typer.Option("--tokens", metavar="DIR", help="A token store, in place of --corpus."),
+    str | None,
+    typer.Option(
+        "--tokens", metavar="DIR|URL", help="A token store's folder or URL, in place of --corpus."
+    ),
 ]
 Eos = Annotated[
     bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
@@ -29,7 +30,7 @@ Memory = Annotated[
 
 
 def the_source(
-    corpus: CorpusOptions, tokens: Path | None, model: str | None, eos: bool, out: Output
+    corpus: CorpusOptions, tokens: str | None, model: str | None, eos: bool, out: Output
 ) -> dict[str, Any]:
     """What a builder reads: --tokens, or the corpus and how it is tokenised; says whose ids.
 
@@ -38,9 +39,10 @@ def the_source(
     if tokens is not None:
         if corpus.corpus:
             raise UsageError("--corpus and --tokens exclude each other", "drop one of them")
+        from ngramkit.fetching import fetch
         from ngramkit.formats.tokens import TokenStore
 
-        store = TokenStore.open(tokens)
+        store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
         out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
         return {"source": store}
     name = the_model(model, out)

@@ -16,12 +16,13 @@ from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.local import LocalSource, local_source
 from ngramkit.corpus.mixing import Mixture, Weighted, mixed
 from ngramkit.corpus.named import NAMED, STDLIB, NamedCorpus
-from ngramkit.corpus.remote import is_url, remote_source
+from ngramkit.corpus.remote import remote_source
 from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.corpus.sifting import Sifted, sifted
 from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
 from ngramkit.errors import UsageError
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.storage.urls import as_path, as_url, is_url
 
 HUB = "hf:"
 # Of a mixture: a corpus, opened or by name, or the pair of it and its weight.
@@ -42,8 +43,8 @@ def open_corpus(
     **options: Any,
 ) -> AnyCorpus:
     """A named corpus, `hf:ID[:CONFIG]`, or files: a path, a folder, a glob, or a URL of these
-    (s3://, gs://, https://, see corpus.remote). Of a list, a mixture: `["a", ("b", 0.3)]` is all
-    of a, then three documents in ten of b, see corpus.mixing.
+    (s3://, gs://, hf://datasets/..., https://, file://, see corpus.remote). Of a list, a mixture:
+    `["a", ("b", 0.3)]` is all of a, then three documents in ten of b, see corpus.mixing.
 
     Options: `split`, `column`, `revision` and `language` (of one corpus alone), `join_turns`;
     `sample` in (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents;
@@ -59,7 +60,7 @@ def open_corpus(
     options["exclude"] = [file for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
     if isinstance(name, str | Path):
-        return sifted(_open_one(str(name), **options), dedup, evaluation)
+        return sifted(_open_one(as_url(name) or str(name), **options), dedup, evaluation)
     return sifted(_open_several([_weighted(part) for part in name], **options), dedup, evaluation)
 
 
@@ -71,7 +72,7 @@ def _weighted(part: Part) -> Weighted:
             "leave them out of the mixture: dedup, exclude",
             option=("dedup", "exclude"),
         )
-    named = corpus if isinstance(corpus, Corpus) else str(corpus)
+    named = corpus if isinstance(corpus, Corpus) else as_url(corpus) or str(corpus)
     if not isinstance(weight, float | int):
         raise UsageError(
             f"the weight of {named} is no number: {weight!r}",
@@ -149,7 +150,9 @@ def _source(name: str, options: OriginOptions) -> Source:
         return _stdlib(options.split or DEFAULT_SPLIT)
     if name in NAMED:
         return _named(name, NAMED[name], options)
-    if name.startswith(HUB):
+    if name.lower().startswith("file://"):
+        name = str(as_path(name))
+    if name.startswith(HUB) and not is_url(name):
         return _on_the_hub(name, options)
     if not is_url(name):
         _require_path(name)

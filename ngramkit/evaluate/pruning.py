@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +11,14 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import read_records
+from ngramkit.fetching import open_fetched
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.places import ARTIFACTS
-from ngramkit.hub import Source, fetch, is_remote
+from ngramkit.formats.places import ARTIFACTS, short_name
+from ngramkit.hub import Source, is_remote
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.storage.publishing import written
+from ngramkit.storage.urls import as_path, as_url
 
 CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
 
@@ -42,11 +45,9 @@ def prune(
     from ngramkit.builders.prune import prune as pruned
 
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
-    path = Path(out or f"{_place(source)}-{bytes}")
-    if isinstance(source, Artifact):
-        artifact = source
-    else:
-        artifact = open_artifact(fetch(source, reporter=reporter).path)
+    artifact = source
+    if not isinstance(artifact, Artifact):
+        artifact = open_fetched(artifact, reporter=reporter)
     wanted: list[TokenArray] = []
     if answers is not None:
         wanted = _recorded(artifact, answers, questions, model, template, reporter)
@@ -54,16 +55,22 @@ def prune(
         raise UsageError(
             "questions need answers", "give both, or neither", option=("questions", "answers")
         )
-    return pruned(artifact, path, size, answers=wanted, reporter=reporter, force=force)
+
+    def build(path: Path, **how: Any) -> Artifact:
+        return pruned(artifact, path, size, answers=wanted, **how)
+
+    place = out or f"{_place(source)}-{bytes}"
+    return written(build, place, reporter=reporter, force=force)
 
 
 def _place(source: str | Path | Artifact) -> Path:
-    """What a pruned one is called after: the artifact's folder; of the Hub's, one in artifacts/."""
+    """What a pruned one is called after: the artifact's folder; else one in artifacts/."""
     if isinstance(source, Artifact):
         return source.path
     if is_remote(source):
         return ARTIFACTS / Source.parse(str(source)).repository.partition("/")[2]
-    return Path(source)
+    url = as_url(source)
+    return as_path(source) if url is None else ARTIFACTS / short_name(url)
 
 
 def _recorded(

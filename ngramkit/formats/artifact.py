@@ -39,6 +39,7 @@ class Artifact(ABC):
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+        self.origin: str | None = None  # the URL that it was fetched from, or written to
         self._identities: dict[str, Identity] = {}  # of the files that were found whole
         self._opened: dict[str, Opened] = {}  # those, mapped: a replacement changes nothing
 
@@ -80,6 +81,11 @@ class Artifact(ABC):
         names = self.manifest.files
         fit = bool(names) and all(map(self.data_files.fullmatch, names))
         require(fit, self.path, f"its files are not those of a {self.kind}")
+
+    @property
+    def where(self) -> str:
+        """Where it is for whoever asked for it: its URL, else its folder."""
+        return self.origin or str(self.path)
 
     @property
     def tokenizer(self) -> TokenizerRecord:

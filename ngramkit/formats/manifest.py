@@ -136,7 +136,7 @@ def read_manifest(folder: Path) -> Manifest:
         body = read_json(path, strict=True)
     except FileNotFoundError as error:
         raise _missing(folder) from error
-    return _parse(path, body)
+    return parse_manifest(path, body)
 
 
 def _missing(folder: Path) -> ArtifactError:
@@ -147,7 +147,8 @@ def _missing(folder: Path) -> ArtifactError:
     )
 
 
-def _parse(path: Path, body: Any) -> Manifest:
+def parse_manifest(path: object, body: Any) -> Manifest:
+    """The manifest that the JSON `body` is, called `path` in errors; raises as `read_manifest`."""
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise ArtifactError(f"{path} is not an ngramkit manifest", "check the path")
     version = body.get("version")
@@ -172,7 +173,7 @@ def _parse(path: Path, body: Any) -> Manifest:
     return manifest
 
 
-def _hold(path: Path, holds: bool, breach: str) -> None:
+def _hold(path: object, holds: bool, breach: str) -> None:
     if not holds:
         raise ArtifactError(f"{path} is damaged: {breach}", AGAIN)
 
@@ -181,7 +182,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 1000
 
 
-def tokenizer_record(path: Path, body: Any) -> TokenizerRecord:
+def tokenizer_record(path: object, body: Any) -> TokenizerRecord:
     """From the file `path`. Raises ArtifactError where it is no tokenizer's record."""
     keys = {"id", "vocabulary", "fingerprint"}
     fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
@@ -198,7 +199,7 @@ def tokenizer_record(path: Path, body: Any) -> TokenizerRecord:
     return TokenizerRecord(**body)
 
 
-def _parameters(path: Path, body: Any) -> dict[str, Any]:
+def _parameters(path: object, body: Any) -> dict[str, Any]:
     _hold(path, isinstance(body, dict), "`parameters` is no object")
     for name, value in body.items():
         simple = value is None or isinstance(value, bool | float) or _is_text(value)
@@ -207,7 +208,7 @@ def _parameters(path: Path, body: Any) -> dict[str, Any]:
     return dict(body)
 
 
-def _corpus(path: Path, body: Any) -> dict[str, Any]:
+def _corpus(path: object, body: Any) -> dict[str, Any]:
     _hold(path, isinstance(body, dict), "`corpus` is no object")
     for name, value in body.items():
         wanted = CORPUS.get(name, object)
@@ -224,13 +225,13 @@ def _corpus(path: Path, body: Any) -> dict[str, Any]:
     return dict(body)
 
 
-def _counts(path: Path, body: Any) -> dict[str, int]:
+def _counts(path: object, body: Any) -> dict[str, int]:
     fits = isinstance(body, dict) and all(map(whole_number, body.values()))
     _hold(path, fits, "`counts` are not whole numbers")
     return dict(body)
 
 
-def _files(path: Path, body: Any) -> dict[str, FileRecord]:
+def _files(path: object, body: Any) -> dict[str, FileRecord]:
     _hold(path, isinstance(body, dict), "`files` is no object")
     for name, record in body.items():
         if not PLAIN_NAME.fullmatch(name):

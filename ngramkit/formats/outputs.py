@@ -26,6 +26,7 @@ WRITTEN = re.compile(
     rf"[a-z]+(-[a-z]+)*(-\d{{5}})?\.safetensors)(\.tmp)?|{ARTIFACT}|custom_generate|"
     rf"{'|'.join(map(re.escape, CODE))}"
 )
+URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
 LONGEST = 32  # bytes that we put behind a name while it is written
 
 
@@ -41,6 +42,8 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
     or a folder above it; and where it is one of `inputs`, a folder above one, or inside one. A
     folder above or equal to the working directory may hold its outputs: everything is inside it.
     """
+    if URL.match(str(path)):
+        raise refusal(f"{path} is a URL, and this writes to folders")
     if path.name in ("", "..") or "\0" in str(path):
         raise refusal(f"{str(path)!r} is no name for an output")
     if len(os.fsencode(path.name)) + LONGEST > 255 or len(os.fsencode(path.absolute())) > 4000:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ngramkit.builders.model_options import require_bigram_options, require_unigram_options
 from ngramkit.builders.tokens import build_tokens
+from ngramkit.fetching import fetch, is_artifact
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import NAME
 from ngramkit.formats.places import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
+from ngramkit.storage.publishing import written
 from ngramkit.verbs.texts import Source, Text, opened, size_of
 
 if TYPE_CHECKING:
@@ -52,18 +54,13 @@ def tokenize(
     `corpus` is an opened one, or what `open_corpus` takes, with its `options`; a list of corpora
     and weights is a mixture, `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or
     ID@REVISION) or a folder, by default the chosen one. `eos` ends every document with the
-    tokenizer's EOS; `workers` bounds the threads. The store is written to `out`, by default under
-    artifacts/; one of the same plan is opened as it is.
+    tokenizer's EOS; `workers` bounds the threads. The store is written to `out`, a folder or a URL
+    (`ngramkit.storage.publishing`), by default under artifacts/; one of the same plan is opened as
+    it is.
     """
-    return build_tokens(
-        opened(corpus, reporter, **options),
-        chosen_model(model).name,
-        out,
-        eos=eos,
-        workers=workers,
-        reporter=reporter,
-        force=force,
-    )
+    text, name = opened(corpus, reporter, **options), chosen_model(model).name
+    build = partial(build_tokens, text, name, eos=eos, workers=workers)
+    return written(build, out, reporter=reporter, force=force)
 
 
 def build_datastore(
@@ -81,22 +78,22 @@ def build_datastore(
 ) -> Datastore:
     """A datastore (REST): suffix arrays that find any phrase of a corpus at once.
 
-    `source` is a token store or its folder; or a corpus, which is tokenised with `model` as
+    `source` is a token store, its folder or URL; or a corpus, which is tokenised with `model` as
     `tokenize` does. `shard_tokens`, `memory` (bytes, or "4G") and `workers` as in
     `ngramkit.builders.datastore`, which says what it raises.
     """
     from ngramkit.builders import datastore
 
     store = tokens_of(source, model, eos, reporter, **options)
-    return datastore.build_datastore(
+    build = partial(
+        datastore.build_datastore,
         store,
-        out or default_out(store, "datastore"),
         shard_tokens=shard_tokens,
         memory=size_of(memory),
         workers=workers,
-        reporter=reporter,
-        force=force,
     )
+    place = out or default_out(store, "datastore")
+    return written(build, place, reporter=reporter, force=force)
 
 
 def build_frozen(
@@ -125,18 +122,18 @@ def build_frozen(
     memory = size_of(memory)
     frozen.validate(leader_len, leaders, follower_len, followers, memory=memory)
     store = tokens_of(source, model, eos, reporter, **options)
-    return frozen.build_frozen(
+    build = partial(
+        frozen.build_frozen,
         store,
-        out or default_out(store, "frozen"),
         leader_len=leader_len,
         leaders=leaders,
         follower_len=follower_len,
         followers=followers,
         memory=memory,
         workers=workers,
-        reporter=reporter,
-        force=force,
     )
+    place = out or default_out(store, "frozen")
+    return written(build, place, reporter=reporter, force=force)
 
 
 def model_bigram(
@@ -160,18 +157,15 @@ def model_bigram(
     loaded = _loaded(model, **loading)
     from ngramkit.builders.model_bigram import build_model_bigram
 
-    table, work = build_model_bigram(
-        loaded.model,
-        loaded.tokenizer,
-        out or default_place(loaded.name, "bigram"),
-        k=k,
-        width=width,
-        prefix=prefix,
-        extend=extend,
-        reporter=reporter,
-        force=force,
-    )
-    return BuiltTable(table, work)
+    taken: list[Work | None] = [None]
+
+    def build(path: Path, **how: Any) -> ModelBigram:
+        options = dict(k=k, width=width, prefix=prefix, extend=extend, **how)
+        table, taken[0] = build_model_bigram(loaded.model, loaded.tokenizer, path, **options)
+        return table
+
+    place = out or default_place(loaded.name, "bigram")
+    return BuiltTable(written(build, place, reporter=reporter, force=force), taken[0])
 
 
 def model_unigram(
@@ -192,16 +186,15 @@ def model_unigram(
     loaded = _loaded(model, **loading)
     from ngramkit.builders.model_unigram import build_model_unigram
 
-    table, work = build_model_unigram(
-        loaded.model,
-        loaded.tokenizer,
-        out or default_place(loaded.name, "unigram"),
-        k=k,
-        rule=rule,
-        reporter=reporter,
-        force=force,
-    )
-    return BuiltTable(table, work)
+    taken: list[Work | None] = [None]
+
+    def build(path: Path, **how: Any) -> ModelUnigram:
+        options = dict(k=k, rule=rule, **how)
+        table, taken[0] = build_model_unigram(loaded.model, loaded.tokenizer, path, **options)
+        return table
+
+    place = out or default_place(loaded.name, "unigram")
+    return BuiltTable(written(build, place, reporter=reporter, force=force), taken[0])
 
 
 def _loaded(model: str | LanguageModel | None, **loading: Any) -> LanguageModel:
@@ -218,8 +211,8 @@ def tokens_of(
     """The token store that `source` is, or becomes."""
     if isinstance(source, TokenStore):
         return source
-    if isinstance(source, str | Path) and (Path(source) / NAME).is_file():
-        return TokenStore.open(source)
+    if isinstance(source, str | Path) and is_artifact(source):
+        return TokenStore.open(fetch(source, reporter=reporter).path)
     return tokenize(source, model, eos=eos, reporter=reporter, **options)
 
 

@@ -14,6 +14,7 @@ from ngramkit.formats.places import ARTIFACTS
 from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
+from ngramkit.storage.publishing import written
 from ngramkit.verbs.looking import open_artifact
 
 TARGETS = {
@@ -154,11 +155,15 @@ def import_(
         raise UsageError(f"there is no format {origin!r}", meant(origin, ORIGINS), option="origin")
     _refuse("origin", origin, order=order is not None and origin != "llama.cpp")
     tokenizer, file = load_tokenizer(chosen_model(model).name), Path(file)
-    path = Path(out) if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
-    if origin == "llama.cpp":
-        from ngramkit.exchange.llama_cpp import import_cache
 
-        return import_cache(file, tokenizer, path, order=order, force=force)
-    from ngramkit.exchange.rest_idx import import_rest_idx
+    def build(path: Path, reporter: Reporter, force: bool) -> Artifact:
+        if origin == "llama.cpp":
+            from ngramkit.exchange.llama_cpp import import_cache
 
-    return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)
+            return import_cache(file, tokenizer, path, order=order, force=force)
+        from ngramkit.exchange.rest_idx import import_rest_idx
+
+        return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)
+
+    place = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
+    return written(build, place, reporter=reporter, force=force)

@@ -9,26 +9,36 @@ from pathlib import Path
 
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import NgramkitError
-from ngramkit.formats import kinds
+from ngramkit.fetching import fetch, open_fetched
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.history import History
 from ngramkit.formats.queries import Answer, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
-from ngramkit.hub import fetch
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result, Rows
+from ngramkit.storage.cache import using_cache
 
 DOCUMENT = 40  # tokens shown of a document
 FOLLOWERS = 5  # continuations shown of what is frequent
 
 
-def open_artifact(source: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
-    """The artifact in a folder or at hf://USER/NAME[@REVISION]; arrays stay on disk.
+def open_artifact(
+    source: str | Path,
+    *,
+    cache_dir: str | Path | None = None,
+    cache_size: int | str | None = None,
+    reporter: Reporter = SILENT,
+) -> Artifact:
+    """The artifact in a folder, at hf://USER/NAME[@REVISION] or at a URL of a storage (s3://, gs://,
+    hf://buckets/...); arrays stay on disk.
 
-    Raises ArtifactError where there is none, or one of an unknown kind; else as `hub.fetch`.
+    What a URL holds is staged in `cache_dir`, at most `cache_size` bytes (or "20G"), see
+    `ngramkit.storage.cache`. Raises ArtifactError where there is none, or one of an unknown kind;
+    else as `ngramkit.fetching.fetch`.
     """
-    return kinds.open_artifact(fetch(source, reporter=reporter).path)
+    with using_cache(cache_dir, cache_size):
+        return open_fetched(source, reporter=reporter)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ngramkit import hub_pull, hub_search
@@ -14,6 +15,7 @@ from ngramkit.hub import Source
 from ngramkit.hub_search import Found
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result, Rows
+from ngramkit.storage.publishing import written
 from ngramkit.verbs.looking import open_artifact
 
 
@@ -76,4 +78,4 @@ def merge(
     from ngramkit.builders.merge import merge as merged
 
     parts = [s if isinstance(s, Artifact) else open_artifact(s, reporter=reporter) for s in sources]
-    return merged(parts, Path(out), reporter=reporter, force=force)
+    return written(partial(merged, parts), out, reporter=reporter, force=force)

@@ -14,7 +14,7 @@ from ngramkit.progress import SILENT, Reporter
 
 # A corpus, opened or by name, or several with weights: ["a", ("b", 0.3)].
 Text = AnyCorpus | str | Path | Sequence[Part]
-# Tokens or text: a token store or its folder, else text.
+# Tokens or text: a token store, its folder or URL, else text.
 Source = TokenStore | Text
 
 

@@ -6,6 +6,7 @@ import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import fsspec
 import pyarrow as pa
@@ -14,8 +15,8 @@ import pytest
 
 import ngramkit
 from ngramkit.corpus.open import open_corpus
-from ngramkit.corpus.remote import is_url
 from ngramkit.errors import InputError, NetworkError, UsageError
+from ngramkit.storage.urls import as_path, as_url, is_url
 
 
 @pytest.fixture
@@ -74,8 +75,10 @@ def test_what_is_not_there_or_cannot_be_read(bucket, monkeypatch):
         open_corpus("memory://bucket/d.bin")
     with pytest.raises(UsageError, match="nothing here reads nosuch://"):
         open_corpus("nosuch://bucket/a.txt")
-    with pytest.raises(UsageError, match=r"file:// is not read"):
-        open_corpus("file:///etc/passwd")
+    with pytest.raises(UsageError, match=r"local:// is not read"):
+        open_corpus("local:///etc/passwd")
+    with pytest.raises(UsageError, match="is no storage of the Hub"):
+        open_corpus("hf://me/texts")
     with pytest.raises(UsageError, match=r"is not read"):
         open_corpus("memory://bucket/a.zip::memory://bucket/a.jsonl")
     with pytest.raises(UsageError, match="revision means nothing for"):
@@ -92,7 +95,7 @@ def test_a_storage_that_needs_a_package_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)  # import s3fs fails
     with pytest.raises(UsageError, match=r"s3:// needs one more package") as caught:
         open_corpus("s3://bucket/*.jsonl")
-    assert "pip install s3fs" in caught.value.hint
+    assert "pip install 'ngramkit[cloud]'" in caught.value.hint
 
 
 def test_a_storage_that_fails_is_one_line(bucket, monkeypatch):
@@ -108,6 +111,20 @@ def test_what_is_a_url():
     assert is_url("s3://bucket/a")
     assert is_url("https://host/a.jsonl")
     assert not any(map(is_url, [r"C:\texts", "C://texts", "hf:me/data", "./a", "a:0.3"]))
+    assert as_url("hf://buckets/me/b/x") == "hf://buckets/me/b/x"
+    assert as_url(Path("s3://bucket/a/b")) == "s3://bucket/a/b"  # which pathlib makes s3:/bucket
+    assert not any(map(as_url, ["hf://me/table", Path("hf://me/table"), "a/b", "file:///a"]))
+
+
+def test_a_file_url_is_the_path_itself(tmp_path):
+    (tmp_path / "two words.txt").write_text("here")
+    url = (tmp_path / "two words.txt").as_uri()
+    assert texts(url) == ["here"]
+    assert open_corpus(url).record() == open_corpus(str(tmp_path / "two words.txt")).record()
+    assert as_path(Path(url)) == tmp_path / "two words.txt"
+    for wrong in ("file://elsewhere/etc/passwd", "file:notes.txt"):
+        with pytest.raises(UsageError, match="absolute path of this machine"):
+            as_path(wrong)
 
 
 def test_files_of_a_web_server_and_no_secret_of_their_url(tmp_path):

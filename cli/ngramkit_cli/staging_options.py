@@ -1,0 +1,69 @@
+"""Options of the commands that take artifacts by URL or write them to one: where they are staged.
+
+@takes_urls
+def verify(path: ArtifactPath) -> None: ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+
+def _size(text: str | None) -> str | None:
+    from ngramkit.errors import UsageError
+    from ngramkit.machine import parse_size
+
+    try:
+        return text if text is None else str(parse_size(text))
+    except UsageError as error:
+        raise typer.BadParameter(f"{error}: {error.hint}") from error
+
+
+CacheDir = Annotated[
+    str | None,
+    typer.Option(
+        "--cache-dir",
+        metavar="DIR",
+        help="Where the files of URLs are staged. Default: NGRAMKIT_CACHE_DIR, else the user's "
+        "cache folder.",
+    ),
+]
+CacheSize = Annotated[
+    str | None,
+    typer.Option(
+        "--cache-size",
+        metavar="SIZE",
+        callback=_size,
+        help="How much is staged, like 20G; what was unused longest goes first. Default: "
+        "NGRAMKIT_CACHE_SIZE, else half of what is free there.",
+    ),
+]
+
+
+def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command --cache-dir and --cache-size, which hold for all that it does."""
+    signature = inspect.signature(command, eval_str=True)
+
+    @functools.wraps(command)
+    def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
+        from ngramkit.storage.cache import using_cache
+
+        with using_cache(cache_dir, cache_size):
+            command(**values)
+
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+        for name, hint in (("cache_dir", CacheDir), ("cache_size", CacheSize))
+    ]
+    given = [
+        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values()
+    ]
+    parameters = [*given, *own]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return wrapped

@@ -1,0 +1,53 @@
+"""An artifact by whatever it is called: a folder, hf://USER/NAME[@REVISION], or a URL.
+
+What is not on this machine is fetched and proven whole before it is opened, see ngramkit.hub and
+ngramkit.storage.staging.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ngramkit import hub
+from ngramkit.formats import kinds
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.manifest import NAME
+from ngramkit.hub import Fetched
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.storage.place import Place
+from ngramkit.storage.staging import find_remote, stage
+from ngramkit.storage.urls import as_path, as_url, has_magic, plain_path, shown
+
+
+def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
+    """Its folder: `source` itself, or one in the Hub's cache or in ours.
+
+    Raises as `ngramkit.hub.fetch` and `ngramkit.storage.staging.stage`.
+    """
+    url = as_url(source)
+    if url is not None:
+        folder, manifest = stage(url, reporter=reporter)
+        return Fetched(folder, manifest.checksum)
+    if hub.is_remote(source):
+        return hub.fetch(source, reporter=reporter)
+    return Fetched(as_path(source))
+
+
+def open_fetched(source: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
+    """The artifact, of its own class. Raises as `fetch` and `kinds.open_artifact`."""
+    artifact = kinds.open_artifact(fetch(source, reporter=reporter).path)
+    url = as_url(source)
+    artifact.origin = None if url is None else shown(url)
+    return artifact
+
+
+def is_artifact(source: str | Path) -> bool:
+    """Whether it names an artifact rather than text. Of a URL, the storage is asked."""
+    url = as_url(source)
+    if url is None:
+        return hub.is_remote(source) or (as_path(source) / NAME).is_file()
+    from ngramkit.corpus.files import is_read
+
+    if has_magic(url) or is_read(plain_path(url)):
+        return False
+    return find_remote(Place.at(url)) is not None

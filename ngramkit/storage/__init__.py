@@ -1,0 +1,1 @@
+"""Data behind URLs: object storage, web servers, the Hub's datasets and buckets."""

@@ -1,0 +1,85 @@
+"""A real S3 server on loopback, and a proxy before it that can fail."""
+
+from __future__ import annotations
+
+import fsspec
+import pytest
+from faulty_proxy import STALL, FaultyProxy
+
+from ngramkit.builders.datastore import build_datastore
+
+KEY = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """(host, port) of moto's S3."""
+    pytest.importorskip("s3fs", reason="make cloud installs it")
+    server = pytest.importorskip("moto.server", reason="make cloud installs it")
+    thread = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    thread.start()
+    yield thread.get_host_and_port()
+    thread.stop()
+
+
+@pytest.fixture
+def s3(s3_server, tmp_path, monkeypatch):
+    """The proxy before a new bucket, as everything in this process sees it: s3://bucket/... ."""
+    import s3fs
+
+    with FaultyProxy(*s3_server) as proxy:
+        settings = {**KEY, "AWS_ENDPOINT_URL": proxy.endpoint, "AWS_DEFAULT_REGION": "us-east-1",
+                    "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_MAX_ATTEMPTS": "2",
+                    "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}  # fmt: skip
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        storage = fsspec.filesystem("s3", skip_instance_cache=True)
+        storage.mkdir("bucket")
+        proxy.storage = storage
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield proxy
+        proxy.faults.clear()
+        storage.invalidate_cache()
+        storage.rm("bucket", recursive=True)
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """impatient(kind): who is stalled waits for a second only."""
+
+    def wait(kind):
+        if kind == STALL:
+            short = {"config_kwargs": {"read_timeout": 1}}
+            monkeypatch.setitem(fsspec.config.conf, "s3", short)
+
+    return wait
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The folder that this test's artifacts are staged in."""
+    monkeypatch.setenv("NGRAMKIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("NGRAMKIT_CACHE_SIZE", raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def tokens(token_store):
+    return token_store([[1 + (i * j) % 50 for j in range(40)] for i in range(12)], vocabulary=64)
+
+
+@pytest.fixture(scope="session")
+def datastore(tokens, tmp_path_factory):
+    """A small datastore of three shards."""
+    out = tmp_path_factory.mktemp("built") / "phrases"
+    return build_datastore(tokens, out, shard_tokens=200)
+
+
+@pytest.fixture
+def uploaded(s3, datastore):
+    """It lies at s3://bucket/phrases."""
+    for file in datastore.path.iterdir():
+        s3.storage.put_file(str(file), f"bucket/phrases/{file.name}")
+    s3.requests.clear()
+    return "s3://bucket/phrases"

@@ -1,0 +1,232 @@
+"""Artifacts written to URLs: built here, uploaded whole, resumed, and never two in one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from faulty_proxy import CUT, CUT_UPLOAD, DROP, SLOW, Fault
+
+import ngramkit
+from ngramkit.errors import ArtifactError, InputError, NetworkError, UsageError
+from ngramkit.formats.manifest import NAME
+from ngramkit.progress import Reporter
+
+OUT = "s3://bucket/out/phrases"
+SHARD = r"PUT /bucket/out/phrases/shard-00001"
+
+
+def build(tokens, out=OUT, shard_tokens=200, **options):
+    return ngramkit.build_datastore(tokens, out, shard_tokens=shard_tokens, **options)
+
+
+def puts(s3, name="shard-"):
+    return [each for each in s3.requests if each.startswith("PUT") and name in each]
+
+
+def there(s3):
+    s3.storage.invalidate_cache()
+    return sorted(each.rpartition("/")[2] for each in s3.storage.find("bucket/out"))
+
+
+class Notes(Reporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def test_the_same_bytes_as_a_folder_and_the_manifest_last(s3, tokens, cache, tmp_path):
+    local = build(tokens, tmp_path / "phrases")
+    built = build(tokens)
+    assert built.where == OUT
+    assert built.manifest == local.manifest
+    for file in local.path.iterdir():
+        assert s3.storage.cat(f"bucket/out/phrases/{file.name}") == file.read_bytes()
+    assert puts(s3, "")[-1] == f"PUT /bucket/out/phrases/{NAME}"
+    assert not list((cache / "work").rglob("*.safetensors"))  # they are the cache's blobs now
+    s3.requests.clear()
+    assert ngramkit.open_artifact(OUT).path == built.path
+    assert not [each for each in s3.requests if "shard-" in each]
+
+
+def test_what_is_there_already_is_kept(s3, tokens, cache, tmp_path, monkeypatch):
+    build(tokens)
+    s3.requests.clear()
+    notes = Notes()
+    again = build(tokens, reporter=notes)
+    assert not puts(s3, "")
+    assert notes.notes == [f"{OUT} is up to date"]
+    monkeypatch.setenv("NGRAMKIT_CACHE_DIR", str(tmp_path / "another machine"))
+    assert build(tokens, reporter=notes).manifest == again.manifest
+    assert not puts(s3, "")
+
+
+def test_something_else_is_replaced_only_by_force(s3, tokens, cache):
+    build(tokens)
+    with pytest.raises(UsageError, match=f"^{OUT} exists$") as refused:
+        build(tokens, shard_tokens=100)
+    assert "force=True" in refused.value.hint
+    assert ngramkit.open_artifact(OUT).manifest.counts
+    fewer = build(tokens, shard_tokens=400, force=True)
+    listed = {*fewer.manifest.files, NAME, "README.md"}
+    assert {*there(s3)} == listed  # the old one's third shard is gone
+    assert ngramkit.verify(OUT).ok
+
+
+def test_what_ngramkit_did_not_write_is_left_alone(s3, tokens, cache):
+    for name in ("notes.txt", "README.md"):
+        s3.storage.pipe(f"bucket/mine/{name}", b"mine")
+        with pytest.raises(UsageError, match=rf"s3://bucket/mine holds {name}, which ngramkit did"):
+            build(tokens, "s3://bucket/mine", force=True)
+        assert s3.storage.cat(f"bucket/mine/{name}") == b"mine"
+        s3.storage.rm(f"bucket/mine/{name}")
+
+
+@pytest.mark.parametrize("kind", [CUT, DROP, CUT_UPLOAD, SLOW, 503])
+def test_an_upload_that_fails_once_is_tried_again(s3, tokens, cache, kind):
+    s3.faults.append(Fault(SHARD, kind))
+    build(tokens)
+    assert s3.faults[0].times == 0
+    assert ngramkit.verify(OUT).ok
+
+
+@pytest.mark.parametrize(("kind", "said"), [(503, "503 SlowDown"), (403, "403 AccessDenied")])
+def test_one_that_keeps_failing_leaves_no_artifact_and_goes_on_later(s3, tokens, cache, kind, said):
+    code = "AccessDenied" if kind == 403 else "SlowDown"
+    s3.faults.append(Fault(SHARD, kind, times=999, code=code))
+    with pytest.raises(NetworkError, match=rf"shard-00001.*written.*{said}"):
+        build(tokens)
+    assert NAME not in there(s3)
+    assert "shard-00001.safetensors" not in there(s3)
+    with pytest.raises(ArtifactError, match="not an ngramkit artifact"):
+        ngramkit.open_artifact(OUT)
+    s3.faults.clear()
+    s3.requests.clear()
+    arrived = there(s3)
+    notes = Notes()
+    build(tokens, reporter=notes)
+    assert notes.notes == [f"{OUT} is up to date"]  # built, and now uploaded
+    assert len(puts(s3)) == 3 - len(arrived)
+    assert ngramkit.verify(OUT).ok
+
+
+def test_two_that_write_the_same_leave_one_whole_artifact(s3, tokens, tmp_path):
+    def one(name):
+        with ngramkit.using_cache(tmp_path / name):
+            build(tokens)
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with ngramkit.using_cache(tmp_path / "c"):
+        assert ngramkit.verify(OUT).ok
+
+
+def test_of_two_that_write_different_ones_the_last_notices(
+    s3, tokens, cache, tmp_path, token_store
+):
+    alike = token_store([[2 + (i * j) % 50 for j in range(40)] for i in range(12)], vocabulary=64)
+
+    def other():
+        with ngramkit.using_cache(tmp_path / "other"):
+            build(alike)
+
+    s3.faults.append(Fault(rf"PUT /bucket/out/phrases/{NAME}", SLOW, called=other))
+    with pytest.raises(InputError, match=rf"^somebody else wrote to {OUT} at the same time$"):
+        build(tokens)
+    with pytest.raises(ArtifactError, match="not what its manifest says"):
+        ngramkit.open_artifact(OUT, cache_dir=tmp_path / "reader")
+    build(tokens)
+    assert ngramkit.verify(OUT).ok
+
+
+def test_one_process_at_a_time_builds_for_a_url(s3, tokens, cache):
+    said = []
+
+    def second():
+        try:
+            build(tokens)
+        except InputError as error:
+            said.append(str(error))
+
+    s3.faults.append(Fault(SHARD, SLOW, called=second))
+    build(tokens)
+    assert said == [f"another process is building {OUT}"]
+
+
+def test_what_does_not_fit_the_cache_stays_where_it_was_built(s3, tokens, cache, monkeypatch):
+    monkeypatch.setenv("NGRAMKIT_CACHE_SIZE", "100")
+    notes = Notes()
+    built = build(tokens, reporter=notes)
+    assert "it stays in" in notes.notes[0]
+    assert built.shards
+    assert built.where == OUT
+    again = build(tokens)
+    assert again.manifest == built.manifest
+
+
+def test_every_builder_writes_to_urls(s3, tokens, cache, tmp_path):
+    (tmp_path / "a.txt").write_text("some text, some more text, some text")
+    store = ngramkit.tokenize(str(tmp_path / "a.txt"), "demo", "s3://bucket/out/tokens")
+    assert store.manifest.counts["documents"] == 1
+    table = ngramkit.build_frozen("s3://bucket/out/tokens", "s3://bucket/out/frozen")
+    assert table.where == "s3://bucket/out/frozen"
+    build(tokens, "s3://bucket/out/a")
+    build(tokens, "s3://bucket/out/b", shard_tokens=100)
+    merged = ngramkit.merge(["s3://bucket/out/a", "s3://bucket/out/b"], "s3://bucket/out/c")
+    assert ngramkit.verify("s3://bucket/out/c").ok
+    assert len(merged.shards) == len(ngramkit.open_artifact("s3://bucket/out/c").shards)
+
+
+def test_where_nothing_is_written(tokens, cache, tmp_path):
+    for url, hint in (
+        ("https://host/x", "s3://, gs://"),
+        ("hf://datasets/me/x/y", "ngramkit push"),
+    ):
+        with pytest.raises(UsageError, match="nothing is written to") as refused:
+            build(tokens, url)
+        assert hint in refused.value.hint
+    with pytest.raises(UsageError, match=r"is a URL, and this writes to folders"):
+        ngramkit.export(build(tokens, tmp_path / "d"), "rest-idx", "s3://bucket/x.idx")
+
+
+CHILD = """
+import sys, ngramkit
+from ngramkit.formats.tokens import TokenStore
+ngramkit.build_datastore(TokenStore.open(sys.argv[1]), sys.argv[2], shard_tokens=200)
+"""
+
+
+def test_a_process_that_is_killed_while_it_uploads_goes_on(s3, tokens, cache):
+    """Killed when its second shard arrives half; what arrived whole is not sent again."""
+    child = None
+
+    def uploads():
+        found = list((cache / "work").glob("*/uploads.json"))
+        return set(json.loads(found[0].read_text())["files"]) if found else set()
+
+    def kill():
+        while len(uploads()) < 2:
+            time.sleep(0.01)
+        child.kill()
+        child.wait()
+
+    s3.faults.append(Fault(SHARD, CUT_UPLOAD, called=kill))
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tokens.path), OUT])
+    assert child.wait(60) == -signal.SIGKILL
+    assert NAME not in there(s3)
+    assert "shard-00001.safetensors" not in there(s3)
+    assert uploads() == {"shard-00000.safetensors", "shard-00002.safetensors"}
+    s3.requests.clear()
+    build(tokens)
+    assert puts(s3) == ["PUT /bucket/out/phrases/shard-00001.safetensors"]
+    assert ngramkit.verify(OUT).ok

@@ -1,0 +1,77 @@
+"""Corpora in a real S3 server: read, listed, and what is said where it fails."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from faulty_proxy import CUT, DROP, SLOW, STALL, Fault
+
+from ngramkit.corpus.open import open_corpus
+from ngramkit.errors import InputError, NetworkError
+
+
+@pytest.fixture
+def texts(s3, tmp_path):
+    """s3://bucket/texts with three files."""
+    lines = "\n".join(json.dumps({"text": f"line {i}"}) for i in range(200))
+    s3.storage.pipe("bucket/texts/a.jsonl", lines.encode())
+    pq.write_table(pa.table({"text": ["row 0", "row 1"]}), tmp_path / "b.parquet")
+    s3.storage.put_file(str(tmp_path / "b.parquet"), "bucket/texts/b.parquet")
+    s3.storage.pipe("bucket/texts/deep/c.txt", b"deep")
+    s3.requests.clear()
+    return s3
+
+
+def read(name):
+    return [document.text for document in open_corpus(name).documents()]
+
+
+EVERYTHING = [*(f"line {i}" for i in range(200)), "row 0", "row 1", "deep"]
+
+
+def test_a_folder_a_glob_and_a_file(texts):
+    assert read("s3://bucket/texts") == EVERYTHING
+    assert read("s3://bucket/texts/**/*.txt") == ["deep"]
+    assert read("s3://bucket/texts/*.parquet") == ["row 0", "row 1"]
+    assert read("s3://bucket/texts/deep/c.txt") == ["deep"]
+
+
+def test_a_change_is_seen_by_the_same_process(texts):
+    before = open_corpus("s3://bucket/texts").record()
+    assert before == open_corpus("s3://bucket/texts").record()
+    texts.storage.pipe("bucket/texts/new.txt", b"new")
+    assert open_corpus("s3://bucket/texts").record()["files"] == before["files"] + 1
+
+
+@pytest.mark.parametrize("kind", [CUT, DROP, SLOW, STALL, 503])
+def test_a_connection_that_fails_once_is_tried_again(texts, kind, impatient):
+    impatient(kind)
+    texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", kind))
+    assert read("s3://bucket/texts") == EVERYTHING
+    assert texts.faults[0].times == 0
+
+
+def test_a_storage_that_stays_away_is_one_line(texts):
+    texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", 503, times=99))
+    with pytest.raises(NetworkError, match=r"a\.jsonl cannot be read: .*503 SlowDown$"):
+        read("s3://bucket/texts/a.jsonl")
+
+
+def test_what_is_not_there_and_who_may_not_read_it(texts, monkeypatch):
+    with pytest.raises(InputError, match=r"gone\.txt is not there"):
+        read("s3://bucket/texts/gone.txt")
+    with pytest.raises(InputError, match=r"is not there|no file matches"):
+        read("s3://no-such-bucket/*.txt")
+    texts.faults.append(Fault(r"bucket/texts", 403, times=99, code="InvalidAccessKeyId"))
+    with pytest.raises(NetworkError, match=r"may not be read: 403") as refused:
+        read("s3://bucket/texts/a.jsonl")
+    assert "AWS_ACCESS_KEY_ID" in refused.value.hint
+    type(texts.storage).clear_instance_cache()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(NetworkError, match="nobody is logged in"):
+        read("s3://bucket/texts/a.jsonl")

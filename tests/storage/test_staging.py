@@ -1,0 +1,183 @@
+"""Artifacts by URL: fetched when they are opened, proven, staged within a bound, and never half."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from faulty_proxy import CHANGED, CUT, DROP, SLOW, STALL, Fault
+
+import ngramkit
+from ngramkit.errors import ArtifactError, InputError, NetworkError, UsageError
+from ngramkit.storage.cache import Cache
+
+SHARD = r"GET /bucket/phrases/shard-00001"
+
+
+def gets(s3, name):
+    return [each for each in s3.requests if each.startswith("GET") and name in each]
+
+
+def blobs(cache):
+    return sorted(p for p in (cache / "blobs").iterdir() if len(p.name) == 64)
+
+
+def test_it_is_fetched_once_and_opened_as_the_local_one(s3, uploaded, datastore, cache):
+    opened = ngramkit.open_artifact(uploaded)
+    assert opened.manifest == datastore.manifest
+    for name in datastore.manifest.files:
+        assert (opened.path / name).read_bytes() == (datastore.path / name).read_bytes()
+    assert opened.path.is_relative_to(cache)
+    assert len(gets(s3, "shard-")) == len(datastore.manifest.files) == 3
+    again = ngramkit.open_artifact(Path(uploaded))  # pathlib takes a slash of it
+    assert again.path == opened.path
+    assert len(gets(s3, "shard-")) == 3
+    assert len(gets(s3, "manifest.json")) == 2  # what is opened is what is there now
+    assert ngramkit.verify(uploaded).ok
+
+
+def test_builders_and_drafters_take_urls(s3, token_store, tmp_path, cache):
+    store = token_store([[1, 2, 3, 4]] * 20, vocabulary=16)
+    for file in store.path.iterdir():
+        s3.storage.put_file(str(file), f"bucket/tokens/{file.name}")
+    built = ngramkit.build_datastore("s3://bucket/tokens", tmp_path / "a")
+    assert built.manifest == ngramkit.build_datastore(store, tmp_path / "b").manifest
+    for file in built.path.iterdir():
+        s3.storage.put_file(str(file), f"bucket/a/{file.name}")
+    choice = ngramkit.choose_drafter("rest", store.tokenizer, "s3://bucket/a")
+    assert choice.load().draft is not None
+
+
+def test_a_url_of_text_is_no_token_store(s3, tmp_path, cache):
+    s3.storage.pipe("bucket/texts/a.txt", b"some text for a corpus")
+    built = ngramkit.build_datastore("s3://bucket/texts", tmp_path / "a", model="demo")
+    assert built.manifest.corpus["id"] == "texts"
+
+
+@pytest.mark.parametrize("kind", [CUT, DROP, SLOW, STALL, CHANGED, 503])
+def test_a_transfer_that_fails_once_is_tried_again(s3, uploaded, datastore, cache, kind, impatient):
+    impatient(kind)
+    s3.faults.append(Fault(SHARD, kind))
+    assert ngramkit.open_artifact(uploaded).manifest == datastore.manifest
+    assert s3.faults[0].times == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "said"),
+    [
+        (503, NetworkError, "503 SlowDown"),
+        (DROP, NetworkError, "the connection failed"),
+        (CHANGED, NetworkError, "arrived damaged"),
+        (403, NetworkError, "may not be read: 403"),
+    ],
+)
+def test_one_that_keeps_failing_is_one_line_and_leaves_nothing_half(
+    s3, uploaded, cache, kind, error, said
+):
+    code = "AccessDenied" if kind == 403 else "SlowDown"
+    s3.faults.append(Fault(SHARD, kind, times=999, code=code))
+    with pytest.raises(error, match=said) as raised:
+        ngramkit.open_artifact(uploaded)
+    assert "shard-00001" in str(raised.value)
+    assert raised.value.hint
+    assert "\n" not in str(raised.value)
+    assert not [p for p in (cache / "incoming").iterdir() if p.suffix != ".lock"]
+    assert len(blobs(cache)) <= 2
+    fetched = len(blobs(cache))
+    s3.faults.clear()
+    s3.requests.clear()
+    assert ngramkit.open_artifact(uploaded)  # what had come is kept
+    assert len(gets(s3, "shard-")) == 3 - fetched
+
+
+def test_a_shard_that_is_missing_short_or_another(s3, uploaded, datastore, cache):
+    whole = (datastore.path / "shard-00001.safetensors").read_bytes()
+    s3.storage.pipe("bucket/phrases/shard-00001.safetensors", whole[:-1] + b"?")
+    with pytest.raises(ArtifactError, match=r"not what its manifest says \(sha256 differs\)"):
+        ngramkit.open_artifact(uploaded)
+    s3.storage.pipe("bucket/phrases/shard-00001.safetensors", whole[:-8])
+    with pytest.raises(ArtifactError, match=r"size differs"):
+        ngramkit.open_artifact(uploaded)
+    s3.storage.rm("bucket/phrases/shard-00001.safetensors")
+    with pytest.raises(ArtifactError, match=r"lists shard-00001\.safetensors but does not hold it"):
+        ngramkit.open_artifact(uploaded)
+
+
+def test_what_is_no_artifact(s3, cache):
+    s3.storage.pipe("bucket/x/manifest.json", b"{}")
+    with pytest.raises(ArtifactError, match=r"s3://bucket/x/manifest\.json is not an ngramkit"):
+        ngramkit.open_artifact("s3://bucket/x")
+    with pytest.raises(ArtifactError, match=r"s3://bucket/y holds no manifest\.json"):
+        ngramkit.open_artifact("s3://bucket/y")
+    with pytest.raises(UsageError, match="nothing here reads nosuch://"):
+        ngramkit.open_artifact("nosuch://bucket/y")
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/etc/passwd", "a/b", "..", "README.md"])
+def test_names_in_a_manifest_cannot_leave_the_cache(s3, uploaded, datastore, cache, name):
+    body = json.loads((datastore.path / "manifest.json").read_text())
+    body["files"][name] = body["files"].pop("shard-00001.safetensors")
+    del body["checksum"]
+    s3.storage.pipe("bucket/phrases/manifest.json", json.dumps(body).encode())
+    with pytest.raises(ArtifactError, match=r"not inside its folder|holds no arrays"):
+        ngramkit.open_artifact(uploaded)
+    assert not list(cache.rglob("*escaped*"))
+    assert not gets(s3, "shard-")
+
+
+def test_sizes_in_a_manifest_are_not_believed(s3, uploaded, datastore, cache):
+    body = json.loads((datastore.path / "manifest.json").read_text())
+    body["files"]["shard-00001.safetensors"]["bytes"] = 1 << 60
+    del body["checksum"]
+    s3.storage.pipe("bucket/phrases/manifest.json", json.dumps(body).encode())
+    with pytest.raises(InputError, match=r"s3://bucket/phrases has 1,152,.* bytes, and .* may"):
+        ngramkit.open_artifact(uploaded)
+    assert not gets(s3, "shard-")
+
+
+def test_a_damaged_blob_is_fetched_again(s3, uploaded, datastore, cache):
+    ngramkit.open_artifact(uploaded)
+    blob = blobs(cache)[0]
+    blob.chmod(0o600)
+    raw = bytearray(blob.read_bytes())
+    raw[-1] ^= 1
+    blob.write_bytes(raw)
+    opened = ngramkit.open_artifact(uploaded)
+    for name in datastore.manifest.files:
+        assert (opened.path / name).read_bytes() == (datastore.path / name).read_bytes()
+
+
+def test_the_oldest_unused_goes_first(s3, uploaded, datastore, cache, token_store):
+    other = token_store([[1, 2, 3]] * 200, vocabulary=16)
+    for file in other.path.iterdir():
+        s3.storage.put_file(str(file), f"bucket/other/{file.name}")
+    size = datastore.manifest.bytes
+    opened = ngramkit.open_artifact(uploaded, cache_size=size)
+    for at, blob in enumerate(sorted(blobs(cache))):
+        os.utime(blob.with_name(f"{blob.name}.used"), (1000 + at, 1000 + at))
+    oldest = min(blobs(cache))
+    ngramkit.open_artifact("s3://bucket/other", cache_size=size)
+    assert oldest not in blobs(cache)
+    assert Cache(cache, size).held() <= size
+    assert opened.shards[0].tokens.sum() > 0  # mapped, so it stays this process's
+    s3.requests.clear()
+    ngramkit.open_artifact(uploaded, cache_size=f"{size}")
+    assert 1 <= len(gets(s3, "shard-")) < 3
+    with pytest.raises(InputError, match=r"may hold 100$") as raised:
+        ngramkit.open_artifact(uploaded, cache_dir=cache / "new", cache_size=100)
+    assert raised.value.option == ("cache_size", "cache_dir")
+
+
+def test_an_upload_that_goes_on_is_not_taken_for_whole(s3, uploaded, datastore, cache, token_store):
+    """Between manifest and shards somebody replaces the artifact: the new one is opened."""
+    other = token_store([[4, 5, 6]] * 100, vocabulary=16)
+
+    def replace():
+        for file in other.path.iterdir():
+            s3.storage.put_file(str(file), f"bucket/phrases/{file.name}")
+
+    name = "shard-00000.safetensors"
+    s3.faults.append(Fault(rf"GET /bucket/phrases/{name}", SLOW, called=replace))
+    assert ngramkit.open_artifact(uploaded).manifest == other.manifest
