@@ -46,9 +46,11 @@ def replay(
 ) -> None:
     """Replay recorded answers: tokens/step of any drafter, without the model.
 
+    Drafters that listen to the model are told what ngramkit record has kept: --oracle DIR in place
+    of --answers.
+
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
-    --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64;
-    or ngramkit replay --oracle evidence --drafter blend
+    --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
     with Output("replay", json=json, debug=debug) as out:
         from ngramkit.choose import DRAFTER

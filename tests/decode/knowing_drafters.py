@@ -15,14 +15,14 @@ import numpy as np
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters import DRAFTERS, load_drafter
-from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.drafters.base import Drafter, Evidence, TokenArray
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.history import History
 from ngramkit.formats.writer import ArtifactWriter
 
 K, WIDTH = 4, 3
 ENDS = 12  # tokens of a text that the unigram table is made of
-LIVE = ("context", "prompt-lookup", "ngrammys", "automaton", "recycling")
+LIVE = ("context", "prompt-lookup", "ngrammys", "automaton")
 
 
 def knowing_drafters(
@@ -44,7 +44,19 @@ def knowing_drafters(
         earlier = PastRequests(past, background=False, forgetful=True)
         drafter = load_drafter(name, **artifacts, past=earlier)
         found[name] = Told(drafter, np.concatenate(texts)) if name in LIVE else drafter
+    _teach(found["recycling"], np.concatenate(texts))
     return found
+
+
+def _teach(drafter: Drafter, text: TokenArray) -> None:
+    """As if a model had held likely what follows in `text`."""
+    size = len(text) - 1
+    likely = text[1:, None].astype(np.int32)
+    parents = np.arange(-1, size - 1, dtype=np.int32)
+    drafter.start(text[:1])
+    evidence = Evidence(text[:-1], parents, likely, np.zeros((size, 1), np.float32))
+    drafter.accept(text[1:], evidence)
+    drafter.finish()
 
 
 class Told:
