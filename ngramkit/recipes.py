@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.errors import ArtifactError
+from ngramkit.executors.base import Executor
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.json_text import read_json
@@ -165,18 +166,21 @@ def build(
     root: Path,
     *,
     workers: int | None = None,
+    executor: Executor | None = None,
     reporter: Reporter = SILENT,
 ) -> Artifact:
     """Builds the recipe at `root`/NAME, in place of what is there.
 
-    `workers` bounds the threads, not the bytes. A killed build goes on where it was.
+    `workers` bounds the threads, not the bytes; `executor` runs the tasks, of all but a model's
+    table. A killed build goes on where it was.
     """
     path = root / resolved.recipe.name
     options = {"recipe": resolved.inputs, "reporter": reporter, "force": True}
     if resolved.corpus is None:
         artifact = _build_bigram(resolved, path, options)
     else:
-        artifact = _build_from_corpus(resolved, resolved.corpus, path, workers, options)
+        running = {"workers": workers, "executor": executor}
+        artifact = _build_from_corpus(resolved, resolved.corpus, path, running, options)
     text = recipe_text(artifact.manifest.build, resolved.inputs)
     if not _says(path / RECIPE, text):  # the artifact itself was up to date
         write_text(path / RECIPE, text)
@@ -194,7 +198,7 @@ def _build_from_corpus(
     resolved: Resolved,
     corpus: AnyCorpus,
     path: Path,
-    workers: int | None,
+    running: dict[str, Any],
     options: dict[str, Any],
 ) -> Artifact:
     from ngramkit.builders.datastore import build_datastore
@@ -210,16 +214,16 @@ def _build_from_corpus(
         resolved.tokenizer,
         path.parent / default_path(resolved.recipe.model, plan).name,
         eos=eos,
-        workers=workers,
+        **running,
         reporter=options["reporter"],
     )
     make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen
     if resolved.recipe.prune is None:
-        built: Artifact = make(store, path, workers=workers, **parameters, **options)
+        built: Artifact = make(store, path, **running, **parameters, **options)
         return built
     whole_options = {**options, "recipe": None}
     whole = path.with_name(f"{path.name}-whole")
-    artifact = make(store, whole, workers=workers, **parameters, **whole_options)
+    artifact = make(store, whole, **running, **parameters, **whole_options)
     return prune(artifact, path, resolved.recipe.prune, **options)
 
 

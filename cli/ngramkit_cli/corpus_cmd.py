@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
+from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.demo_notice import warn_of_demo
+from ngramkit_cli.executor_options import ExecutorOptions
 from ngramkit_cli.flags import Flag, with_flags
+from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, Model, Out, the_model
 from ngramkit_cli.output import Output, peak_rss
 from ngramkit_cli.staging_options import takes_urls
@@ -48,13 +50,15 @@ def corpora(json: Json = False, debug: Debug = False) -> None:
 
 
 @takes_urls
-@takes_corpus
+@takes_groups
 def tokenize(
+    *,
     corpus: CorpusOptions,
     model: Model = None,
     out_dir: Out = None,
     eos: Eos = True,
     workers: Workers = None,
+    where: ExecutorOptions,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -73,6 +77,7 @@ def tokenize(
             **corpus.options,
             eos=eos,
             workers=workers,
+            **where.options,
             reporter=out.reporter,
             force=force,
         )

@@ -1,19 +1,15 @@
 """The options that choose a corpus: one set, shared by every command that reads text.
 
-@app.command()
-@takes_corpus
-def tokenize(corpus: CorpusOptions, model: Model = None) -> None:
+@takes_groups
+def tokenize(*, corpus: CorpusOptions, model: Model = None) -> None:
     store = ngramkit.tokenize(corpus.text, model, **corpus.options)
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -113,27 +109,3 @@ class CorpusOptions:
         """All but the name, as `ngramkit.open_corpus` takes them."""
         chosen = {key: value for key, value in vars(self).items() if key != "corpus"}
         return {**chosen, "licenses": self.licenses.split(",") if self.licenses else ()}
-
-
-def takes_corpus(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command all of CorpusOptions' options, handed to it as its parameter `corpus`."""
-    signature = inspect.signature(command, eval_str=True)
-    hints = get_type_hints(CorpusOptions, include_extras=True)
-    ours = [
-        _parameter(entry.name, hints[entry.name], entry.default) for entry in fields(CorpusOptions)
-    ]
-    others = [entry for name, entry in signature.parameters.items() if name != "corpus"]
-
-    @functools.wraps(command)
-    def wrapped(**values: Any) -> None:
-        chosen = {entry.name: values.pop(entry.name) for entry in fields(CorpusOptions)}
-        command(corpus=CorpusOptions(**chosen), **values)
-
-    parameters = [*ours, *(entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in others)]
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-    return wrapped
-
-
-def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
+from ngramkit_cli.corpus_options import CorpusOptions
+from ngramkit_cli.executor_options import ExecutorOptions
+from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
 from ngramkit_cli.staging_options import takes_urls
@@ -23,8 +25,9 @@ Workers = Annotated[
 
 
 @takes_urls
-@takes_corpus
+@takes_groups
 def build_datastore(
+    *,
     corpus: CorpusOptions,
     tokens: Tokens = None,
     model: Model = None,
@@ -32,6 +35,7 @@ def build_datastore(
     shard_tokens: ShardTokens = None,
     memory: Memory = None,
     workers: Workers = None,
+    where: ExecutorOptions,
     eos: Eos = True,
     force: Force = False,
     json: Json = False,
@@ -50,6 +54,7 @@ def build_datastore(
             shard_tokens=shard_tokens,
             memory=size,
             workers=workers,
+            **where.options,
             reporter=out.reporter,
             force=force,
         )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit_cli.executor_options import ExecutorOptions
+from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, Model, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.staging_options import takes_urls
@@ -152,7 +154,9 @@ def import_(
 
 
 @takes_urls
+@takes_groups
 def merge(
+    *,
     sources: Annotated[
         list[str],
         typer.Argument(
@@ -163,6 +167,7 @@ def merge(
     out_dir: Annotated[
         str, typer.Option("--out", metavar="DIR|URL", help="The artifact to write.")
     ],
+    where: ExecutorOptions,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -172,7 +177,9 @@ def merge(
     Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
     """
     with Output("merge", json=json, debug=debug) as out:
-        artifact = ngramkit.merge(sources, out_dir, reporter=out.reporter, force=force)
+        artifact = ngramkit.merge(
+            sources, out_dir, **where.options, reporter=out.reporter, force=force
+        )
         if artifact.kind == "frozen-table":
             out.say("counts are exact only for n-grams that every part had kept")
         _done(artifact, out)

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.corpus_options import CorpusOptions, takes_corpus
+from ngramkit_cli.corpus_options import CorpusOptions
+from ngramkit_cli.executor_options import ExecutorOptions
+from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
 from ngramkit_cli.staging_options import takes_urls
@@ -20,8 +22,9 @@ Followers = Annotated[int, typer.Option(help="Keep this many followers of each l
 
 
 @takes_urls
-@takes_corpus
+@takes_groups
 def build_frozen(
+    *,
     corpus: CorpusOptions,
     tokens: Tokens = None,
     model: Model = None,
@@ -31,6 +34,7 @@ def build_frozen(
     follower_len: FollowerLen = 3,
     followers: Followers = 128,
     memory: Memory = None,
+    where: ExecutorOptions,
     eos: Eos = True,
     force: Force = False,
     json: Json = False,
@@ -51,6 +55,7 @@ def build_frozen(
             follower_len=follower_len,
             followers=followers,
             memory=size,
+            **where.options,
             reporter=out.reporter,
             force=force,
         )

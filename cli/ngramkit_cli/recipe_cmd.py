@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
+from ngramkit_cli.executor_options import ExecutorOptions
+from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.staging_options import takes_urls
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @takes_urls
+@takes_groups
 def build(
+    *,
     recipes: Annotated[
         list[str],
         typer.Argument(metavar="RECIPE ...", help="A file, or a name in artifacts/."),
@@ -36,6 +40,7 @@ def build(
         int | None,
         typer.Option(min=1, help="Threads. Default: every core; same bytes."),
     ] = None,
+    where: ExecutorOptions,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -47,7 +52,12 @@ def build(
         from ngramkit.recipe_files import read_recipe
 
         opened = [read_recipe(name) for name in recipes]  # all, before the first is built
-        options: dict[str, Any] = {"push": push, "check": check, "workers": workers}
+        options: dict[str, Any] = {
+            "push": push,
+            "check": check,
+            "workers": workers,
+            **where.options,
+        }
         rows: list[RecipeResult] = []
         try:
             for recipe in opened:

@@ -1,25 +1,38 @@
 """tokens -> datastore: suffix arrays, shard by shard, shards in parallel (REST, section 3.1).
 
 A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
-byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16.
+byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16. A shard is a task
+(`ngramkit.executors`): it reads its part of the token store's files and writes one file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngramkit.builders.stages import (
+    BASE_MEMORY,
+    Stage,
+    Written,
+    require_shared,
+    run_stage,
+    write_file,
+)
 from ngramkit.errors import InputError, require_between
-from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.executors.base import Executor, Task
+from ngramkit.executors.local import Local
+from ngramkit.formats.artifact import require, require_layout, token_dtype
+from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.datastore import Datastore
-from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.tokens import LAYOUT, TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.machine import free_memory, threads
@@ -38,6 +51,7 @@ def build_datastore(
     shard_tokens: int | None = None,
     memory: int | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
@@ -46,8 +60,9 @@ def build_datastore(
 
     `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
     after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, default half
-    of what is free) and `workers` (threads, default every core), up to 2**27; a build that was
-    begun or finished with another default is kept. Raises InputError where `store` holds no
+    of what is free) and `workers` (default every core), up to 2**27; a build that was begun or
+    finished with another default is kept. `executor` runs a task for each shard, by default
+    `workers` at a time on threads; the bytes are the same. Raises InputError where `store` holds no
     tokens, UsageError where `out` holds something else.
     """
     out, layout = Path(out), _Layout.of(store)
@@ -64,7 +79,7 @@ def build_datastore(
     pieces = list(layout.cut(fill))
     options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
     with ArtifactWriter(out, Datastore.kind, plan, **options) as writer:
-        _sort_all(layout, pieces, writer, workers, reporter)
+        _sort_all(layout, pieces, writer, executor or Local(workers), reporter)
         path = writer.commit(
             store.tokenizer,
             parameters=plan["parameters"],
@@ -99,13 +114,19 @@ def _fill(size: int, limit: int, least: int = 1) -> int:
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
-@dataclass(frozen=True)
-class _Piece:
+class Piece(NamedTuple):
     """Part of the stream that becomes one shard; `cut` where it ends inside a document."""
 
     begin: int
     end: int
     cut: bool
+
+
+class StorePart(NamedTuple):
+    """A file of a token store, and where its first document begins in the stream."""
+
+    file: str
+    base: int
 
 
 @dataclass(frozen=True)
@@ -135,7 +156,7 @@ class _Layout:
             "tokens": self.store.manifest.build,
         }
 
-    def cut(self, fill: int) -> Iterator[_Piece]:
+    def cut(self, fill: int) -> Iterator[Piece]:
         """Whole documents until `fill` tokens are reached, or passed by an eighth at most; a
         document too long for that alone, in pieces of `fill`."""
         begin = 0
@@ -143,31 +164,45 @@ class _Layout:
             yield (piece := self._next(begin, fill))
             begin = piece.end
 
-    def _next(self, begin: int, fill: int) -> _Piece:
+    def _next(self, begin: int, fill: int) -> Piece:
         index = int(np.searchsorted(self.ends, begin + fill))
         after = int(self.ends[min(index, len(self.ends) - 1)])
         if after <= begin + fill + fill // 8:
-            return _Piece(begin, after, False)
+            return Piece(begin, after, False)
         before = int(self.ends[index - 1]) if index else 0
         if before > begin:
-            return _Piece(begin, before, False)
+            return Piece(begin, before, False)
         # One token less, for the separator that the piece needs.
-        return _Piece(begin, begin + fill - 1, True)
+        return Piece(begin, begin + fill - 1, True)
 
-    def read(self, piece: _Piece) -> Array:
-        """The piece's tokens, separators included."""
-        separator = self.store.tokenizer.vocabulary
-        tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
-        document = 0  # of the whole store
-        for shard in self.store.shards:
-            last = document + len(shard.documents) - 1
-            ends = self.ends[document:last]
-            _fill_from(tokens, piece, shard.tokens, shard.documents, ends)
-            document = last
-        return tokens
+    @cached_property
+    def _files(self) -> list[StorePart]:
+        documents = np.cumsum([0, *(len(shard.documents) - 1 for shard in self.store.shards)])
+        bases = np.concatenate([[0], self.ends])[documents[:-1]]
+        return list(map(StorePart, sorted(self.store.manifest.files), bases.tolist()))
+
+    def parts(self, piece: Piece) -> list[StorePart]:
+        """The files that may hold tokens of `piece`."""
+        first = bisect_right(self._files, piece.begin, key=itemgetter(1)) - 1
+        last = bisect_left(self._files, piece.end, key=itemgetter(1))
+        return self._files[first:last]
 
 
-def _fill_from(tokens: Array, piece: _Piece, source: Array, documents: Array, ends: Array) -> None:
+def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator: int) -> Array:
+    """The piece's tokens, separators included, from the token store in `folder`."""
+    tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
+    for part in parts:
+        file = require_shared(folder / part.file)
+        arrays = open_arrays(file)
+        require_layout(file, arrays, LAYOUT)
+        documents = arrays["documents"].astype(np.int64)
+        ends = part.base + documents[1:] + np.arange(1, len(documents))
+        _fill_from(tokens, piece, arrays["tokens"], documents, ends)
+    require(tokens.max() <= separator, folder, "it was changed while it was read")
+    return tokens
+
+
+def _fill_from(tokens: Array, piece: Piece, source: Array, documents: Array, ends: Array) -> None:
     """Copies what `piece` holds of one token shard's documents, which end at `ends` - 1."""
     first, last = np.searchsorted(ends, [piece.begin, piece.end], side="right")
     for i in range(int(first), min(int(last) + 1, len(ends))):
@@ -180,25 +215,28 @@ def _fill_from(tokens: Array, piece: _Piece, source: Array, documents: Array, en
             tokens[target] = source[begin - shift : end - shift]
 
 
+def sort_piece(
+    store: str, parts: Sequence[StorePart], piece: Piece, separator: int, folder: str, name: str
+) -> Written:
+    """A task: one shard of a datastore, `name` in `folder`, from the token store `store`."""
+    tokens = read_piece(Path(store), parts, piece, separator)
+    return write_file(folder, name, sort_shard(tokens, separator))
+
+
 def _sort_all(
     layout: _Layout,
-    pieces: list[_Piece],
+    pieces: list[Piece],
     writer: ArtifactWriter,
-    workers: int,
+    executor: Executor,
     reporter: Reporter,
 ) -> None:
-    reporter.stage("suffix arrays", layout.size)
+    store, folder = str(layout.store.path.absolute()), str(writer.partial.absolute())
     separator = layout.store.tokenizer.vocabulary
-
-    def work(index: int) -> int:
-        name = f"shard-{index:05d}.safetensors"
-        if writer.finished(name) is None:
-            writer.write(name, sort_shard(layout.read(pieces[index]), separator))
-        return pieces[index].end - pieces[index].begin
-
-    # A thread writes what it sorted before it takes the next, so `workers` shards are in memory.
-    with ThreadPoolExecutor(min(workers, len(pieces))) as pool:
-        done = 0
-        for tokens in pool.map(work, range(len(pieces))):
-            done += tokens
-            reporter.advance(tokens, tokens=done)
+    tasks = []
+    for index, piece in enumerate(pieces):
+        name, size = f"shard-{index:05d}.safetensors", piece.end - piece.begin
+        given = (store, layout.parts(piece), piece, separator, folder, name)
+        title = f"suffix array {index + 1} of {len(pieces)}, {writer.path.name}"
+        memory = BASE_MEMORY + size * BYTES_PER_TOKEN
+        tasks.append(Task(title, name, sort_piece, given, memory, size))
+    run_stage(Stage("suffix arrays", tasks), writer, executor, reporter)

@@ -6,16 +6,19 @@ token ids. `formats.frozen_table` says what one occurrence is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.builders.frozen_slices import TASK_MEMORY, Table, count_apart
 from ngramkit.builders.pieces import Piece, join, merge_ends, most_frequent, prune
+from ngramkit.builders.stages import BASE_MEMORY
 from ngramkit.builders.windows import Counts, Keys, Partition, Windows
 from ngramkit.errors import InputError, require_between
+from ngramkit.executors.base import Executor
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
@@ -28,7 +31,6 @@ from ngramkit.progress import SILENT, Reporter
 MOST = (1 << 31) - 1  # leaders, and followers of one
 LEADER_LENGTHS = range(1, 5)
 FOLLOWER_LENGTHS = range(1, 9)
-BASE_MEMORY = 224 << 20  # bytes, of Python, libraries and kernels; measured: 214 MB
 LEAST_MEMORY = 32 << 20  # bytes; with less, every frequent n-gram would cost a pass of its own
 
 
@@ -42,6 +44,7 @@ def build_frozen(
     followers: int = 128,
     memory: int | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
@@ -51,34 +54,29 @@ def build_frozen(
     `memory` (bytes; default half of what is free, at least 32 MiB) bounds the windows held at a
     time, however large the corpus is. The table comes on top, and so do Python and the kernels;
     `reporter` notes how much at most, where that is more than `memory`. The result depends neither
-    on it nor on `workers` (threads; default all cores).
+    on it nor on `workers` (threads; default all cores) nor on the `executor`: where its tasks share
+    no memory, slices of the store are counted apart, and `memory` is that of a task.
 
     Raises UsageError for lengths outside 1..4 and 1..8 or counts below one, and where `out` holds
     something else; InputError where no document has leader_len + follower_len tokens.
     """
-    parameters = {
-        "leader_len": leader_len,
-        "leaders": leaders,
-        "follower_len": follower_len,
-        "followers": followers,
-    }
     validate(leader_len, leaders, follower_len, followers, memory=memory)
+    wanted = Table(leader_len, leaders, follower_len, followers)
     plan = {
         "kind": FrozenTable.kind,
-        "parameters": parameters,
+        "parameters": wanted._asdict(),
         "tokenizer": store.tokenizer.fingerprint,
         "tokens": {name: record.sha256 for name, record in store.manifest.files.items()},
     }
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return FrozenTable.open(out)
-    workers = threads(workers)
-    memory = _bounded(memory, store, leaders * followers, follower_len, reporter)
     options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
     with ArtifactWriter(out, FrozenTable.kind, plan, **options) as writer:
-        windows = Windows(store, leader_len + follower_len, memory, workers)
-        reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
-        table = count_table(windows, leader_len, leaders, followers, reporter)
+        if executor is None or executor.local:
+            table = _count_here(store, wanted, memory, threads(workers), reporter)
+        else:
+            table = _count_apart(store, wanted, memory, writer, executor, reporter)
         arrays = _arrays(table, store.tokenizer.vocabulary)
         writer.write(TABLE, arrays)
         counts = {
@@ -87,21 +85,45 @@ def build_frozen(
             "followers": len(arrays["followers"]),
         }
         writer.commit(
-            store.tokenizer, parameters=parameters, corpus=store.manifest.corpus, counts=counts
+            store.tokenizer,
+            parameters=wanted._asdict(),
+            corpus=store.manifest.corpus,
+            counts=counts,
         )
     return FrozenTable.open(out)
 
 
-def _bounded(
-    memory: int | None, store: TokenStore, rows: int, follower_len: int, reporter: Reporter
-) -> int:
-    """What the windows may take, once it is said what comes on top; `rows` of the table at most."""
+def _count_here(
+    store: TokenStore, wanted: Table, memory: int | None, workers: int, reporter: Reporter
+) -> Piece:
+    memory = _bounded(memory, store, wanted, reporter)
+    windows = Windows.of(store, wanted.length, memory, workers)
+    reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
+    return count_table(windows, wanted, reporter)
+
+
+def _count_apart(
+    store: TokenStore,
+    wanted: Table,
+    memory: int | None,
+    writer: ArtifactWriter,
+    executor: Executor,
+    reporter: Reporter,
+) -> Piece:
+    memory = max(memory or TASK_MEMORY, LEAST_MEMORY)
+    reporter.note(f"{memory >> 20:,} MiB for each task, Python and kernels on top")
+    return joined(count_apart(store, wanted, memory, writer, executor, reporter), wanted)
+
+
+def _bounded(memory: int | None, store: TokenStore, wanted: Table, reporter: Reporter) -> int:
+    """What the windows may take, once it is said what comes on top."""
     if memory is None:
         return max(free_memory() // 2, LEAST_MEMORY)
     if memory < LEAST_MEMORY:
         reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
+    rows = wanted.leaders * wanted.followers  # of the table, at most
     tokens = store.manifest.counts.get("tokens", rows)
-    row = token_dtype(store.tokenizer.vocabulary).itemsize * follower_len + 8
+    row = token_dtype(store.tokenizer.vocabulary).itemsize * wanted.follower_len + 8
     table = min(rows, tokens) * row * 2  # twice: its parts, and what they are joined to
     if table + BASE_MEMORY > memory:
         reporter.note(
@@ -123,19 +145,17 @@ def validate(
         require_between("memory", memory, 1)
 
 
-def count_table(
-    windows: Windows,
-    leader_len: int,
-    leaders: int,
-    followers: int,
-    reporter: Reporter = SILENT,
-) -> Piece:
+def count_table(windows: Windows, wanted: Table, reporter: Reporter = SILENT) -> Piece:
     """The whole table: the `leaders` most frequent leaders in order, with their followers.
 
     Raises InputError where there are no windows.
     """
-    pieces: list[Piece] = []
-    held = 0
+    return joined(counted_pieces(windows, wanted, reporter), wanted)
+
+
+def counted_pieces(windows: Windows, wanted: Table, reporter: Reporter) -> Iterator[Piece]:
+    """Parts of the table in the order of their leaders, counted by this process's threads."""
+    leader_len, followers = wanted.leader_len, wanted.followers
 
     def use(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, Piece]:
         if counts is None:
@@ -144,21 +164,34 @@ def count_table(
         return partition.windows, _one_leader(partition, keys, counts, leader_len, followers, ids)
 
     for size, piece in windows.each(use):
+        yield piece
+        reporter.advance(size)
+
+
+def joined(parts: Iterable[Piece], wanted: Table) -> Piece:
+    """Parts in the order of their leaders, of which neighbours may share one, as one table.
+
+    Raises InputError where there are none.
+    """
+    pieces: list[Piece] = []
+    held = 0
+    for piece in parts:
+        if not len(piece.leaders):
+            continue
         if pieces and np.array_equal(pieces[-1].leaders[-1], piece.leaders[0]):
-            piece = merge_ends(pieces, piece, followers)
+            piece = merge_ends(pieces, piece, wanted.followers)
         pieces.append(piece)
         held += len(piece.leaders)
-        if held > 2 * leaders + 1:
-            pieces = [prune(join(pieces), leaders)]
+        if held > 2 * wanted.leaders + 1:
+            pieces = [prune(join(pieces), wanted.leaders)]
             held = len(pieces[0].leaders)
-        reporter.advance(size)
     if not pieces:
         raise InputError(
-            f"no document has {windows.length} tokens, so there is nothing to count",
+            f"no document has {wanted.length} tokens, so there is nothing to count",
             "use a larger corpus, or shorter leaders and followers",
         )
     table = join(pieces)
-    return table.keep(most_frequent(table.counts, leaders))
+    return table.keep(most_frequent(table.counts, wanted.leaders))
 
 
 def _counted(

@@ -16,9 +16,20 @@ from typing import Any
 import numpy as np
 
 from ngramkit.builders.frozen import narrow
+from ngramkit.builders.pieces import best_followers, summed
+from ngramkit.builders.stages import (
+    BASE_MEMORY,
+    Stage,
+    Written,
+    require_shared,
+    run_stage,
+    write_file,
+)
 from ngramkit.errors import UsageError
+from ngramkit.executors.base import Executor, Task
+from ngramkit.executors.local import Local
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import Array
+from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
@@ -26,10 +37,17 @@ from ngramkit.progress import SILENT, Reporter
 
 
 def merge(
-    parts: Sequence[Artifact], out: str | Path, *, reporter: Reporter = SILENT, force: bool = False
+    parts: Sequence[Artifact],
+    out: str | Path,
+    *,
+    executor: Executor | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
 ) -> Artifact:
     """Two or more datastores or frozen tables as one artifact at `out`.
 
+    `executor` copies the shards of datastores, by default one after the other; tables are added by
+    this process. The bytes are the same.
     Raises UsageError where the parts cannot be merged, ArtifactError where their tokenizers differ.
     """
     _validate(parts)
@@ -41,7 +59,7 @@ def merge(
     read = [part.path for part in parts]
     with ArtifactWriter(out, kind.kind, plan, inputs=read, force=force) as writer:
         if isinstance(parts[0], Datastore):
-            parameters, counts = _datastores(parts, writer, reporter)
+            parameters, counts = _datastores(parts, writer, executor or Local(1), reporter)
         else:
             parameters, counts = _frozen_tables(parts, writer)
         writer.commit(
@@ -85,17 +103,33 @@ def _sums(parts: Sequence[Artifact], *names: str) -> dict[str, int]:
 
 
 def _datastores(
-    parts: Sequence[Artifact], writer: ArtifactWriter, reporter: Reporter
+    parts: Sequence[Artifact], writer: ArtifactWriter, executor: Executor, reporter: Reporter
 ) -> tuple[dict[str, Any], dict[str, int]]:
     stores = [part for part in parts if isinstance(part, Datastore)]
-    shards = [shard for store in stores for shard in store.shards]
-    reporter.stage("copying shards", len(shards), "shards")
-    for number, shard in enumerate(shards):
+    files = [
+        (str(store.path.absolute() / name), record.sha256)
+        for store in stores
+        for name, record in sorted(store.manifest.files.items())
+    ]
+    folder, tasks = str(writer.partial.absolute()), []
+    for number, file in enumerate(files):
         name = f"shard-{number:05d}.safetensors"
-        if writer.finished(name) is None:
-            writer.write(name, vars(shard))
-        reporter.advance(1)
+        title = f"copy {number + 1} of {len(files)}, {writer.path.name}"
+        given = (*file, folder, name)
+        tasks.append(Task(title, name, copy_shard, given, BASE_MEMORY))
+    run_stage(Stage("copying shards", tasks, "shards"), writer, executor, reporter)
+    shards = [shard for store in stores for shard in store.shards]
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
+
+
+def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
+    """A task: the shard `source` of a datastore as `name`; it is the one with that checksum."""
+    path = require_shared(Path(source))
+    written = write_file(folder, name, open_arrays(path))
+    # Of the same bytes as a rule: whatever wrote it, the arrays are laid out as ours are.
+    if written.record.sha256 != sha256 and sha256_of(path) != sha256:
+        raise WrongFileError(path, "its checksum is not the one that was listed")
+    return written
 
 
 def _frozen_tables(
@@ -131,15 +165,16 @@ def add_tables(tables: Sequence[FrozenTable], leaders: int, followers: int) -> d
     owners = np.split(owner, np.cumsum([len(table.leaders) for table in tables])[:-1])
     rows = np.concatenate([_rows(table, own) for table, own in zip(tables, owners, strict=True)])
     seen = np.concatenate([table.follower_counts for table in tables]).astype(np.int64)
-    rows, seen = _added(rows[kept[rows[:, 0]]], seen[kept[rows[:, 0]]])
-    rows, seen = _best(rows, seen, followers)
-    sizes = np.bincount(rows[:, 0], minlength=len(union))[kept]
+    wanted = kept[rows[:, 0]]
+    best = best_followers(*summed(rows[wanted], seen[wanted]), 1, followers)
+    sizes = np.zeros(len(union), np.int64)
+    sizes[best.leaders[:, 0]] = best.sizes
     return {
         "leaders": union[kept],
         "leader_counts": narrow(counts[kept]),
-        "follower_offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64),
-        "followers": rows[:, 1:].astype(stacked.dtype),
-        "follower_counts": narrow(seen),
+        "follower_offsets": np.concatenate([[0], np.cumsum(sizes[kept])]).astype(np.uint64),
+        "followers": best.followers.astype(stacked.dtype),
+        "follower_counts": narrow(best.follower_counts),
     }
 
 
@@ -147,20 +182,3 @@ def _rows(table: FrozenTable, owner: Array) -> Array:
     """int64[F, 1 + FL]: the merged row of each follower's leader, and the follower."""
     sizes: Array = np.diff(table.follower_offsets.astype(np.int64))
     return np.column_stack([np.repeat(owner, sizes), table.followers.astype(np.int64)])
-
-
-def _added(rows: Array, counts: Array) -> tuple[Array, Array]:
-    """Equal rows as one, in order, their counts added."""
-    order = np.lexsort(rows.T[::-1])
-    rows, counts = rows[order], counts[order]
-    starts = np.flatnonzero(np.append(True, np.any(rows[1:] != rows[:-1], axis=1)))
-    return rows[starts], np.add.reduceat(counts, starts)
-
-
-def _best(rows: Array, counts: Array, followers: int) -> tuple[Array, Array]:
-    """Per leader by count, ties by ids (the order of `rows`), at most `followers`."""
-    order = np.lexsort((-counts, rows[:, 0]))
-    rows, counts = rows[order], counts[order]
-    place = np.arange(len(rows)) - np.searchsorted(rows[:, 0], rows[:, 0])
-    kept = place < followers
-    return rows[kept], counts[kept]

@@ -70,7 +70,50 @@ def most_frequent(counts: Array, most: int) -> Array:
 
 
 def prune(piece: Piece, most: int) -> Piece:
-    """Leaders that can still be among the `most`; the last one may yet grow."""
+    """Leaders that can still be among the `most`; the first and the last one may yet grow."""
     wanted = most_frequent(piece.counts, most)
-    wanted[-1] = True
+    wanted[0] = wanted[-1] = True
     return piece.keep(wanted)
+
+
+def summed(rows: Array, counts: Array) -> tuple[Array, Array]:
+    """Rows of ids (unsigned or not below 0 [n, columns]) in order, equal ones as one, with the sums
+    of their counts (int64 [n])."""
+    order = np.lexsort(_words(rows)[::-1])
+    rows, counts = rows[order], counts[order]
+    starts = np.flatnonzero(_changes(rows))
+    return rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+
+
+def _words(rows: Array) -> list[Array]:
+    """uint64 [n] each: as many columns in one as fit, so that there is less to sort by."""
+    bits = max(int(rows.max(initial=0)).bit_length(), 1)
+    words = []
+    for begin in range(0, rows.shape[1], 64 // bits):
+        word = np.zeros(len(rows), np.uint64)
+        for column in rows[:, begin : begin + 64 // bits].T:
+            word <<= np.uint64(bits)
+            word |= column.astype(np.uint64)
+        words.append(word)
+    return words
+
+
+def _changes(rows: Array) -> Array:
+    """bool [n]: whether a row is another than the one before; the first always."""
+    changes = np.ones(len(rows), bool)
+    changes[1:] = np.any(rows[1:] != rows[:-1], axis=1)
+    return changes
+
+
+def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> Piece:
+    """Distinct rows of leader and follower, in order, as a Piece with at most `followers` each."""
+    begins = _changes(rows[:, :leader_len])
+    starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
+    totals = np.add.reduceat(counts, starts) if len(starts) else counts
+    order = np.lexsort((-counts, owner))
+    place = np.arange(len(rows)) - starts[owner]
+    chosen = order[place < followers]
+    sizes = np.minimum(np.bincount(owner, minlength=len(starts)), followers)
+    return Piece(
+        rows[starts, :leader_len], totals, sizes, rows[chosen, leader_len:], counts[chosen]
+    )

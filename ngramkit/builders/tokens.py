@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.builders.token_parts import Apart, tokenize_apart
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoders import open_encoder
 from ngramkit.corpus.encoding import Packed, encoded, use_cores
@@ -23,6 +24,7 @@ from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.sifting import Sifted
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError
+from ngramkit.executors.base import Executor
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.manifest import build_id
@@ -41,6 +43,7 @@ def build_tokens(
     *,
     eos: bool = True,
     workers: int | None = None,
+    executor: Executor | None = None,
     shard_tokens: int = SHARD_TOKENS,
     reporter: Reporter = SILENT,
     force: bool = False,
@@ -50,9 +53,10 @@ def build_tokens(
     `model` is a name, or its tokenizer.
 
     A store of the same plan is opened as it is. `eos` ends every document with the tokenizer's
-    EOS, if it has one; `workers` bounds the encoding threads (default: every core). A shard ends
-    with the document that fills `shard_tokens`. Raises InputError where the corpus gives no
-    document.
+    EOS, if it has one; `workers` bounds the encoding threads (default: every core). Where the
+    tasks of `executor` share no memory, each encodes a part of the corpus
+    (`builders.token_parts`); the bytes are the same. A shard ends with the document that fills
+    `shard_tokens`. Raises InputError where the corpus gives no document.
     """
     tokenizer = load_tokenizer(model) if isinstance(model, str) else model
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
@@ -60,17 +64,26 @@ def build_tokens(
     if already_built(path, plan):
         reporter.note(f"up to date: {path}")
         return TokenStore.open(path)
-    use_cores(workers)
     read = corpus.places
     with ArtifactWriter(path, TokenStore.kind, plan, inputs=read, force=force) as writer:
-        cutter = ShardCutter(writer, token_dtype(tokenizer.record.vocabulary), shard_tokens)
-        _fill(cutter, corpus, tokenizer, eos, reporter)
-        licenses = {"licenses": dict(sorted(cutter.licenses.items()))} if cutter.licenses else {}
+        if executor is None or executor.local or isinstance(corpus, Sifted):
+            if executor is not None and not executor.local:
+                reporter.note("tokenised by this machine: one document after another is sifted")
+            use_cores(workers)
+            cutter = ShardCutter(writer, token_dtype(tokenizer.record.vocabulary), shard_tokens)
+            _fill(cutter, corpus, tokenizer, eos, reporter)
+            counts, found = cutter.counts, cutter.licenses
+        else:
+            apart = Apart(writer, executor, reporter)
+            counts, found = tokenize_apart(corpus, tokenizer, eos, shard_tokens, apart)
+        if not counts["documents"]:
+            raise _empty(corpus)
+        licenses = {"licenses": dict(sorted(found.items()))} if found else {}
         writer.commit(
             tokenizer.record,
             parameters=plan["parameters"],
             corpus={**plan["corpus"], **licenses, **_left_out(corpus)},
-            counts=cutter.counts,
+            counts=counts,
         )
     return TokenStore.open(path)
 
@@ -119,14 +132,16 @@ def _fill(
         cutter.add(packed)
         reporter.advance(len(packed.documents), **cutter.counts)
     cutter.flush()
-    if not cutter.documents:
-        raise InputError(
-            f"{corpus.id} gives no documents",
-            "loosen sample, licenses, exclude, dedup or weights"
-            if corpus.narrowed
-            else "check corpus and split",
-            option=("sample", "licenses", "exclude", "corpus", "split"),
-        )
+
+
+def _empty(corpus: AnyCorpus) -> InputError:
+    return InputError(
+        f"{corpus.id} gives no documents",
+        "loosen sample, licenses, exclude, dedup or weights"
+        if corpus.narrowed
+        else "check corpus and split",
+        option=("sample", "licenses", "exclude", "corpus", "split"),
+    )
 
 
 class ShardCutter:
@@ -151,7 +166,8 @@ class ShardCutter:
         return {"documents": self.documents, "tokens": self.tokens}
 
     def _resume(self) -> None:
-        while (facts := self._writer.finished(self._name)) is not None:
+        # Files without a position were made out of parts (builders.token_parts).
+        while "position" in (facts := self._writer.finished(self._name) or {}):
             self.documents, self.tokens = facts["documents"], facts["tokens"]
             self.licenses = Counter(facts["licenses"])
             self.position = Position(**facts["position"])

@@ -8,7 +8,7 @@ This module does not know leaders from followers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,20 +51,36 @@ class Runs:
 
 
 class Windows:
-    """All windows of `length` tokens of a store. `memory` is in bytes, `workers` are threads."""
+    """All windows of `length` tokens that begin in some stretches of a store's files.
 
-    def __init__(self, store: TokenStore, length: int, memory: int, workers: int) -> None:
+    `memory` is in bytes, `workers` are threads.
+    """
+
+    def __init__(
+        self,
+        stretches: Sequence[Stretch],
+        vocabulary: int,
+        length: int,
+        memory: int,
+        workers: int,
+    ) -> None:
         self.length = length
-        self.vocabulary = store.tokenizer.vocabulary
+        self.vocabulary = vocabulary
         self.bits = max(1, (self.vocabulary - 1).bit_length())
         self._pool = ThreadPoolExecutor(workers)
-        self._work = _shares(store, workers)
+        self._work = _shares(stretches, workers)
         self._histograms = lru_cache(maxsize=2)(self._count)
         key = 8 * self.words(length)  # bytes
         in_use = 3 * key + 8 * length + 40  # bytes per row while a partition is being counted
         half = memory // 2
         self._most = min(max(half // in_use // workers, 1), MOST_ROWS)  # rows in one partition
         self._together = max(half // key, self._most)  # rows in one pass
+
+    @classmethod
+    def of(cls, store: TokenStore, length: int, memory: int, workers: int) -> Windows:
+        """Those of the whole store."""
+        whole = [(each.tokens, each.documents, 0, len(each.tokens)) for each in store.shards]
+        return cls(whole, store.tokenizer.vocabulary, length, memory, workers)
 
     def each(self, use: Callable[[Partition, Keys, Counts | None], Result]) -> Iterator[Result]:
         """use(partition, keys, counts) of every partition in ascending order, in threads.
@@ -183,13 +199,13 @@ class Windows:
         return keys, ends[:, -1]
 
 
-def _shares(store: TokenStore, workers: int) -> list[list[Stretch]]:
-    """For each worker, its stretch of positions of every shard."""
+def _shares(stretches: Sequence[Stretch], workers: int) -> list[list[Stretch]]:
+    """For each worker, its part of every stretch."""
     shares: list[list[Stretch]] = [[] for _ in range(workers)]
-    for shard in store.shards:
-        cuts = np.linspace(0, len(shard.tokens), workers + 1).astype(np.int64).tolist()
+    for tokens, documents, first, last in stretches:
+        cuts = np.linspace(first, last, workers + 1).astype(np.int64).tolist()
         for share, (begin, end) in zip(shares, pairwise(cuts), strict=True):
-            share.append((shard.tokens, shard.documents, begin, end))
+            share.append((tokens, documents, begin, end))
     return shares
 
 

@@ -43,6 +43,25 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class OnePart:
+    """A part of a source, as a source."""
+
+    source: Source
+    part: int
+    parts: int = 1
+
+    @property
+    def id(self) -> str:
+        return self.source.id
+
+    def record(self) -> dict[str, Any]:
+        return {**self.source.record(), "part": self.part}
+
+    def rows(self, part: int) -> Iterator[Row]:
+        return self.source.rows(self.part)
+
+
+@dataclass(frozen=True)
 class Position:
     """A place between two documents, from which a killed run goes on."""
 
@@ -104,6 +123,12 @@ class Corpus:
         if hasattr(source, "max_document"):
             source = replace(source, max_document=max_document)
         return replace(self, source=source, max_document=max_document)
+
+    def only(self, part: int) -> Corpus:
+        """One part on its own, as its only one, to be read by another process."""
+        narrowed = getattr(self.source, "only", None)
+        source = OnePart(self.source, part) if narrowed is None else narrowed(part)
+        return replace(self, source=source)
 
     def record(self) -> dict[str, Any]:
         """JSON for the manifest: everything that decides which documents there are."""

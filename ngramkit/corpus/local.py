@@ -11,7 +11,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,11 @@ class LocalSource(FileOptions):
     @property
     def parts(self) -> int:
         return len(self.paths)
+
+    def only(self, part: int) -> LocalSource:
+        """One of its files, wherever it is read from."""
+        path = self.paths[part].absolute()
+        return replace(self, names=[self.names[part]], paths=[path], folder=None)
 
     @cached_property
     def digest(self) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ngramkit.corpus import compressed
@@ -39,6 +39,9 @@ class RemoteSource(FileOptions):
     @property
     def parts(self) -> int:
         return len(self.files)
+
+    def only(self, part: int) -> RemoteSource:
+        return replace(self, files=[self.files[part]])
 
     def record(self) -> dict[str, Any]:
         lines = [json.dumps(_pinned(file), sort_keys=True) for file in self.files]

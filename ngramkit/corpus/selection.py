@@ -45,13 +45,17 @@ class Selection:
         if self.limit is not None:
             require_between("limit", self.limit, 1)
 
+    @property
+    def share(self) -> float:
+        """Of the documents, which is kept by their index alone."""
+        return self.sample * self.weight
+
     def samples(self, index: int) -> bool:
         """Whether document `index` of the corpus falls into the sample."""
-        share = self.sample * self.weight
-        if share == 1.0:
+        if self.share == 1.0:
             return True
         digest = hashlib.sha256(f"{self.seed}:{index}".encode()).digest()
-        return int.from_bytes(digest[:8], "little") < share * 2**64
+        return int.from_bytes(digest[:8], "little") < self.share * 2**64
 
     def admits(self, text: str, licenses: Iterable[str], repository: str) -> bool:
         """Whether licences and opt-outs let the document in.

@@ -25,6 +25,7 @@ import json
 import math
 import mmap
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,18 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
         os.fsync(file.fileno())
         size = file.tell()
     return FileRecord(size, digest.hexdigest())
+
+
+def write_whole(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
+    """As write_arrays, but at `path` is the whole file or none, whoever else writes the same."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        record = write_arrays(temporary, arrays)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return record
 
 
 def _blocks(array: Array) -> Iterator[memoryview]:

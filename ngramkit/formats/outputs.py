@@ -23,8 +23,8 @@ CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
 # Every name that we write below a folder: data files by what they hold, then their number if any.
 WRITTEN = re.compile(
     rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|{PROGRESS}|requests\.log|lock|"
-    rf"[a-z]+(-[a-z]+)*(-\d{{5}})?\.safetensors)(\.tmp)?|{ARTIFACT}|custom_generate|"
-    rf"{'|'.join(map(re.escape, CODE))}"
+    rf"[a-z]+(-[a-z]+)*(-\d{{5,}})?\.safetensors(\.[0-9a-f]{{16}}(?=\.tmp))?)(\.tmp)?|"
+    rf"{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
 )
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
 LONGEST = 32  # bytes that we put behind a name while it is written

@@ -14,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.artifact import (
+    Artifact,
+    Layout,
+    Part,
+    require,
+    require_layout,
+    token_dtype,
+)
+from ngramkit.formats.container import Array, open_arrays
 
 LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "documents": (("uint64",), 1)}
 
@@ -52,15 +60,7 @@ class TokenStore(Artifact):
         return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]
 
     def _check_shard(self, name: str, shard: TokenShard) -> list[str]:
-        path, offsets = self.path / name, shard.documents
-        dtype = token_dtype(self.tokenizer.vocabulary)
-        require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
-        require(len(offsets) > 0 and offsets[0] == 0, path, "documents do not begin at 0")
-        require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets fall")
-        require(offsets[-1] == len(shard.tokens), path, "documents do not end at the end")
-        highest = int(shard.tokens.max(initial=0))
-        inside = highest < self.tokenizer.vocabulary
-        require(inside, path, f"id {highest} is outside the vocabulary")
+        require_whole(self.path / name, shard, self.tokenizer.vocabulary)
         said = ("token width", "document offsets", "ids inside the vocabulary")
         return [f"{name}: {line}" for line in said]
 
@@ -71,3 +71,23 @@ class TokenStore(Artifact):
         }
         require(counts == self.manifest.counts, self.path, f"it holds {counts}, not as listed")
         return ["counts"]
+
+
+def require_whole(path: Path, shard: TokenShard, vocabulary: int) -> None:
+    """Raises ArtifactError unless every value of the shard is what a store's may be."""
+    offsets, dtype = shard.documents, token_dtype(vocabulary)
+    require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
+    require(len(offsets) > 0 and offsets[0] == 0, path, "documents do not begin at 0")
+    require(np.all(offsets[:-1] <= offsets[1:]), path, "document offsets fall")
+    require(offsets[-1] == len(shard.tokens), path, "documents do not end at the end")
+    highest = int(shard.tokens.max(initial=0))
+    require(highest < vocabulary, path, f"id {highest} is outside the vocabulary")
+
+
+def open_shard(path: Path, vocabulary: int) -> TokenShard:
+    """One file of a store, on its own. Raises ArtifactError unless it is whole."""
+    arrays = open_arrays(path)
+    require_layout(path, arrays, LAYOUT)
+    shard = TokenShard(arrays["tokens"], arrays["documents"])
+    require_whole(path, shard, vocabulary)
+    return shard

@@ -19,12 +19,14 @@ from typing import Any, Self
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
-from ngramkit.formats.container import Array, FileRecord, sha256_of, write_arrays
+from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
+
+SCRATCH = "scratch"
 
 
 def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
@@ -99,7 +101,13 @@ class ArtifactWriter:
 
         Threads may write different files at a time.
         """
-        record = write_arrays(self.partial / name, arrays)
+        self.record(name, write_whole(self.partial / name, arrays), **facts)
+
+    def record(self, name: str, record: FileRecord, **facts: Any) -> None:
+        """As `write`, of a file that somebody else has written into `partial`, whole.
+
+        A file with the fact SCRATCH is for the build alone: `commit` deletes it.
+        """
         with self._recording:
             self._finished[name] = (record, facts)
             self._remember()
@@ -129,11 +137,15 @@ class ArtifactWriter:
             parameters=dict(sorted(parameters.items())),  # as the manifest will be read
             corpus=dict(sorted(corpus.items())),
             counts=dict(sorted(counts.items())),
-            files={name: record for name, (record, _) in sorted(self._finished.items())},
+            files={
+                name: record
+                for name, (record, facts) in sorted(self._finished.items())
+                if SCRATCH not in facts
+            },
         )
         write_text(self.partial / CARD, card(manifest))
         write_text(self.partial / NAME, manifest.to_json())
-        keep = {CARD, NAME, *self._finished}
+        keep = {CARD, NAME, *manifest.files}
         if self._recipe is not None:
             write_text(self.partial / RECIPE, recipe_text(self.build, self._recipe))
             keep.add(RECIPE)

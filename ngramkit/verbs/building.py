@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ngramkit.builders.model_options import require_bigram_options, require_unigram_options
 from ngramkit.builders.tokens import build_tokens
+from ngramkit.executors import executing
+from ngramkit.executors.base import Executor
 from ngramkit.fetching import fetch, is_artifact
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.places import corpus_name, default_place
@@ -45,6 +47,8 @@ def tokenize(
     *,
     eos: bool = True,
     workers: int | None = None,
+    executor: str = "local",
+    ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
     **options: Any,
@@ -56,11 +60,13 @@ def tokenize(
     ID@REVISION) or a folder, by default the chosen one. `eos` ends every document with the
     tokenizer's EOS; `workers` bounds the threads. The store is written to `out`, a folder or a URL
     (`ngramkit.storage.publishing`), by default under artifacts/; one of the same plan is opened as
-    it is.
+    it is. `executor` is "local", or "ray" for the nodes of the cluster at `ray_address`, see
+    `ngramkit.executors`; the bytes are the same.
     """
-    text, name = opened(corpus, reporter, **options), chosen_model(model).name
-    build = partial(build_tokens, text, name, eos=eos, workers=workers)
-    return written(build, out, reporter=reporter, force=force)
+    with executing(executor, ray_address, workers, reporter) as where:
+        text, name = opened(corpus, reporter, **options), chosen_model(model).name
+        build = partial(build_tokens, text, name, eos=eos, workers=workers, executor=where)
+        return written(build, out, reporter=reporter, force=force)
 
 
 def build_datastore(
@@ -72,6 +78,8 @@ def build_datastore(
     shard_tokens: int | None = None,
     memory: int | str | None = None,
     workers: int | None = None,
+    executor: str = "local",
+    ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
     **options: Any,
@@ -80,20 +88,24 @@ def build_datastore(
 
     `source` is a token store, its folder or URL; or a corpus, which is tokenised with `model` as
     `tokenize` does. `shard_tokens`, `memory` (bytes, or "4G") and `workers` as in
-    `ngramkit.builders.datastore`, which says what it raises.
+    `ngramkit.builders.datastore`, which says what it raises; `executor` and `ray_address` as in
+    `tokenize`.
     """
     from ngramkit.builders import datastore
 
-    store = tokens_of(source, model, eos, reporter, **options)
-    build = partial(
-        datastore.build_datastore,
-        store,
-        shard_tokens=shard_tokens,
-        memory=size_of(memory),
-        workers=workers,
-    )
-    place = out or default_out(store, "datastore")
-    return written(build, place, reporter=reporter, force=force)
+    memory = size_of(memory)
+    with executing(executor, ray_address, workers, reporter) as where:
+        store = tokens_of(source, model, eos, where, reporter, **options)
+        build = partial(
+            datastore.build_datastore,
+            store,
+            shard_tokens=shard_tokens,
+            memory=memory,
+            workers=workers,
+            executor=where,
+        )
+        place = out or default_out(store, "datastore")
+        return written(build, place, reporter=reporter, force=force)
 
 
 def build_frozen(
@@ -114,26 +126,30 @@ def build_frozen(
 ) -> FrozenTable:
     """A frozen table (Cacheback): frequent n-grams, each with what follows it most often.
 
-    `source`, `model`, `eos` and `options` as in `build_datastore`; the others, and what is raised,
-    as in `ngramkit.builders.frozen`. They are checked before any text is read.
+    `source`, `model`, `eos` and `options` as in `build_datastore`; among the options are `executor`
+    and `ray_address`, as in `tokenize`. The others, and what is raised, as in
+    `ngramkit.builders.frozen`. They are checked before any text is read.
     """
     from ngramkit.builders import frozen
 
     memory = size_of(memory)
     frozen.validate(leader_len, leaders, follower_len, followers, memory=memory)
-    store = tokens_of(source, model, eos, reporter, **options)
-    build = partial(
-        frozen.build_frozen,
-        store,
-        leader_len=leader_len,
-        leaders=leaders,
-        follower_len=follower_len,
-        followers=followers,
-        memory=memory,
-        workers=workers,
-    )
-    place = out or default_out(store, "frozen")
-    return written(build, place, reporter=reporter, force=force)
+    run = {name: options.pop(name) for name in ("executor", "ray_address") if name in options}
+    with executing(**run, workers=workers, reporter=reporter) as where:
+        store = tokens_of(source, model, eos, where, reporter, **options)
+        build = partial(
+            frozen.build_frozen,
+            store,
+            leader_len=leader_len,
+            leaders=leaders,
+            follower_len=follower_len,
+            followers=followers,
+            memory=memory,
+            workers=workers,
+            executor=where,
+        )
+        place = out or default_out(store, "frozen")
+        return written(build, place, reporter=reporter, force=force)
 
 
 def model_bigram(
@@ -206,14 +222,20 @@ def _loaded(model: str | LanguageModel | None, **loading: Any) -> LanguageModel:
 
 
 def tokens_of(
-    source: Source, model: str | None, eos: bool, reporter: Reporter, **options: Any
+    source: Source,
+    model: str | None,
+    eos: bool,
+    executor: Executor,
+    reporter: Reporter,
+    **options: Any,
 ) -> TokenStore:
     """The token store that `source` is, or becomes."""
     if isinstance(source, TokenStore):
         return source
     if isinstance(source, str | Path) and is_artifact(source):
         return TokenStore.open(fetch(source, reporter=reporter).path)
-    return tokenize(source, model, eos=eos, reporter=reporter, **options)
+    corpus, name = opened(source, reporter, **options), chosen_model(model).name
+    return build_tokens(corpus, name, eos=eos, executor=executor, reporter=reporter)
 
 
 def default_out(store: TokenStore, kind: str) -> Path:

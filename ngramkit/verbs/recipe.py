@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ngramkit import recipes
 from ngramkit.errors import InputError
+from ngramkit.executors import executing, validate
 from ngramkit.formats.places import ARTIFACTS
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.hub_push import push as upload
@@ -35,14 +36,18 @@ def build_recipe(
     push: bool = False,
     check: bool = False,
     workers: int | None = None,
+    executor: str = "local",
+    ray_address: str | None = None,
     reporter: Reporter = SILENT,
 ) -> RecipeResult:
     """Builds `out`/NAME where it is missing or not what the recipe says.
 
     `recipe` is a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies
     the artifact and uploads it to the recipe's destination. `workers` bounds the threads, not the
-    bytes. Raises as `ngramkit.recipes` and `push`, InputError where the destination is missing.
+    bytes; `executor` and `ray_address` as in `ngramkit.tokenize`. Raises as `ngramkit.recipes` and
+    `push`, InputError where the destination is missing.
     """
+    validate(executor, ray_address)
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
     if push and wanted.destination is None:
         raise InputError(
@@ -56,7 +61,10 @@ def build_recipe(
         status = "would build"
     elif verdict.stale:
         reporter.note(f"{wanted.name}: {verdict.why}")
-        artifact = recipes.build(resolved, Path(out), workers=workers, reporter=reporter)
+        with executing(executor, ray_address, workers, reporter) as where:
+            artifact = recipes.build(
+                resolved, Path(out), workers=workers, executor=where, reporter=reporter
+            )
         status, size = "built", artifact.manifest.bytes
     destination = revision = None
     if push and not check and path.exists() and wanted.destination is not None:

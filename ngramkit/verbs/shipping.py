@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ngramkit import hub_pull, hub_search
+from ngramkit.executors import executing
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.places import ARTIFACTS
@@ -68,14 +69,19 @@ def merge(
     sources: Sequence[str | Path | Artifact],
     out: str | Path,
     *,
+    executor: str = "local",
+    ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
     """One artifact of several: datastores side by side, frozen tables with counts added.
 
-    Raises as `ngramkit.builders.merge.merge`.
+    `executor` and `ray_address` as in `ngramkit.tokenize`. Raises as
+    `ngramkit.builders.merge.merge`.
     """
     from ngramkit.builders.merge import merge as merged
 
     parts = [s if isinstance(s, Artifact) else open_artifact(s, reporter=reporter) for s in sources]
-    return written(partial(merged, parts), out, reporter=reporter, force=force)
+    with executing(executor, ray_address, reporter=reporter) as where:
+        build = partial(merged, parts, executor=where)
+        return written(build, out, reporter=reporter, force=force)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ngramkit.builders import frozen, windows
 from ngramkit.builders.frozen import build_frozen, count_table
+from ngramkit.builders.frozen_slices import Table
 from ngramkit.builders.windows import Windows
 from ngramkit.errors import InputError, UsageError
 
@@ -60,12 +61,13 @@ def test_equals_a_counter_in_any_memory(
     store = token_store(documents, vocabulary, per_shard=per_shard)
     lengths = leader_len, leaders, follower_len, followers
     expected = reference_cacheback.frozen_table(documents, *lengths)
-    made = Windows(store, leader_len + follower_len, memory, workers)
+    wanted = Table(leader_len, leaders, follower_len, followers)
+    made = Windows.of(store, wanted.length, memory, workers)
     if not expected:
         with pytest.raises(InputError, match="nothing to count"):
-            count_table(made, leader_len, leaders, followers)
+            count_table(made, wanted)
         return
-    table = count_table(made, leader_len, leaders, followers)
+    table = count_table(made, wanted)
     found = as_dict(
         table.leaders, table.counts, table.sizes, table.followers, table.follower_counts
     )
@@ -77,7 +79,7 @@ def test_equals_a_counter_in_any_memory(
 @given(corpora(), st.integers(2, 7), st.sampled_from([1, 5000, 1 << 30]))
 def test_runs_are_all_windows_in_order(token_store, corpus, length, memory):
     vocabulary, documents = corpus
-    made = Windows(token_store(documents, vocabulary), length, memory, 2)
+    made = Windows.of(token_store(documents, vocabulary), length, memory, 2)
     found = []
     for runs in made.runs():
         part = runs.partition

@@ -1,0 +1,35 @@
+"""Where a build runs: on this machine, or on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+EXECUTORS = "local|ray"
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """What was chosen. A field is an option."""
+
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar=EXECUTORS,
+            help="Where it runs: on this machine, or on a Ray cluster; same bytes.",
+            autocompletion=lambda: EXECUTORS.split("|"),
+        ),
+    ] = "local"
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|HOST:PORT",
+            help="The Ray cluster. Default: RAY_ADDRESS, else auto, the one of this machine.",
+        ),
+    ] = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return vars(self)

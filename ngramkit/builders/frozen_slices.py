@@ -1,0 +1,203 @@
+"""A frozen table counted apart: slices of the token store by themselves, then added by range.
+
+Three steps, for tasks that share no memory. Each slice's distinct windows with their counts, in
+order, go to a file. Ranges of windows, chosen so that each fits into a task's memory, are added up
+over all slices, and each keeps the leaders and followers that can still be among the most frequent.
+The ranges in order are then joined, as parts of a table are on one machine. Sums of whole numbers
+depend on no order, so neither slices nor ranges show in the table.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ngramkit.builders.pieces import Piece, best_followers, prune, summed
+from ngramkit.builders.stages import (
+    BASE_MEMORY,
+    Stage,
+    Written,
+    require_shared,
+    run_stage,
+    write_file,
+)
+from ngramkit.builders.windows import Windows
+from ngramkit.executors.base import Executor, Task
+from ngramkit.formats.artifact import Layout, require_layout, token_dtype
+from ngramkit.formats.container import Array, open_arrays
+from ngramkit.formats.tokens import TokenStore, open_shard
+from ngramkit.formats.writer import ArtifactWriter
+from ngramkit.kernels.counting import unpack
+from ngramkit.progress import Reporter
+
+TASK_MEMORY = 1 << 30  # bytes of a task, where nobody says
+MOST_TOKENS = 1 << 24  # of a slice
+SAMPLES = 64  # rows looked at for each range
+COUNTS: Layout = {"windows": (("uint16", "uint32"), 2), "counts": (("uint32",), 1)}
+PIECE: Layout = {
+    "leaders": (("uint16", "uint32"), 2),
+    "counts": (("uint64",), 1),
+    "sizes": (("uint64",), 1),
+    "followers": (("uint16", "uint32"), 2),
+    "follower_counts": (("uint64",), 1),
+}
+Window = tuple[int, ...]
+
+
+class Table(NamedTuple):
+    """Which table is counted; as `build_frozen`'s parameters."""
+
+    leader_len: int
+    leaders: int
+    follower_len: int
+    followers: int
+
+    @property
+    def length(self) -> int:
+        return self.leader_len + self.follower_len
+
+
+class Slice(NamedTuple):
+    """Positions [begin, end) of a file of a token store."""
+
+    file: str
+    begin: int
+    end: int
+
+
+def count_apart(
+    store: TokenStore,
+    table: Table,
+    memory: int,
+    writer: ArtifactWriter,
+    executor: Executor,
+    reporter: Reporter,
+) -> Iterator[Piece]:
+    """Parts of the table in the order of their leaders. `memory`, in bytes, is that of a task,
+    beside Python and the kernels."""
+    vocabulary, folder = store.tokenizer.vocabulary, str(writer.partial.absolute())
+    width = token_dtype(vocabulary).itemsize * table.length + 4  # bytes of a window in a file
+    cuts = slices(store, min(max(memory // (4 * width), 1), MOST_TOKENS))
+    source, need = str(store.path.absolute()), BASE_MEMORY + memory
+    counting, names = [], []
+    for number, cut in enumerate(cuts):
+        names.append(f"counts-{number:05d}.safetensors")
+        given = (source, cut, vocabulary, table.length, memory // 2, folder, names[-1])
+        title = f"n-grams of slice {number + 1} of {len(cuts)}, {writer.path.name}"
+        counting.append(Task(title, names[-1], count_slice, given, need, cut.end - cut.begin))
+    run_stage(Stage("counting n-grams", counting, scratch=True), writer, executor, reporter)
+
+    if not cuts:
+        return
+    counted = [_opened(writer.partial / name) for name in names]
+    in_use = 3 * width + 16 * table.length + 48  # bytes a row, while it is added
+    ranges = split(counted, max(memory // in_use, 1))
+    adding = []
+    for number, (low, high) in enumerate(ranges):
+        name = f"piece-{number:05d}.safetensors"
+        title = f"sums {number + 1} of {len(ranges)}, {writer.path.name}"
+        adding.append(Task(title, name, add_range, (folder, names, low, high, table, name), need))
+    run_stage(Stage("adding counts", adding, "ranges", True), writer, executor, reporter)
+    for task in adding:
+        yield _read_piece(writer.partial / task.file)
+
+
+def slices(store: TokenStore, most: int) -> list[Slice]:
+    """The store's files in stretches of at most `most` positions."""
+    names = sorted(store.manifest.files)
+    return [
+        Slice(name, begin, min(begin + most, len(shard.tokens)))
+        for name, shard in zip(names, store.shards, strict=True)
+        for begin in range(0, len(shard.tokens), most)
+    ]
+
+
+def count_slice(
+    store: str, cut: Slice, vocabulary: int, length: int, memory: int, folder: str, name: str
+) -> Written:
+    """A task: the distinct windows that begin in `cut`, in order, each with its count."""
+    shard = open_shard(require_shared(Path(store) / cut.file), vocabulary)
+    stretch = (shard.tokens, shard.documents, cut.begin, cut.end)
+    counting = Windows([stretch], vocabulary, length, memory, 1)
+    ids = token_dtype(vocabulary)
+    windows, counts = [np.empty((0, length), ids)], [np.empty(0, np.uint32)]
+    for runs in counting.runs():
+        prefix, base = np.array(runs.partition.prefix, np.int64), np.uint64(runs.partition.low)
+        rows = np.arange(len(runs.keys))
+        windows.append(unpack(runs.keys, rows, counting.bits, base, prefix, length).astype(ids))
+        counts.append(runs.counts.astype(np.uint32))
+    arrays = {"windows": np.concatenate(windows), "counts": np.concatenate(counts)}
+    return write_file(folder, name, arrays)
+
+
+def _opened(path: Path) -> tuple[Array, Array]:
+    arrays = open_arrays(require_shared(path))
+    require_layout(path, arrays, COUNTS)
+    return arrays["windows"], arrays["counts"]
+
+
+def split(
+    counted: Sequence[tuple[Array, Array]], most: int
+) -> list[tuple[Window | None, Window | None]]:
+    """Ranges [low, high) of windows with about `most` rows each over all slices; None is open.
+
+    By a sample of the rows, in equal steps through all slices.
+    """
+    rows = sum(len(windows) for windows, _ in counted)
+    parts = max(-(-rows // most), 1)
+    step = max(rows // (parts * SAMPLES), 1)
+    looked_at: list[Window] = []
+    before = 0  # rows
+    for windows, _ in counted:
+        looked_at += map(tuple, windows[-before % step :: step].tolist())
+        before += len(windows)
+    looked_at.sort()
+    bounds = sorted({looked_at[len(looked_at) * part // parts] for part in range(1, parts)})
+    return list(zip([None, *bounds], [*bounds, None], strict=True))
+
+
+def add_range(
+    folder: str,
+    names: Sequence[str],
+    low: Window | None,
+    high: Window | None,
+    table: Table,
+    name: str,
+) -> Written:
+    """A task: the part of the table that windows from `low` on and before `high` give."""
+    windows, counts = [], []
+    for each in names:
+        found, times = _opened(Path(folder) / each)
+        inside = slice(_place(found, low, 0), _place(found, high, len(found)))
+        windows.append(found[inside])
+        counts.append(times[inside])
+    rows, sums = summed(np.concatenate(windows), np.concatenate(counts).astype(np.int64))
+    piece = best_followers(rows, sums, table.leader_len, table.followers)
+    if len(piece.leaders) > table.leaders:
+        piece = prune(piece, table.leaders)
+    return write_file(folder, name, _arrays(piece))
+
+
+def _place(windows: Array, bound: Window | None, otherwise: int) -> int:
+    """Of the first window that is not below `bound`."""
+    if bound is None:
+        return otherwise
+    return bisect_left(range(len(windows)), bound, key=lambda row: tuple(windows[row].tolist()))
+
+
+def _arrays(piece: Piece) -> dict[str, Array]:
+    held: dict[str, Any] = vars(piece)
+    return {name: held[name].astype(np.uint64, copy=False) if "uint64" in dtypes else held[name]
+            for name, (dtypes, _) in PIECE.items()}  # fmt: skip
+
+
+def _read_piece(path: Path) -> Piece:
+    arrays = open_arrays(path)
+    require_layout(path, arrays, PIECE)
+    signed = {name: arrays[name].astype(np.int64) if "uint64" in dtypes else np.array(arrays[name])
+              for name, (dtypes, _) in PIECE.items()}  # fmt: skip
+    return Piece(*(signed[name] for name in PIECE))

@@ -1,0 +1,188 @@
+"""A corpus tokenised by tasks that share no memory, to the bytes that one machine writes.
+
+First each part of the corpus (a file, a shard of a Hub dataset) becomes a file of ids and lengths,
+in any order. Their lengths say where shards end, as in `builders.tokens`: with the document that
+fills them. Then each shard is copied out of the parts that it spans. A sample is drawn by the index
+of a document in its corpus, so then the documents of every part are counted first. A limit counts
+documents that are kept: parts are begun in order until it is reached.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ngramkit.builders.stages import BASE_MEMORY, Stage, Written, run_stage
+from ngramkit.builders.token_tasks import Cut, Ids, copy_shard, count_part, encode_part, open_part
+from ngramkit.corpus.document import Corpus
+from ngramkit.corpus.mixing import Mixture
+from ngramkit.corpus.tokenizer import TextTokenizer
+from ngramkit.executors.base import Executor, Task
+from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.container import Array
+from ngramkit.formats.writer import SCRATCH, ArtifactWriter
+from ngramkit.progress import Reporter
+
+MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids
+TOKENIZER = "tokenizer.safetensors"
+
+
+class Apart(NamedTuple):
+    """What a token store is made with, beside its corpus and its tokenizer."""
+
+    writer: ArtifactWriter
+    executor: Executor
+    reporter: Reporter
+
+    @property
+    def folder(self) -> str:
+        return str(self.writer.partial.absolute())
+
+    def run(self, stage: Stage) -> None:
+        run_stage(stage, self.writer, self.executor, self.reporter)
+
+    def facts(self, task: Task[Written]) -> Mapping[str, Any]:
+        return self.writer.finished(task.file) or {}
+
+
+def tokenize_apart(
+    corpus: Corpus | Mixture,
+    tokenizer: TextTokenizer,
+    eos: bool,
+    shard_tokens: int,
+    apart: Apart,
+) -> tuple[dict[str, int], Counter[str]]:
+    """Writes all shards; returns the store's counts, and how many documents have each licence."""
+    record, where = tokenizer.record, apart.writer.partial.absolute() / TOKENIZER
+    text = np.frombuffer(tokenizer.backend.to_str().encode(), np.uint8)
+    apart.writer.write(TOKENIZER, {"json": text}, **{SCRATCH: record.fingerprint})
+    ids = Ids(str(where), record.vocabulary, record.eos if eos else None)
+    parts = list(_parts(corpus, apart))
+    limit = corpus.selection.limit
+    tasks = [_encoding(number, len(parts), part, limit, ids, apart)
+             for number, part in enumerate(parts)]  # fmt: skip
+    apart.run(Stage("tokenize", tasks, "parts", True, _Enough(tasks, limit, apart)))
+    tasks = _within(tasks, limit, parts, ids, apart)
+
+    shards = list(cuts([(task.file, _lengths(apart, task)) for task in tasks], shard_tokens))
+    dtype = token_dtype(record.vocabulary)
+    copying = []
+    for number, shard in enumerate(shards):
+        name = f"shard-{number:05d}.safetensors"
+        title = f"tokens {number + 1} of {len(shards)}, {apart.writer.path.name}"
+        size = sum(cut.end - cut.begin for cut in shard)
+        need = BASE_MEMORY + size * (2 * dtype.itemsize + 1)
+        given = (apart.folder, shard, dtype.str, name)
+        copying.append(Task(title, name, copy_shard, given, need, size))
+    apart.run(Stage("token shards", copying))
+    facts = [apart.facts(task) for task in tasks]
+    licenses = Counter[str]()
+    for each in facts:
+        licenses.update(each["licenses"])
+    counts = {name: sum(each[name] for each in facts) for name in ("documents", "tokens")}
+    return counts, licenses
+
+
+class _Part(NamedTuple):
+    """One part of a corpus, on its own, and the index of its first document."""
+
+    corpus: Corpus
+    first: int
+
+
+def _parts(corpus: Corpus | Mixture, apart: Apart) -> Iterator[_Part]:
+    """In order; where documents are sampled, once those of every part before are counted."""
+    before = 0
+    for one in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
+        alone = [one.only(part) for part in range(one.source.parts)]
+        firsts = [0] * len(alone)
+        if one.selection.share != 1.0:
+            counting = []
+            for number, part in enumerate(alone, before):
+                name = f"rows-{number:05d}.safetensors"
+                title = f"documents of part {number + 1}, {apart.writer.path.name}"
+                given = (part, apart.folder, name)
+                counting.append(Task(title, name, count_part, given, MEMORY, 1, (number,)))
+            apart.run(Stage("counting documents", counting, "parts", True))
+            found = [apart.facts(task)["documents"] for task in counting]
+            firsts = np.cumsum([0, *found])[:-1].tolist()
+        before += len(alone)
+        yield from map(_Part, alone, firsts)
+
+
+def _encoding(
+    number: int, parts: int, part: _Part, limit: int | None, ids: Ids, apart: Apart
+) -> Task[Written]:
+    name = f"part-{number:05d}.safetensors"
+    title = f"tokenize part {number + 1} of {parts}, {apart.writer.path.name}"
+    given = (part.corpus, part.first, limit, ids, apart.folder, name)
+    return Task(title, name, encode_part, given, MEMORY, 1, (number, part.first, limit))
+
+
+class _Enough:
+    """Whether the parts up to the first that is missing hold `limit` documents."""
+
+    def __init__(self, tasks: Sequence[Task[Written]], limit: int | None, apart: Apart) -> None:
+        self._left = iter(tasks)
+        self._next = next(self._left, None)
+        self._limit = limit
+        self._apart = apart
+        self._documents = 0
+
+    def __call__(self) -> bool:
+        if self._limit is None:
+            return False
+        while self._next is not None and (facts := self._apart.facts(self._next)):
+            self._documents += facts["documents"]
+            self._next = next(self._left, None)
+        return self._documents >= self._limit
+
+
+def _within(
+    tasks: list[Task[Written]], limit: int | None, parts: Sequence[_Part], ids: Ids, apart: Apart
+) -> list[Task[Written]]:
+    """The parts that hold the first `limit` documents; the last is done anew, without the others'.
+
+    Its licences could not be told apart otherwise."""
+    before = 0
+    for number, task in enumerate(tasks if limit is not None else []):
+        assert limit is not None
+        documents = apart.facts(task)["documents"]
+        if before + documents == limit:
+            return tasks[: number + 1]
+        if before + documents > limit:
+            last = _encoding(number, len(tasks), parts[number], limit - before, ids, apart)
+            apart.run(Stage("the last part", [last], "parts", True))
+            return [*tasks[:number], last]
+        before += documents
+    return tasks
+
+
+def _lengths(apart: Apart, task: Task[Written]) -> Array:
+    return open_part(apart.writer.partial / task.file)["lengths"]
+
+
+def cuts(parts: Sequence[tuple[str, Array]], shard_tokens: int) -> Iterator[list[Cut]]:
+    """For each shard what it takes of the part files, given the lengths of their documents.
+
+    A shard ends with the document that fills it."""
+    shard: list[Cut] = []
+    room = shard_tokens
+    for file, lengths in parts:
+        ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64))])
+        first = 0
+        while first < len(lengths):
+            begin = int(ends[first])
+            last = min(int(np.searchsorted(ends, begin + room)), len(lengths))
+            end = int(ends[last])
+            shard.append(Cut(file, first, last, begin, end))
+            room -= end - begin
+            first = last
+            if room <= 0:
+                yield shard
+                shard, room = [], shard_tokens
+    if shard:
+        yield shard

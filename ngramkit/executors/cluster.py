@@ -1,0 +1,213 @@
+"""Tasks on the nodes of a Ray cluster: Ray core tasks, spread over the nodes.
+
+Nothing but names and numbers travels through Ray: tasks read and write files that every node sees
+at the same path. A task that is lost with its worker or its node is begun again, elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ngramkit
+from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError
+from ngramkit.executors.base import Result, Task
+from ngramkit.progress import Reporter
+from ngramkit.visible import visible
+
+RETRIES = 3  # of one task
+PATIENCE = 20.0  # seconds without a node, after which that is said
+AHEAD = 2  # tasks in flight for each core, so that none waits for the driver
+ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What a task raised that is not a bug."""
+
+    error: Exception
+
+
+@contextmanager
+def connected(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
+    """As `ngramkit.executors.executing`. A process that is connected already stays so."""
+    ray = _ray()
+    address = address or os.environ.get("RAY_ADDRESS") or AUTO
+    if not ADDRESS.fullmatch(address):
+        raise UsageError(
+            f"{visible(address)!r} is no address of a Ray cluster",
+            "give ray_address as auto or HOST:PORT",
+            option="ray_address",
+        )
+    ours = not ray.is_initialized()
+    if ours:
+        _connect(ray, address)
+    try:
+        cluster = Cluster(ray, workers, reporter)
+        nodes = len(cluster.nodes())
+        reporter.note(f"ray: {nodes:,} node{'s' * (nodes > 1)}, {cluster.cores():,} cores")
+        yield cluster
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            "executor=ray needs the package ray", "pip install 'ngramkit[ray]'", option="executor"
+        ) from error
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        where = "on this machine" if address == AUTO else f"at {address}"
+        raise NetworkError(
+            f"no Ray cluster answers {where}: {visible(str(error).partition(chr(10))[0], 200)}",
+            "start one with `ray start --head`, or give its ray_address",
+            option="ray_address",
+        ) from error
+
+
+class Cluster:
+    """`workers` tasks in flight, by default AHEAD for each core that the cluster has by then."""
+
+    name = "ray"
+    local = False
+
+    def __init__(self, ray: Any, workers: int | None, reporter: Reporter) -> None:
+        self.retries = 0
+        self._ray = ray
+        self._workers = workers
+        self._reporter = reporter
+        self._said: set[str] = set()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def cores(self) -> int:
+        return int(sum(node["Resources"].get("CPU", 0) for node in self.nodes()))
+
+    def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
+        waiting, again = iter(tasks), deque[tuple[Task[Result], int]]()
+        running: dict[Any, tuple[Task[Result], int]] = {}
+        most = 0
+        try:
+            while True:
+                most = self._workers or max(AHEAD * self.cores(), most, 1)
+                while len(running) < most:
+                    task, losses = again.popleft() if again else (next(waiting, None), 0)
+                    if task is None:
+                        break
+                    running[self._begin(task)] = task, losses
+                if not running:
+                    return
+                for done in self._finished(list(running)):
+                    task, losses = running.pop(done)
+                    outcome = self._outcome(done, task, losses)
+                    if isinstance(outcome, _Lost):
+                        again.append((task, losses + 1))
+                    else:
+                        yield task, outcome
+        finally:
+            for left in running:
+                self._ray.cancel(left, force=True)
+
+    def _begin(self, task: Task[Any]) -> Any:
+        self._require_room(task)
+        options = {
+            "name": task.name,
+            "num_cpus": 1,
+            "memory": task.memory,
+            "max_retries": 0,  # lost tasks are counted, and begun again, here
+            "scheduling_strategy": "SPREAD",
+        }
+        run = self._ray.remote(_run).options(**options)
+        return run.remote(ngramkit.__version__, task.work, task.given)
+
+    def _require_room(self, task: Task[Any]) -> None:
+        """Ray would wait for ever for a node that is large enough."""
+        most = max((node["Resources"].get("memory", 0) for node in self.nodes()), default=0)
+        if most and task.memory > most:
+            raise InputError(
+                f"{task.name} needs {task.memory >> 20:,} MiB, the largest node has "
+                f"{int(most) >> 20:,} MiB",
+                "give less memory or a smaller shard_tokens, or add a larger node",
+                option=("memory", "shard_tokens"),
+            )
+
+    def _finished(self, running: list[Any]) -> list[Any]:
+        """Some of `running`, as soon as there are any."""
+        while True:
+            found, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
+            if found:
+                return list(found)
+            if self.cores() < 1:
+                self._say_once("no node of the cluster has a core: waiting for one")
+
+    def _outcome(self, done: Any, task: Task[Any], losses: int) -> Any:
+        """What the task returned; _Lost where its worker or node is gone. Raises what it raised."""
+        gone = self._ray.exceptions
+        try:
+            outcome = self._ray.get(done)
+        except (gone.WorkerCrashedError, gone.NodeDiedError, gone.ObjectLostError,
+                gone.OutOfMemoryError, gone.LocalRayletDiedError) as error:  # fmt: skip
+            self.retries += 1
+            if losses >= RETRIES:
+                raise InputError(
+                    f"{task.name} was lost {losses + 1} times: {type(error).__name__}",
+                    "look at the nodes' memory and logs, then run the same command again",
+                ) from error
+            return _Lost()
+        except gone.RayError as error:
+            raise NetworkError(
+                f"{task.name} cannot run: {visible(_first_line(error), 200)}",
+                f"every node needs ngramkit {ngramkit.__version__} and the same Python",
+            ) from error
+        if isinstance(outcome, _Failed):
+            raise outcome.error
+        return outcome
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._reporter.note(text)
+
+
+class _Lost:
+    """Of a task whose worker or node is gone."""
+
+
+def _first_line(error: Exception) -> str:
+    """The last line of a traceback says what happened, the first of anything else."""
+    cause = getattr(error, "cause", None)
+    lines = str(cause or error).strip().splitlines() or [repr(error)]
+    return lines[-1] if "Traceback" in str(error) and cause is None else lines[0]
+
+
+def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """On the node."""
+    if version != ngramkit.__version__:
+        return _Failed(
+            InputError(
+                f"{platform.node()} has ngramkit {ngramkit.__version__}, not {version} as here",
+                "install the same version on every node",
+            )
+        )
+    try:
+        return work(*given)
+    except (NgramkitError, OSError) as error:
+        return _Failed(error)
