@@ -27,16 +27,10 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
 
 ALL = "all"
-DECODING = ("decoding", "budget", "past", "references")  # what decoding with any drafter may need
-LATER = ("past", "references", "blend-references")
-ANY_WIDTH = (
-    "blend",
-    "automaton",
-    "recycling",
-    "decoding",
-    "budget",
-    "references",
-)  # the same for all token ids
+DECODING = ("decoding", "budget", "rows", "past", "references")  # what decoding may need
+LATER = ("rows", "past", "references", "blend-references")
+# The same for all token ids:
+ANY_WIDTH = ("blend", "automaton", "recycling", "decoding", "budget", "rows", "references")
 # The longest first, so that no process ends long after the others.
 TASKS = (
     "blend-references", "blend", "rest", "build", "cacheback", "ssd", "ngrammys", "verify",

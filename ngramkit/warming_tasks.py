@@ -171,11 +171,20 @@ def _references(folder: Path, records: Records) -> None:
 
 
 def _budget(folder: Path, records: Records) -> None:
-    """Which nodes pay for their time, and drafts verified as rows."""
+    """Which nodes pay for their time."""
     from ngramkit.decode.budget import prepare
 
     prepare()
-    paths(np.array([-1, 0, -1], np.int32))
+
+
+def _rows(folder: Path, records: Records) -> None:
+    """Drafts verified as rows of a batch."""
+    from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances
+
+    parents, scores = np.array([-1, 0, -1], np.int32), np.array([0.5, 0.2, 0.1], np.float32)
+    record, trust = np.zeros((LEVELS, RUNS, 2), np.float32), np.ones(RUNS, np.float32)
+    cells(parents, chances(parents, scores, record, trust, 0), 0)
+    paths(parents)
 
 
 def _build(folder: Path, records: Records) -> None:
@@ -230,6 +239,7 @@ TASKS: dict[str, Task] = {
     "bigram": _by_bigram("bigram"),
     "decoding": _decoding,
     "budget": _budget,
+    "rows": _rows,
     "past": _past,
     "references": _references,
 }

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 FIRST_LOSS = 1.0  # tokens that a drafter may cost before it has brought any
 MOST_CREDIT = 4.0  # what is earned beyond is not kept for bad times
-DRAFTING = 0.01  # share of the time that tries which fail may take
+DRAFTING = 0.03  # share of the time that the first tries which fail may take
 LONGEST = 512  # passes of a pause
-DOUBLED = 2  # times that failed tries double the pause
+DOUBLED = 3  # times that failed tries double the pause
 WARY = 0.25  # with each of two failed tries, a draft must promise so much more
 
 

@@ -6,13 +6,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def device_facts(model: Any) -> dict[str, str]:
     """The device's name, a transformers model's dtype, and how many threads a CPU uses for it."""
+    import torch
+
     device, dtype = model.device, str(model.dtype).removeprefix("torch.")
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
@@ -21,6 +21,8 @@ def device_facts(model: Any) -> dict[str, str]:
 
 def software_facts() -> dict[str, str]:
     """What decides how a pass runs beside the device: versions, and the driver's."""
+    import torch
+
     facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
     if torch.cuda.is_available():
         facts["cuda"] = str(torch.version.cuda)

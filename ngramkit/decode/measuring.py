@@ -13,7 +13,7 @@ from ngramkit.decode.device import device_facts
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profile import Pass, Profile
 from ngramkit.decode.runner import Runner
-from ngramkit.decode.static_pass import SIZES as STATIC_SIZES
+from ngramkit.decode.static_sizes import SIZES as STATIC_SIZES
 from ngramkit.decode.verify_chain import ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.progress import SILENT, Reporter

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.decode.profile import Profile
-from ngramkit.decode.static_pass import padded
+from ngramkit.decode.static_sizes import padded
 
 Costs = npt.NDArray[np.float64]
 

@@ -12,18 +12,20 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.caches import cache_folder
 from ngramkit.decode.device import device_facts
-from ngramkit.decode.load import LanguageModel
 from ngramkit.errors import InputError
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.locks import locked
 from ngramkit.formats.writer import write_text
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
 
 NOISY = 0.25  # the spread from which on figures are not to be trusted
 

@@ -16,10 +16,8 @@ import numpy.typing as npt
 import torch
 
 from ngramkit.decode.masks import FULL, SLIDING, attention_kinds
+from ngramkit.decode.static_sizes import padded
 from ngramkit.drafters.base import DraftTree
-
-SIZES = (0, 8, 16, 32, 64, 96)  # draft nodes
-STEP = 32  # above
 
 
 class Columns(Protocol):
@@ -27,13 +25,6 @@ class Columns(Protocol):
 
     at: torch.Tensor
     reach: int
-
-
-def padded(nodes: int) -> int:
-    """The size in which a draft of so many nodes is verified."""
-    if nodes > SIZES[-1]:
-        return -(-nodes // STEP) * STEP
-    return next(size for size in SIZES if size >= nodes)
 
 
 def packed(length: int, root: int, tree: DraftTree) -> npt.NDArray[np.int64]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.kernels.compile import allocating_entry, entry, part
+from ngramkit.kernels.order import best_first
 
 LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
 RUNS = 6  # of tokens foreseen in a row: 0, 1, 2, 3 or 4, 5 to 8, more
@@ -59,17 +60,6 @@ def _chances(parents, scores, record, trust, run, depths, found):
         cell = record[_level(share), kind]
         worth = (cell[TRUE] + BELIEF * every * trust[kind]) / (cell[SHARES] + BELIEF)
         found[node] = before * min(share * worth, 1.0)
-
-
-@part
-def _sort(chance, order):
-    """The nodes into `order`, the likeliest first, of equal ones the first: nearly as they come."""
-    for node in range(len(chance)):
-        at = node
-        while at > 0 and chance[order[at - 1]] < chance[node]:
-            order[at] = order[at - 1]
-            at -= 1
-        order[at] = node
 
 
 @part
@@ -145,7 +135,7 @@ def cut(
     n = len(parents)
     chance, place, order = np.empty(n, np.float32), np.empty(n, np.int64), np.empty(n, np.int64)
     _chances(parents, scores, record, trust, run, place, chance)
-    _sort(chance, order)
+    best_first(chance, order)
     count = _count(chance, order, seconds, rate)
     for node in range(n):
         place[node] = -1
@@ -173,7 +163,7 @@ def cells(parents: npt.NDArray[np.int32], chance: Floats, riding: int) -> npt.ND
     depths = np.zeros(len(parents) + 1, np.int64)
     inner = np.zeros(len(parents) + 1, np.int64)
     found = np.empty(len(parents) + 1, np.int64)
-    _sort(chance, order)
+    best_first(chance, order)
     rows, longest = 1, 0
     found[0] = riding
     for count in range(len(order)):

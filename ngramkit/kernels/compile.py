@@ -21,11 +21,12 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_machinery import PassManager
 
-from ngramkit.kernels import cache, notice
+from ngramkit.kernels import cache, collecting, notice
 from ngramkit.kernels.machine_code import KeptCode
 
 cache.prepare()  # before the first kernel is asked for
 notice.listen()
+collecting.listen()
 
 
 # Passes for what no kernel has: closures, `with`, literal_unroll, arrays as operands.

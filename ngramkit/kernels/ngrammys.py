@@ -10,6 +10,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.order import best_first
 
 # How many matches in the context weigh as much as the bigrams do, and how much a copied row is
 # trusted less with every further token. They decide which nodes a small budget keeps. Chosen on
@@ -65,7 +66,8 @@ def frequent_rows(
                 best = group
         begin = latest[best]
         lengths[r] = min(width, len(tokens) - begin)
-        rows[r, : lengths[r]] = tokens[begin : begin + lengths[r]]
+        for i in range(lengths[r]):
+            rows[r, i] = tokens[begin + i]
         counts[r] = seen[best]
         seen[best] = 0
     return rows, lengths, counts
@@ -146,7 +148,9 @@ def tree_of_rows(
     rows int32[r, w], lengths int64[r], gains float64[r, w], sources uint8[r]. A node's score is the
     sum of its rows' gains, its source that of the first row through it.
     """
-    most = int(lengths.sum())
+    most = 0
+    for length in lengths:
+        most += length
     tokens = np.empty(most, np.int32)
     parents = np.empty(most, np.int32)
     scores = np.zeros(most, np.float64)
@@ -165,15 +169,22 @@ def tree_of_rows(
             scores[node] += gains[r, depth]
             at = node
     # A parent comes before its children and scores no less, so a stable order keeps it with them.
-    order = np.argsort(-scores[:size], kind="mergesort")
-    kept = np.sort(order[:budget])
-    place = np.full(size + 1, -1, np.int32)  # the last entry is the root's
-    for new, old in enumerate(kept):
-        place[old] = new
-    moved = np.empty(len(kept), np.int32)
-    for new, old in enumerate(kept):
-        moved[new] = place[parents[old]]
-    return tokens[kept], moved, scores[kept].astype(np.float32), owners[kept]
+    order = np.empty(size, np.int64)
+    best_first(scores[:size], order)
+    place = np.full(size, -1, np.int32)
+    for i in range(min(budget, size)):
+        place[order[i]] = 0
+    kept = 0
+    for node in range(size):  # those kept move to the front, one for another that went before
+        if place[node] == 0:
+            place[node] = kept
+            tokens[kept], owners[kept], scores[kept] = tokens[node], owners[node], scores[node]
+            parents[kept] = -1 if parents[node] < 0 else place[parents[node]]
+            kept += 1
+    found = np.empty(kept, np.float32)
+    for node in range(kept):
+        found[node] = scores[node]
+    return tokens[:kept], parents[:kept], found, owners[:kept]
 
 
 @allocating_entry

@@ -31,7 +31,7 @@ def test_drafting_for_nothing_costs_little(drafting):
 def test_pauses_are_as_long_as_drafting_is_dear_and_grow_while_it_fails():
     _, asked = passes(Asking(), lambda i: (0, 2.0, 0.1), 190)
     pauses = [after - before - 1 for before, after in itertools.pairwise(asked)]
-    assert pauses == [10, 20, 40, 40, 40]
+    assert pauses == [5, 10, 20, 40, 40, 40]
     _, asked = passes(Asking(), lambda i: (0, 99.0, 99.0), 5000)
     assert asked[1] == LONGEST + 1
 
