@@ -21,77 +21,16 @@ from ngramkit.drafters.base import DraftTree, Evidence
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import Cursor
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array
-from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.formats.model_bigram import TABLE, ModelBigram
-from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels import machine_code
 from ngramkit.kernels.tree import layout, paths
+from ngramkit.warming_artifacts import TOKENS, tiny_bigram, tiny_frozen, tiny_store
 
 # Token ids take two bytes or four, and kernels are compiled for each.
 RECORDS = [TokenizerRecord(f"none-{size}", size, f"{size:064}", 0) for size in (64, 1 << 17)]
 Records = Sequence[TokenizerRecord]
 Task = Callable[[Path, Records], None]
-TOKENS = np.tile(np.array([1, 2, 3, 4, 2, 3, 5], np.int32), 12)
 BUDGET = 8
-
-
-def _store(folder: Path, of: TokenizerRecord) -> TokenStore:
-    """Two documents of TOKENS."""
-    size = len(TOKENS)
-    arrays = {
-        "tokens": np.tile(TOKENS, 2).astype(token_dtype(of.vocabulary)),
-        "documents": np.array([0, size, 2 * size], np.uint64),
-    }
-    counts = {"documents": 2, "tokens": 2 * size}
-    return TokenStore.open(_written(folder / f"tokens-{of.id}", "tokens", of, arrays, counts))
-
-
-def _bigram(folder: Path, of: TokenizerRecord, k: int = 2, width: int = 3) -> ModelBigram:
-    ids = np.arange(of.vocabulary)[:, None] + np.arange(k)
-    next_tokens = (ids % of.vocabulary).astype(token_dtype(of.vocabulary))
-    arrays = {
-        "next_tokens": next_tokens,
-        "log_probs": np.tile(np.array([-1, -2], np.float16), (of.vocabulary, 1)),
-        "extended": np.repeat(next_tokens[:, :, None], width, axis=2),
-    }
-    counts = {"rows": of.vocabulary, "drafts": of.vocabulary * k}
-    parameters = {"k": k, "width": width, "extend": "model"}
-    made = _written(folder / f"bigram-{of.id}", ModelBigram.kind, of, arrays, counts, parameters)
-    return ModelBigram.open(made)
-
-
-def _frozen(folder: Path, of: TokenizerRecord) -> FrozenTable:
-    """What follows the tokens 1 and 2 of TOKENS."""
-    width = token_dtype(of.vocabulary)
-    arrays = {
-        "leaders": np.array([[1], [2]], width),
-        "leader_counts": np.array([12, 24], np.uint32),
-        "follower_offsets": np.array([0, 1, 3], np.uint64),
-        "followers": np.array([[2, 3, 4], [3, 4, 2], [3, 5, 1]], width),
-        "follower_counts": np.array([12, 12, 11], np.uint32),
-    }
-    counts = {"documents": 1, "tokens": len(TOKENS), "leaders": 2, "followers": 3}
-    asked = {"leader_len": 1, "leaders": 2, "follower_len": 3, "followers": 2}
-    made = _written(folder / f"frozen-{of.id}", FrozenTable.kind, of, arrays, counts, asked)
-    return FrozenTable.open(made)
-
-
-def _written(
-    path: Path,
-    kind: str,
-    of: TokenizerRecord,
-    arrays: dict[str, Array],
-    counts: dict[str, int],
-    parameters: dict[str, Any] | None = None,
-) -> Path:
-    name = "shard-00000.safetensors" if kind == TokenStore.kind else TABLE
-    with ArtifactWriter(path, kind, {"id": of.id}) as writer:
-        writer.write(name, arrays)
-        writer.commit(of, parameters=parameters or {}, corpus={"id": "none"}, counts=counts)
-    return path
 
 
 def _request(drafter: Any, **started: Any) -> None:
@@ -141,20 +80,22 @@ def _rest(folder: Path, records: Records) -> None:
 
     for of in records:
         _request(
-            load_drafter("rest", datastores=[build_datastore(_store(folder, of), folder / of.id)])
+            load_drafter(
+                "rest", datastores=[build_datastore(tiny_store(folder, of), folder / of.id)]
+            )
         )
 
 
 def _cacheback(folder: Path, records: Records) -> None:
     _request(load_drafter("cacheback"))
     for of in records:
-        _request(load_drafter("cacheback", frozen_table=_frozen(folder, of)))
+        _request(load_drafter("cacheback", frozen_table=tiny_frozen(folder, of)))
 
 
 def _by_bigram(name: str) -> Task:
     def task(folder: Path, records: Records) -> None:
         for of in records:
-            _request(load_drafter(name, bigram=_bigram(folder, of)))
+            _request(load_drafter(name, bigram=tiny_bigram(folder, of)))
 
     return task
 
@@ -192,7 +133,7 @@ def _build(folder: Path, records: Records) -> None:
     from ngramkit.builders.frozen import build_frozen
 
     for of in records:
-        store = _store(folder, of)
+        store = tiny_store(folder, of)
         build_datastore(store, folder / f"{of.id}-datastore")
         for leader, follower in ((1, 3), (4, 8)):  # n-grams in one word, in several
             place = folder / f"{of.id}-frozen-{leader}"
@@ -204,10 +145,10 @@ def _verify(folder: Path, records: Records) -> None:
     from ngramkit.formats.verify import verify_artifact
 
     for of in records:
-        store = _store(folder, of)
+        store = tiny_store(folder, of)
         for path in (
             build_datastore(store, folder / f"{of.id}-datastore").path,
-            _frozen(folder, of).path,
+            tiny_frozen(folder, of).path,
         ):
             for _ in verify_artifact(path):
                 """Each proof calls its kernels."""
@@ -220,7 +161,7 @@ def _recycling(folder: Path, records: Records) -> None:
 def _automaton(folder: Path, records: Records) -> None:
     from ngramkit.builders.datastore import build_datastore
 
-    store = build_datastore(_store(folder, records[0]), folder / "automaton")
+    store = build_datastore(tiny_store(folder, records[0]), folder / "automaton")
     _request(load_drafter("automaton", datastores=[store], threshold=1))
     _request(load_drafter("automaton", datastores=[store], threshold=64))
 
