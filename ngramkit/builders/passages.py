@@ -1,8 +1,12 @@
-"""Which passages of a datastore to keep when it is pruned, and in which order they are given up.
+"""Which passages of a datastore to keep when it is pruned: of many kinds, rather than many of one.
 
-A passage is at most `PASSAGE` tokens of one document; documents are cut evenly. What is wanted is
-counted on text that the drafts are for: recorded answers, where there are any, and the training
-split, some of the datastore's own documents, which then are kept last. See kernels.worth.
+A passage is at most `PASSAGE` tokens of one document; documents are cut evenly. Those are kept that
+hold the most n-grams, per token, which text like it comes to and no other passage kept holds; see
+kernels.worth. What text comes to is seen in the training split, some of the datastore's documents,
+which are kept last, and in recorded answers of the kind that drafts are for, which weigh more.
+
+Short n-grams only: longer ones are of the subjects that a corpus happens to have, and other text
+has other subjects. docs/benchmarks.md has the figures, beside a random sample and other rules.
 """
 
 from __future__ import annotations
@@ -17,11 +21,10 @@ from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.kernels.worth import choose, new_wanted, text_table, want
 
 PASSAGE = 64  # tokens at most
-ORDERS = (2, 3, 4, 6, 8)  # lengths of the n-grams that a passage is worth something for
-COPIES = 16  # of an n-gram; what more of them are worth does not fall any further
-UNIT = 1 << 16  # what the first copy is worth
+ORDERS = (1, 2, 3)  # lengths of the n-grams that a passage is worth something for
+ANSWER = 8  # what an n-gram of the answers is worth, beside one of the split alone
 SPLIT, MOST_TRAINED = 16, 1 << 21  # one document of so many, up to so many tokens of them
-RULE = "wanted n-grams per token, 1"  # in manifests: another number for any other choice
+RULE = "most new n-grams per token, 1"  # in manifests: another number for any other choice
 MIXED = np.uint64(0xBF58476D1CE4E5B9)
 
 
@@ -55,10 +58,10 @@ def chosen_passages(
 ) -> Passages:
     """What to keep of these shards in `budget` tokens, separators included.
 
-    `answers` are token ids of text that drafts are for; as a whole they weigh at least as much as
-    the training split. What room is left when nothing more is worth anything is filled with other
-    passages, drawn by the hash of their numbers. Memory: 192 bytes per token of the training split
-    and the answers, 2 per token of the corpus.
+    `answers` are token ids of text that drafts are for. What room is left when nothing more is
+    worth anything is filled with other passages, drawn by the hash of their numbers: a sample.
+    Memory: at most 144 bytes per token of the training split and the answers, 2 per token of the
+    corpus.
     """
     documents = _documents(shards, separator)
     passages = _cut(documents)
@@ -72,21 +75,15 @@ def chosen_passages(
     total = sum(map(len, given))
     table = new_wanted(split + total, ORDERS)
     where = text_table([*texts, *given])
-    want(table, where, trained, 1)
-    want(table, where, rows.reshape(-1, 3), max(split // max(total, 1), 1))
+    want(table, where, trained, 1, False)
+    want(table, where, rows.reshape(-1, 3), ANSWER, False)
 
     candidates = passages.kept(~passages.training)
-    found = choose(table, where, candidates.rows, candidates.joined, _shares(), budget)
+    found = choose(table, where, candidates.rows, candidates.joined, budget)
     chosen = np.zeros(len(passages.rows), bool)
     chosen[np.flatnonzero(~passages.training)[found]] = True
     _fill(passages, chosen, budget)
     return passages.kept(chosen)
-
-
-def _shares() -> Array:
-    """int64[orders, COPIES]: a second copy is worth a quarter of the first, a third a ninth, ..."""
-    copies = np.arange(1, COPIES + 1, dtype=np.int64)
-    return np.tile(UNIT // copies**2, (len(ORDERS), 1))
 
 
 def _fill(passages: Passages, chosen: Array, budget: int) -> None:

@@ -65,6 +65,6 @@ def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
         return counts
     said = new_wanted(windows, (length,))
     rows = np.array([(i, 0, len(text)) for i, text in enumerate(texts)], np.int64)
-    want(said, text_table(texts), rows, 1)
+    want(said, text_table(texts), rows, 1, True)
     grams = np.hstack([table.leaders[owner], table.followers])
     return np.asarray(counts + wanted_rows(said, grams) * max(int(counts.sum()) // windows, 1))

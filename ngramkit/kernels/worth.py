@@ -1,11 +1,10 @@
 """What passages of a corpus are worth: which of the n-grams of other text they hold.
 
-A passage helps where text comes to an n-gram that it holds. What other text comes to is counted in
-a table of n-grams (`wanted`), and so is what the passages chosen so far hold (`held`). A passage is
-worth, for each of its n-grams, how often that is wanted, the less the more often it is held. So
-worth only falls while passages are chosen, and the best one is found by looking again at those that
-looked best (lazy greedy, Minoux 1978); their sum comes to at least 1 - 1/e of the best choice's
-(Nemhauser, Wolsey and Fisher 1978, for passages of one size).
+A passage helps where text comes to an n-gram that it holds. So the n-grams of other text have a
+worth each, in a table, and a passage is worth those of its n-grams that no chosen passage holds
+yet. Worth only falls while passages are chosen, and the best one is found by looking again at those
+that looked best (lazy greedy, Minoux 1978); their sum comes to at least 1 - 1/e of the best there
+is (Nemhauser, Wolsey and Fisher 1978, for passages of one size).
 
 A *text table*, int64[texts, 2], is the address and the item size of each text's tokens; whoever
 holds it keeps the arrays alive. A passage is a row (text, begin, end) of int64[n, 3].
@@ -23,6 +22,8 @@ from ngramkit.kernels.compile import allocating_entry, entry, part
 from ngramkit.kernels.suffix.search import token_at
 
 TEXT, BEGIN, END = range(3)
+UNIT = 1 << 16
+HASH, WORTH = range(2)  # columns of slots
 LATER = np.uint64(0x9E3779B97F4A7C15)
 # The hash of no tokens: far from any token, or the first would cancel it.
 NONE = np.uint64(0xD6E8FEB86659FD93)
@@ -31,9 +32,7 @@ NONE = np.uint64(0xD6E8FEB86659FD93)
 class Wanted(NamedTuple):
     """N-grams by a hash of their tokens; the number of slots is a power of two."""
 
-    keys: Array  # uint64[slots], 0 is an empty slot
-    wanted: Array  # int32[slots], how often the other text has it
-    held: Array  # int32[slots], how often the chosen passages have it
+    slots: Array  # int64[slots, 2]: a hash, 0 where it is empty; and what the n-gram is worth
     orders: Array  # int64[k], ascending: lengths of n-grams
 
 
@@ -46,12 +45,7 @@ def text_table(texts: Sequence[Array]) -> Array:
 def new_wanted(windows: int, orders: Sequence[int]) -> Wanted:
     """A table for at most `windows` places where n-grams begin."""
     slots = 1 << max(windows * len(orders) * 3 // 2, 8).bit_length()
-    return Wanted(
-        keys=np.zeros(slots, np.uint64),
-        wanted=np.zeros(slots, np.int32),
-        held=np.zeros(slots, np.int32),
-        orders=np.array(orders, np.int64),
-    )
+    return Wanted(np.zeros((slots, 2), np.int64), np.array(orders, np.int64))
 
 
 @part
@@ -62,19 +56,20 @@ def _longer(key, token):
 
 
 @part
-def _slot(keys, key):
+def _slot(slots, key):
     """Where the n-gram is, or the empty slot where it would be."""
-    last = np.uint64(len(keys) - 1)
-    at = (key * LATER) >> np.uint64(20) & last
-    while keys[at] != 0 and keys[at] != key:
+    last = np.uint64(len(slots) - 1)
+    at = (np.uint64(key) * LATER) >> np.uint64(20) & last
+    while slots[at, HASH] != 0 and slots[at, HASH] != key:
         at = (at + np.uint64(1)) & last
     return np.int64(at)
 
 
 @entry
-def want(table, texts, passages, times):
-    """Counts every n-gram of the passages as wanted `times` times."""
-    keys, wanted, orders = table.keys, table.wanted, table.orders
+def want(table, texts, passages, worth, adds):
+    """Makes every n-gram of the passages worth at least `worth`, or so much more each time that it
+    stands there, if it `adds`."""
+    slots, orders = table.slots, table.orders
     for i in range(len(passages)):
         text, end = texts[passages[i, TEXT]], passages[i, END]
         for first in range(passages[i, BEGIN], end):
@@ -85,26 +80,30 @@ def want(table, texts, passages, times):
                 while length < orders[k]:
                     key = _longer(key, token_at(text, first + length))
                     length += 1
-                slot = _slot(keys, key | np.uint64(1))
-                keys[slot] = key | np.uint64(1)
-                wanted[slot] += times
+                name = np.int64(key | np.uint64(1))
+                slot = _slot(slots, name)
+                slots[slot, HASH] = name
+                slots[slot, WORTH] = (
+                    slots[slot, WORTH] + worth if adds else max(slots[slot, WORTH], worth)
+                )
 
 
 @allocating_entry
 def wanted_rows(table, grams):
-    """int64[n]: how often each row of grams, u16 | u32 [n, m], is wanted; m is the only order."""
+    """int64[n]: what each row of grams, u16 | u32 [n, m], is worth; m is the only order."""
     found = np.zeros(len(grams), np.int64)
     for i in range(len(grams)):
         key = NONE
         for j in range(grams.shape[1]):
             key = _longer(key, np.int64(grams[i, j]))
-        found[i] = table.wanted[_slot(table.keys, key | np.uint64(1))]
+        found[i] = table.slots[_slot(table.slots, np.int64(key | np.uint64(1))), WORTH]
     return found
 
 
 @part
-def _worth(table, texts, passages, i, shares):
-    """The sum over the n-grams of passage `i`; shares int64[k, copies]."""
+def _worth(table, texts, passages, i, taken):
+    """What the n-grams of passage `i` are worth that no chosen one holds; `taken`: from now on they
+    are worth nothing."""
     text, end = texts[passages[i, TEXT]], passages[i, END]
     total = np.int64(0)
     for first in range(passages[i, BEGIN], end):
@@ -115,47 +114,29 @@ def _worth(table, texts, passages, i, shares):
             while length < table.orders[k]:
                 key = _longer(key, token_at(text, first + length))
                 length += 1
-            slot = _slot(table.keys, key | np.uint64(1))
-            if table.keys[slot] == 0:  # then no longer one is wanted either
+            slot = _slot(table.slots, np.int64(key | np.uint64(1)))
+            if table.slots[slot, HASH] == 0:  # then no longer one is wanted either
                 break
-            copies = min(table.held[slot], shares.shape[1] - 1)
-            total += np.int64(table.wanted[slot]) * shares[k, copies]
+            total += table.slots[slot, WORTH]
+            if taken:
+                table.slots[slot, WORTH] = 0
     return total
 
 
-@part
-def _hold(table, texts, passages, i):
-    """Counts what passage `i` holds, now that it is chosen."""
-    text, end = texts[passages[i, TEXT]], passages[i, END]
-    for first in range(passages[i, BEGIN], end):
-        key, length = NONE, 0
-        for k in range(len(table.orders)):
-            if first + table.orders[k] > end:
-                break
-            while length < table.orders[k]:
-                key = _longer(key, token_at(text, first + length))
-                length += 1
-            slot = _slot(table.keys, key | np.uint64(1))
-            if table.keys[slot] == 0:
-                break
-            table.held[slot] += 1
-
-
 @allocating_entry
-def choose(table, texts, passages, joined, shares, budget):
+def choose(table, texts, passages, joined, budget):
     """Which passages to keep, bool[n]: those worth most per token, while they fit into `budget`.
 
     `joined`, bool[n]: whether a passage goes on where the one before it ends; kept side by side
     they need no separator between them, any other needs one. Of equals the first is taken; what is
-    worth nothing is not. `shares`, int64[k, copies]: what an n-gram of orders[k] is worth when so
-    many copies of it are held, the last for all beyond; it may not rise with copies.
+    worth nothing is not.
     """
     count = len(passages)
     chosen = np.zeros(count, np.bool_)
     worths, order = np.empty(count, np.int64), np.empty(count, np.int64)  # a heap
     size = 0
     for i in range(count):
-        value = _rate(table, texts, passages, i, shares)
+        value = _rate(table, texts, passages, i)
         if value > 0:
             worths[size], order[size] = value, i
             size += 1
@@ -164,7 +145,7 @@ def choose(table, texts, passages, joined, shares, budget):
     left = budget
     while size > 0:
         i = order[0]
-        value = _rate(table, texts, passages, i, shares)
+        value = _rate(table, texts, passages, i)
         if 0 < value < worths[0]:  # others were chosen since: compared anew
             worths[0] = value
             _sift(worths, order, 0, size)
@@ -179,7 +160,7 @@ def choose(table, texts, passages, joined, shares, budget):
                 break
             chosen[i] = True
             left -= cost
-            _hold(table, texts, passages, i)
+            _worth(table, texts, passages, i, True)
         size -= 1
         worths[0], order[0] = worths[size], order[size]
         _sift(worths, order, 0, size)
@@ -187,9 +168,13 @@ def choose(table, texts, passages, joined, shares, budget):
 
 
 @part
-def _rate(table, texts, passages, i, shares):
-    """Worth per token, its separator included, in whole numbers."""
-    return _worth(table, texts, passages, i, shares) // (passages[i, END] - passages[i, BEGIN] + 1)
+def _rate(table, texts, passages, i):
+    """Worth per token, its separator included, in 1/65536."""
+    return (
+        UNIT
+        * _worth(table, texts, passages, i, False)
+        // (passages[i, END] - passages[i, BEGIN] + 1)
+    )
 
 
 @part

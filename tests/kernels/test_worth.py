@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import reference_worth as reference
 from hypothesis import given, settings
@@ -12,8 +10,7 @@ from hypothesis import strategies as st
 from ngramkit.kernels.worth import choose, new_wanted, text_table, want, wanted_rows
 
 FEW = settings(max_examples=80, deadline=None)
-ORDERS = (1, 2, 3)
-SHARES = [[60, 15, 6, 3], [120, 30, 13, 7], [240, 60, 26, 15]]
+ORDERS = (1, 2, 4)
 texts = st.lists(st.lists(st.integers(0, 3), max_size=12), min_size=1, max_size=5)
 
 
@@ -22,29 +19,20 @@ def rows_of(arrays, first=0):
 
 
 @FEW
-@given(texts, texts, st.lists(st.booleans(), min_size=5, max_size=5), st.integers(0, 40))
-def test_choose(given_texts, passages, joins, budget):
+@given(texts, texts, texts, st.lists(st.booleans(), min_size=5, max_size=5), st.integers(0, 40))
+def test_choose(some, dearer, passages, joins, budget):
     for dtype in (np.uint16, np.uint32):
-        arrays = [np.array(t, dtype) for t in [*given_texts, *passages]]
+        arrays = [np.array(t, dtype) for t in [*some, *dearer, *passages]]
         where = text_table(arrays)
-        table = new_wanted(sum(map(len, given_texts)), ORDERS)
-        rows = rows_of(arrays)
-        want(table, where, rows[: len(given_texts)], 3)
+        table = new_wanted(sum(map(len, [*some, *dearer])), ORDERS)
+        rows, first = rows_of(arrays), len(some) + len(dearer)
+        want(table, where, rows[len(some) : first], 3, False)
+        want(table, where, rows[: len(some)], 1, False)
         joined = [i > 0 and join for i, join in enumerate(joins[: len(passages)])]
-        found = choose(
-            table,
-            where,
-            rows[len(given_texts) :],
-            np.array(joined, bool),
-            np.array(SHARES, np.int64),
-            budget,
-        )
-        wanted = Counter()
-        for text in given_texts:
-            for gram, times in reference.grams(text, ORDERS).items():
-                wanted[gram] += 3 * times
-        expected = reference.choose(wanted, passages, joined, list(ORDERS), SHARES, budget)
-        assert found.tolist() == expected
+        found = choose(table, where, rows[first:], np.array(joined, bool), budget)
+        worths = reference.wanted(some, ORDERS, 1, False)
+        worths |= reference.wanted(dearer, ORDERS, 3, False)
+        assert found.tolist() == reference.choose(worths, passages, joined, ORDERS, budget)
 
 
 @FEW
@@ -52,9 +40,7 @@ def test_choose(given_texts, passages, joins, budget):
 def test_wanted_rows(given_texts, grams):
     arrays = [np.array(t, np.uint16) for t in given_texts]
     table = new_wanted(sum(map(len, given_texts)), (2,))
-    want(table, text_table(arrays), rows_of(arrays), 1)
-    wanted = Counter()
-    for text in given_texts:
-        wanted += reference.grams(text, (2,))
+    want(table, text_table(arrays), rows_of(arrays), 1, True)
+    worths = reference.wanted(given_texts, (2,), 1, True)
     found = wanted_rows(table, np.array(grams, np.uint16))
-    assert found.tolist() == [wanted[tuple(gram)] for gram in grams]
+    assert found.tolist() == [worths.get(tuple(gram), 0) for gram in grams]
