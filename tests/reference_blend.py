@@ -6,6 +6,7 @@ import math
 from collections import Counter
 
 from reference_counts import LEVELS, Counting
+from reference_experts import Weighing
 
 COLUMNS = 2 * len(LEVELS)
 REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
@@ -13,23 +14,26 @@ SURENESS, CONTINUATIONS, PRIOR, UNSEEN = 4, 32, 10.0, 1e-6
 FIRST_PAST_TRUST, FIRST_BIGRAM_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7), 0.1
 
 
-class Twin(Counting):
-    """`shards`: token lists with separators. `weights`: the seven arrays, as lists.
+class Twin(Counting, Weighing):
+    """`stores`: of each datastore, its shards: token lists with separators. `weights`: the
+    seven arrays, as lists.
 
     `frozen`: {leader: (count, {follower: count})}. `bigram`: {token: {next: p}}. `past`: token
     lists with separators of the past requests, the earlier ones and those that came lately.
     """
 
     def __init__(
-        self, shards, vocabulary, weights, scan, sample, hops, eos, frozen=None, bigram=None,
+        self, stores, vocabulary, weights, scan, sample, hops, eos, frozen=None, bigram=None,
         past=((), ()),
     ):  # fmt: skip
-        self.shards, self.vocabulary, self.weights = shards, vocabulary, weights
+        self.stores, self.vocabulary, self.weights = stores, vocabulary, weights
         self.scan, self.sample, self.hops, self.eos = scan, sample, hops, eos
         self.frozen, self.bigram, self.past = frozen or {}, bigram or {}, past
         self.accounts = {}  # kind of opinion -> [times right, times asked]
         self.predictions = {}  # of the last draft, by path
-        everything = Counter(token for shard in shards for token in shard)
+        everything = Counter(t for shards in stores for shard in shards for t in shard)
+        experts = max(len(stores) + bool(self.frozen), 1)
+        self.trust, self.share = [0.0] * experts, [0.0] * experts
         for leader, (count, _) in self.frozen.items():
             everything[leader[-1]] += count
         total = sum(everything.values())
@@ -43,7 +47,7 @@ class Twin(Counting):
             room = budget - len(tree)
             floor = waiting[-1][0] if len(waiting) >= room else LEAST
             if score * REACH > floor and (not node or node[-1] != self.eos):
-                self.predictions[node] = self.predict(live, node, floor / score)
+                self.predictions[node] = self.predict(live, node, floor / score, score)
                 for token, p in sorted(self.predictions[node].items()):
                     if score * p >= LEAST:
                         waiting.append((score * p, (*node, token)))
@@ -54,17 +58,17 @@ class Twin(Counting):
             tree[node] = score
         return tree
 
-    def predict(self, live, path, least=0.0):
+    def predict(self, live, path, least, score):
         """{token: p}"""
         context = [*live, *path]
-        p = self._by_counts(live, context, least)
+        p = self._by_counts(live, context, least, self._asked(score))
         for origin in (0, 1):
             p = self._mixed(p, *self._past(origin, context))
         return self._mixed(p, *self._bigrams(context, p))
 
     def judge(self, live, written):
-        """Credits past requests and bigrams with what came after `live`."""
-        p = self._by_counts(live, live, 0.0)
+        """Credits experts, past requests and bigrams with what came after `live`."""
+        p = self._by_counts(live, live, 0.0, range(len(self.trust)), written)
         for origin in (0, 1):
             kind, theirs = self._past(origin, live)
             self._credit(kind, p, theirs, written)
@@ -115,25 +119,39 @@ class Twin(Counting):
         sure = min(int(max(p.values(), default=0.0) * SURENESS), SURENESS - 1)
         return ("bigram", sure), self.bigram[context[-1]]
 
-    def _by_counts(self, live, context, least):
-        columns = [Counter() for _ in range(COLUMNS)]
-        totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
-        self._datastores(self.shards, context, columns, totals, distinct)
-        self._frozen(context, columns, totals, distinct)
-        newest = self._live(live, context, columns, totals, distinct)
-        tokens = set().union(*columns)
-        gates, none = self._gates(totals, distinct, len(live))
-        mixed = {
-            t: sum(gates[c] * columns[c][t] / totals[c] for c in range(COLUMNS) if totals[c])
-            for t in tokens
-        }
-        rest = max(1 - sum(mixed.values()), 1e-6) * math.exp(none)
+    def _by_counts(self, live, context, least, asked, written=None):
+        weights, mixtures, nones, pairs = [], [], [], set()
+        for e in asked:
+            columns = [Counter() for _ in range(COLUMNS)]
+            totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
+            if e < len(self.stores):
+                self._datastores(self.stores[e], context, columns, totals, distinct)
+            else:
+                self._frozen(context, columns, totals, distinct)
+            newest = self._live(live, context, columns, totals, distinct)
+            gates, none = self._gates(totals, distinct, len(live))
+            used = [c for c in range(COLUMNS) if totals[c]]
+            tokens = set().union(*columns)
+            mixture = {t: sum(gates[c] * columns[c][t] / totals[c] for c in used) for t in tokens}
+            weights.append(self._weight(e, gates))
+            mixtures.append(mixture)
+            nones.append(none)
+            pairs |= {t for t, n in columns[1].items() if n}
+            seen_live = columns[COLUMNS // 2]
+        whole = sum(weights)
+        mixed = Counter()
+        for weight, mixture in zip(weights, mixtures, strict=True):
+            for t, value in mixture.items():
+                mixed[t] += weight / whole * value
+        none = sum(w * n for w, n in zip(weights, nones, strict=True)) / whole
+        if written is not None:
+            self._weigh(weights, mixtures, written)
         p = {}
-        for t in tokens:
-            p[t] = mixed[t]
-            if mixed[t] >= max(FLOOR, least * MARGIN):
-                p[t] = self._corrected(t, mixed[t], live, newest, columns)
-        whole = rest + sum(p.values())
+        for t, value in mixed.items():
+            p[t] = value
+            if value >= max(FLOOR, least * MARGIN):
+                p[t] = self._corrected(t, value, live, newest, t in seen_live, t in pairs)
+        whole = max(1 - sum(mixed.values()), 1e-6) * math.exp(none) + sum(p.values())
         return {t: value / whole for t, value in p.items()}
 
     def _gates(self, totals, distinct, size):
@@ -153,7 +171,7 @@ class Twin(Counting):
         powers = [math.exp(o) if t else 0.0 for o, t in zip(out, [*totals, 1], strict=False)]
         return [power / sum(powers) for power in powers], out[COLUMNS + 1]
 
-    def _corrected(self, token, p, live, newest, columns):
+    def _corrected(self, token, p, live, newest, seen_live, seen_pair):
         token_in, token_bias, token_out = self.weights[4:]
         size, seen = len(live), live.count(token)
         age = size - max(i for i, t in enumerate(live) if t == token) if seen else LONG_AGO
@@ -164,8 +182,8 @@ class Twin(Counting):
             math.log1p(seen) * 0.5,
             math.log1p(age) * 0.12,
             math.log1p(since) * 0.12,
-            float(columns[COLUMNS // 2][token] > 0),
-            float(columns[1][token] > 0),
+            float(seen_live),
+            float(seen_pair),
         ]
         y = math.log(p) * token_out[-1]
         for h, b in enumerate(token_bias):

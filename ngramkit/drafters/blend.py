@@ -1,8 +1,9 @@
 """blend: one probability model over everything at hand, and the tree of its most probable paths.
 
-What followed the last 1, 2, 3, ... tokens, in datastores, a frozen table and the live context, is
-mixed by gates that were fitted on other text (ngramkit.evaluate.fit_blend). Scores are calibrated:
-a node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
+What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and the live context, is
+mixed by gates that were fitted on other text (ngramkit.evaluate.fit_blend); of several datastores
+and tables, each is weighed by what it has explained of the text so far. Scores are calibrated: a
+node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
 where decode says what the model itself held likely, its `Evidence` are further opinions, each
 trusted as far as it has come true so far; so are references, the last word on what comes next.
 """
@@ -88,7 +89,8 @@ class Blend(Described):
         limits = (scan, sample, hops)
         sources = new_sources(datastores, frozen_table, bigram, known, limits, weights)
         self._sources = Packed(sources)
-        self._judged = bigram is not None or self._past is not None
+        several = len(sources.experts.trust) > 1
+        self._judged = several or bigram is not None or self._past is not None
         self._references = NONE
         self._place = Packed(new_place(len(sources.corpus.table)))
         self._tree = Packed(new_tree(len(sources.corpus.table), 0))
@@ -98,6 +100,7 @@ class Blend(Described):
         self._refer(reference_texts(references))
         sources, place = self._sources.parts, self._place.parts
         forget(sources.opinions)
+        sources.experts.trust[:] = 0
         sources.live.latest[:] = -1
         place.root[:] = 0
         place.past[:] = 0

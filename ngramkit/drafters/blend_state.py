@@ -14,6 +14,7 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.blend.corpus import Corpus, new_corpus
+from ngramkit.kernels.blend.experts import new_experts
 from ngramkit.kernels.blend.frozen import frozen_row, new_frozen
 from ngramkit.kernels.blend.history import new_history
 from ngramkit.kernels.blend.live import new_live
@@ -55,6 +56,7 @@ def new_sources(
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
         weights=weights,
+        experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
         scratch=new_scratch(weights),
         into=new_candidates(vocabulary),
         aside=new_candidates(vocabulary),
@@ -69,7 +71,8 @@ def _row_of(table: FrozenTable) -> npt.NDArray[np.int64]:
 def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:
     if len(datastores) != 1:
         shards = [shard for datastore in datastores for shard in datastore.shards]
-        return new_corpus(search_table(shards))
+        ends = np.cumsum([len(datastore.shards) for datastore in datastores], dtype=np.int64)
+        return new_corpus(search_table(shards), ends=ends)
     known = _KNOWN.setdefault(datastores[0], {})
     if sampled not in known:
         known[sampled] = new_corpus(search_table(datastores[0].shards))

@@ -2,7 +2,7 @@
 
 `BlendSource`: corpora, tables and past requests, read only. `Desk`: tables to count in, a tree to
 grow and memos of what was sampled, one for each thread, so that no two ever write into one. A
-`BlendRequest` holds its live context and what was learnt of its opinions: at a vocabulary of
+`BlendRequest` holds its live context and what was learnt of its sources: at a vocabulary of
 152,000 under 1 MB and 16 bytes a token. It drafts exactly what a Blend of its own would after
 start(tokens[:prompt]) and accept(tokens[prompt:]).
 """
@@ -20,6 +20,7 @@ from ngramkit.engines.model_tokens import Built
 from ngramkit.kernels.blend.chain import CHAIN, REWIND, serve
 from ngramkit.kernels.blend.context import new_tree
 from ngramkit.kernels.blend.corpus import MEMO_ROWS, Corpus, new_corpus, new_memo
+from ngramkit.kernels.blend.experts import new_experts
 from ngramkit.kernels.blend.frozen import SIZE, Frozen
 from ngramkit.kernels.blend.history import History, new_history
 from ngramkit.kernels.blend.live import grown, new_live
@@ -33,6 +34,7 @@ from ngramkit.kernels.packed import Packed
 CHECKPOINTS = 64  # of what was learnt, so that tokens can be taken back
 ROOM = 256  # tokens of a live context that there is room for at first
 LOOKS = 64  # contexts looked at for a chain, and its tokens, at most
+TRUSTED = ("experts", "earlier", "lately", "opinions")  # parts of Sources that learn a trust
 Trust = npt.NDArray[np.float64]
 
 
@@ -45,12 +47,10 @@ class BlendSource:
         self._alive = blend  # and with it the arrays behind addresses
         self.sources = blend.sources
         self.vocabulary, self.judged = blend.vocabulary, blend.judged
-        opinions = self.sources.opinions
-        histories = self.sources.earlier, self.sources.lately
-        first = [history.trust.ravel() for history in histories] + [opinions.trust.ravel()]
+        first = [getattr(self.sources, name).trust.ravel() for name in TRUSTED]
         self.first_trust: Trust = np.concatenate(first)
-        # Where in that each begins, in bytes: earlier and later past requests, opinions.
-        self.trust_offsets = np.cumsum([0, *(each.nbytes for each in first[:2])]).tolist()
+        # Where in that each begins, in bytes.
+        self.trust_offsets = np.cumsum([0, *(each.nbytes for each in first[:-1])]).tolist()
         self.live = Packed(new_live(self.vocabulary, 1))
         self.place = Packed(new_place(len(self.sources.corpus.table)))
 
@@ -75,6 +75,7 @@ class Desk:
                 earlier=_own_history(shared.earlier),
                 lately=_own_history(shared.lately),
                 opinions=new_opinions(1),
+                experts=new_experts(len(shared.experts.trust)),
                 scratch=new_scratch(shared.weights),
                 into=new_candidates(vocabulary),
                 aside=new_candidates(vocabulary),
@@ -83,7 +84,7 @@ class Desk:
         self._seated: Packed | None = None
         inside = self.sources.inside
         self._live = self.sources.place_of("live")
-        self._trusts = [inside[n].place_of("trust") for n in ("earlier", "lately", "opinions")]
+        self._trusts = [inside[name].place_of("trust") for name in TRUSTED]
         self.chains = Packed(new_tree(len(shared.corpus.table), LOOKS))
         self.room(0)
 
@@ -105,7 +106,7 @@ class Desk:
 
 
 def _own(corpus: Corpus, rows: int) -> Corpus:
-    return new_corpus(corpus.table, rows)
+    return new_corpus(corpus.table, rows, corpus.ends)
 
 
 def _own_history(history: History) -> History:

@@ -1,8 +1,9 @@
 """Fits the blend drafter's weights on recorded text: `python -m ngramkit.evaluate.fit_blend`.
 
-Each --on names a model (its tokenizer), artifacts of a corpus (a datastore, a frozen table, or both
-with a comma between; - for none) and a record file whose answers are not in them. The weights are
-fitted on all of them together, so that they hold whatever is at hand. They minimise the log loss of
+Each --on names a model (its tokenizer), an artifact of a corpus (a datastore or a frozen table; -
+for none) and a record file whose answers are not in it. The weights are fitted on all of them
+together, so that they hold whatever is at hand; of several artifacts blend mixes what they make of
+each by itself (kernels.blend.experts). They minimise the log loss of
 what was written next, at places of the answers drawn at random. The evaluation's own records have
 no part in it.
 
@@ -149,7 +150,7 @@ def _loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for flag in ("--on", "--check-on"):
-        names = ("MODEL", "ARTIFACTS", "RECORDS")
+        names = ("MODEL", "ARTIFACT", "RECORDS")
         parser.add_argument(flag, nargs=3, action="append", metavar=names, default=[])
     parser.add_argument("--template", default="vicuna")
     parser.add_argument("--places", type=int, default=60_000, help="per --on")
@@ -168,13 +169,13 @@ def main() -> None:
 
 
 def _places(on: Sequence[str], options: argparse.Namespace, seed: int) -> Places:
-    model, artifacts, answers = on
+    model, artifact, answers = on
     tokenizer = load_tokenizer(model)
     records, _ = read_records(Path(answers), None, tokenizer, options.template)
-    opened = [open_artifact(path) for path in artifacts.split(",") if path != "-"]
+    opened = None if artifact == "-" else open_artifact(artifact)
     drafter = Blend(
-        [each for each in opened if isinstance(each, Datastore)],
-        next((each for each in opened if isinstance(each, FrozenTable)), None),
+        [opened] if isinstance(opened, Datastore) else [],
+        opened if isinstance(opened, FrozenTable) else None,
         tokenizer=tokenizer.record,
         weights=_unfitted(),
     )

@@ -99,14 +99,39 @@ def test_a_new_request_knows_nothing_of_the_last(datastore):
     assert scores_by_path(used.draft(16)) == scores_by_path(fresh.draft(16))
 
 
-def test_counts_of_several_datastores_and_shards_add_up(datastore):
-    halves = [[1, 2, 3], [1, 2, 4]], [[1, 2, 4], [1, 2, 4]]
-    both = Blend([datastore(half) for half in halves])
-    one = Blend([datastore(halves[0] + halves[1])])
-    for drafter in (both, one):
+def test_counts_of_shards_add_up(datastore):
+    documents = [[1, 2, 3], [1, 2, 4], [1, 2, 4], [1, 2, 4]] * 4
+    cut, whole = Blend([datastore(documents, shard_tokens=24)]), Blend([datastore(documents)])
+    for drafter in (cut, whole):
         drafter.start(ids(1, 2))
-    assert scores_by_path(both.draft(8)) == pytest.approx(scores_by_path(one.draft(8)), rel=1e-5)
-    assert both.draft(1).token_ids.tolist() == [4]
+    assert scores_by_path(cut.draft(8)) == pytest.approx(scores_by_path(whole.draft(8)), rel=1e-5)
+    assert cut.draft(1).token_ids.tolist() == [4]
+
+
+def test_a_datastore_twice_says_what_it_says_once(datastore):
+    store = datastore([[1, 2, 3], [1, 2, 4], [1, 2, 4]])
+    once, twice = Blend([store]), Blend([store, store])
+    for drafter in (once, twice):
+        drafter.start(ids(1, 2))
+        drafter.accept(ids(4, 1, 2))
+    assert scores_by_path(twice.draft(8)) == pytest.approx(scores_by_path(once.draft(8)), rel=1e-5)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_datastores_the_one_that_comes_true_is_believed(datastore, first):
+    """Both know every context, and go on in another way."""
+    near = [[x, 10, 5 + x] for x in range(5)]
+    other = [[x, 10, 5 + (x + 1) % 5] for x in range(5)]
+    stores = [datastore(near), datastore(other)]
+    drafter = Blend(stores if first == 0 else stores[::-1])
+    text = ids(0, 10, 5, 1, 10, 6, 2, 10, 7, 3, 10, 8, 4, 10)
+    drafter.start(text)  # a prompt is not learnt from
+    before = scores_by_path(drafter.draft(8))
+    drafter.start(text[:2])
+    drafter.accept(text[2:])
+    after = scores_by_path(drafter.draft(8))
+    assert after[9,] > 1.1 * before[9,]
+    assert after[5,] < before[5,]
 
 
 def test_it_copies_from_the_live_context_what_no_datastore_holds(datastore):

@@ -73,7 +73,7 @@ def test_the_tree_is_its_twins(datastore, documents, prompt, written, budget, sc
     store = datastore(documents, **({"shard_tokens": 24} if cut else {}))
     weights = load_weights()
     shards = [shard.tokens.tolist() for shard in store.shards]
-    twin = Twin(shards, VOCABULARY, [w.tolist() for w in weights], scan, sample, 5, EOS)
+    twin = Twin([shards], VOCABULARY, [w.tolist() for w in weights], scan, sample, 5, EOS)
     drafter = Blend([store], scan=scan, sample=sample, hops=5)
     assert_twins(drafter, twin, prompt, written, budget)
 
@@ -107,6 +107,28 @@ def test_the_tree_of_all_sources_is_its_twins(
     weights = [w.tolist() for w in load_weights()]
     streams = [[[t for r in part for t in (*r, VOCABULARY)]] for part in (earlier, requests)]
     twin = Twin(
-        shards, VOCABULARY, weights, 3, 8, 5, EOS, as_dictionary(table), known, streams
+        [shards], VOCABULARY, weights, 3, 8, 5, EOS, as_dictionary(table), known, streams
     )  # fmt: skip
     assert_twins(drafter, twin, prompt, written, 20)
+
+
+@twins
+@given(
+    corpora=st.lists(some_texts, min_size=2, max_size=3),
+    prompt=texts,
+    written=continued,
+    budget=st.integers(1, 30),
+    scan=st.sampled_from([1, 3, 48]),
+    tables=st.booleans(),
+)
+def test_the_tree_of_several_corpora_is_its_twins(
+    datastore, frozen, corpora, prompt, written, budget, scan, tables
+):  # fmt: skip
+    stores = [datastore(documents) for documents in corpora]
+    table = frozen([[1, 2, 3, 1, 2, 4], [0] * 99], 1, 3) if tables else None
+    shards = [[shard.tokens.tolist() for shard in store.shards] for store in stores]
+    weights = [w.tolist() for w in load_weights()]
+    held = as_dictionary(table) if table else None
+    twin = Twin(shards, VOCABULARY, weights, scan, 8, 5, EOS, held)
+    drafter = Blend(stores, table, scan=scan, sample=8, hops=5)
+    assert_twins(drafter, twin, prompt, written, budget)

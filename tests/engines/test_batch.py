@@ -31,12 +31,15 @@ def makers(tmp_path_factory, token_store):
     texts = [random.integers(0, 4, 40).tolist() for _ in range(6)]
     store = token_store(texts, VOCABULARY, eos=11)
     datastore = build_datastore(store, tmp_path_factory.mktemp("datastore") / "d")
+    others = token_store([text[::-1] for text in texts[:3]], VOCABULARY, eos=11)
+    other = build_datastore(others, tmp_path_factory.mktemp("other") / "d")
     past = PastRequests(tokenizer=store.tokenizer, background=False)
     for text in texts[::2]:
         past.remember(ids(text[5:]), 3)
     past.forgetful = True
     return {
         "learning": lambda: Blend([datastore], past=past, scan=3, sample=8),
+        "several": lambda: Blend([datastore, other], scan=3, sample=8),
         "plain": lambda: Blend([datastore], scan=3, sample=8),
         "context": Context,
     }
@@ -84,7 +87,7 @@ step = st.lists(
 )
 
 
-@pytest.mark.parametrize("which", ["learning", "plain", "context"])
+@pytest.mark.parametrize("which", ["learning", "several", "plain", "context"])
 @settings(
     max_examples=40,
     deadline=None,

@@ -76,7 +76,7 @@ def test_fitting_lowers_the_loss_on_other_text(datastore, records, monkeypatch):
         np.testing.assert_array_equal(left, right)
 
 
-def test_the_command_fits_on_whatever_artifacts_are_named(tmp_path, monkeypatch, capsys):
+def test_the_command_fits_on_whatever_artifact_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "corpus.txt").write_text("the cat sat on the mat and the dog sat on the rug\n" * 9)
     store = build_tokens(open_corpus(str(tmp_path / "corpus.txt")), "demo", tmp_path / "tokens")
     datastore = build_datastore(store, tmp_path / "datastore")
@@ -86,8 +86,8 @@ def test_the_command_fits_on_whatever_artifacts_are_named(tmp_path, monkeypatch,
     monkeypatch.setattr(fit_blend, "BATCH", 8)
     out = tmp_path / "weights.safetensors"
     arguments = ["--template", "none", "--places", "40", "--out", str(out)]
-    for artifacts in (f"{datastore.path},{frozen.path}", str(frozen.path), "-"):
-        arguments += ["--on", "demo", artifacts, str(tmp_path / "fit.jsonl")]
+    for artifact in (str(datastore.path), str(frozen.path), "-"):
+        arguments += ["--on", "demo", artifact, str(tmp_path / "fit.jsonl")]
     monkeypatch.setattr("sys.argv", ["fit_blend", *arguments])
     fit_blend.main()
     assert "log loss where fitted" in capsys.readouterr().out

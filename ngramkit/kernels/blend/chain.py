@@ -12,7 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.blend.context import enter, step
-from ngramkit.kernels.blend.predict import EOS, SCAN, predict, rewind
+from ngramkit.kernels.blend.experts import awake_for
+from ngramkit.kernels.blend.predict import predict, rewind
+from ngramkit.kernels.blend.table import EOS, SCAN
 from ngramkit.kernels.compile import entry, part
 
 RARE = np.float32(1e-4)  # tokens less probable are not looked at, whatever they cost
@@ -43,11 +45,12 @@ def best_chain(sources, place, size, tree, length):
     while True:
         eos = node < room and tree.tokens[node] == sources.limits[EOS]
         if depth < length and score > floor and not eos:
+            awake = awake_for(sources.experts, score)
             if node < room:
                 parent = tree.parents[node] if tree.parents[node] >= 0 else room
-                step(corpora, sources.references, tree, node, parent, scan)
+                step(corpora, sources.references, tree, node, parent, scan, awake)
             predict(
-                sources, tree.intervals[node], tree.past[node], tree.recents[node],
+                sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
                 tree.aligned[node], size, floor / score, np.int64(-1),
             )  # fmt: skip
             origin = np.int32(node if node < room else -1)

@@ -65,7 +65,7 @@ def enter(place, tree, room):
 
 
 @part
-def step(corpora, references, tree, node, parent, scan):
+def step(corpora, references, tree, node, parent, scan, awake):
     """A node's context: its parent's and its own token."""
     recent = tree.recents[node]
     for i in range(DEPTH - 1):
@@ -73,6 +73,6 @@ def step(corpora, references, tree, node, parent, scan):
     recent[0] = tree.tokens[node]
     descend_all(
         corpora, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
-        recent, scan,
+        recent, scan, awake,
     )  # fmt: skip
     step_aligned(references, tree.aligned[parent], tree.aligned[node], recent)

@@ -1,7 +1,8 @@
 """What followed the last 1, 2, 3, ... tokens in suffix arrays: counts by order.
 
-Narrow intervals are read whole and each occurrence is compared backwards, which gives all longer
-orders at once; wide ones are sampled evenly, and the samples' outcome is remembered.
+Of the intervals that `blend.intervals` finds, narrow ones are read whole and each occurrence is
+compared backwards, which gives all longer orders at once; wide ones are sampled evenly, and the
+samples' outcome is remembered.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of
 from ngramkit.kernels.compile import part
-from ngramkit.kernels.suffix.search import VOCABULARY, bucket, narrow, position_at, token_at
+from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
 
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often
 KEPT = 32  # successors remembered of a context
 MEMO_ROWS = 1 << 15
+APART = np.uint64(0x8CB92BA72F3D8DD6)  # of sources in keys; even, so a key is never 0
 
 
 class Memo(NamedTuple):
@@ -31,9 +33,10 @@ class Memo(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """Shards that are looked up together, and what was found there so far."""
+    """Sources, each of shards that are looked up together, and what was found there so far."""
 
     table: Array  # int64[shards, 7], see suffix.search.shard_table
+    ends: Array  # int64[sources], where the shards of each end in it
     memo: Memo
     pair_keys: Array  # uint64[rows]
     pairs: Array  # int64[rows, shards, 2], the intervals of two tokens in a row
@@ -50,12 +53,14 @@ def new_memo(rows: int) -> Memo:
     )
 
 
-def new_corpus(table: Array, rows: int = MEMO_ROWS) -> Corpus:
-    """The shards behind `table` (see suffix.search.shard_table) must outlive it."""
+def new_corpus(table: Array, rows: int = MEMO_ROWS, ends: Array | None = None) -> Corpus:
+    """The shards behind `table` (see suffix.search.shard_table) must outlive it; of one source,
+    where `ends` does not part them."""
     shards = len(table)
     rows = rows if shards else 1
     return Corpus(
         table=table,
+        ends=np.array([shards], np.int64) if ends is None else ends,
         memo=new_memo(rows),
         pair_keys=np.zeros(rows, np.uint64),
         pairs=np.zeros((rows, shards, 2), np.int64),
@@ -63,85 +68,34 @@ def new_corpus(table: Array, rows: int = MEMO_ROWS) -> Corpus:
 
 
 @part
-def descend(corpus, parent, child, recent, scan):
-    """The intervals of every order of `recent`, from those of the context one token shorter.
-
-    `parent`, `child` int64[DEPTH + 1, shards, 2]. Stops at the first order with at most `scan`
-    occurrences: longer ones are told apart there by comparing backwards.
-    """
-    table = corpus.table
-    for order in range(1, DEPTH + 1):
-        for s in range(len(table)):
-            child[order, s, 0] = child[order, s, 1] = 0
-    width, token = 0, np.int64(recent[0])
-    for s in range(len(table)):
-        child[1, s, 0], child[1, s, 1] = bucket(table[s], token)
-        width += child[1, s, 1] - child[1, s, 0]
-    if width <= scan:
-        return
-    width = _pair(corpus, child[2], recent)
-    for order in range(3, DEPTH + 1):
-        if width <= scan:
-            return
-        width = 0
-        for s in range(len(table)):
-            low, high = parent[order - 1, s, 0], parent[order - 1, s, 1]
-            if low < high:
-                low, high = narrow(table[s], low, high, order - 1, token)
-                child[order, s, 0], child[order, s, 1] = low, high
-                width += high - low
+def first_of(corpus, source):
+    """The source's first shard."""
+    return corpus.ends[source - 1] if source else np.int64(0)
 
 
 @part
-def _pair(corpus, child, recent):
-    """The intervals of the last two tokens: the widest searches, and the most often repeated."""
-    key = hashed(recent, 2)
-    slot = np.int64(key % np.uint64(len(corpus.pair_keys)))
-    known = corpus.pair_keys[slot] == key
-    table, pairs = corpus.table, corpus.pairs
-    width = 0
-    for s in range(len(table)):
-        if not known:
-            low, high = bucket(table[s], np.int64(recent[1]))
-            if low < high:
-                low, high = narrow(table[s], low, high, 1, np.int64(recent[0]))
-            pairs[slot, s, 0], pairs[slot, s, 1] = low, high
-        child[s, 0], child[s, 1] = pairs[slot, s, 0], pairs[slot, s, 1]
-        width += child[s, 1] - child[s, 0]
-    corpus.pair_keys[slot] = key
-    return width
-
-
-@part
-def count_corpus(corpus, intervals, recent, into, scan, sample):
-    """Adds what followed `recent` in the corpus; `intervals` are those of `descend`."""
+def count_corpus(corpus, source, intervals, recent, into, scan, sample):
+    """Adds what followed `recent` in a source; `intervals` are those of `descend`."""
     table, memo = corpus.table, corpus.memo
+    first, end = first_of(corpus, source), corpus.ends[source]
     level = 0
     for order in range(1, DEPTH + 1):
         width = 0
-        for s in range(len(table)):
+        for s in range(first, end):
             width += intervals[order, s, 1] - intervals[order, s, 0]
         if width == 0:
             return
         if width <= scan:
-            for s in range(len(table)):
+            for s in range(first, end):
                 _read(table[s], intervals[order, s], order, recent, into, level)
             return
         if LEVELS[level] == order:
-            key = hashed(recent, order)
+            key = hashed(recent, order) + APART * np.uint64(source)
             slot = np.int64(key % np.uint64(len(memo.keys)))
             if memo.keys[slot] != key:
                 begin_row(memo, slot, key, width)
-                _sample(
-                    table,
-                    intervals[order],
-                    order,
-                    width,
-                    sample // SPARSER[order],
-                    corpus.memo,
-                    slot,
-                    into,
-                )
+                taken = sample // SPARSER[order]
+                _sample(corpus, first, end, intervals[order], order, width, taken, slot, into)
             recall(memo, slot, into, level)
             level += 1
 
@@ -170,21 +124,21 @@ def _read(shard, interval, order, recent, into, first):
 
 
 @part
-def _sample(table, intervals, order, width, sample, memo, slot, into):
+def _sample(corpus, first, end, intervals, order, width, sample, slot, into):
     """Successors at `sample` evenly spaced occurrences, run by run: they come sorted by token.
 
     The most frequent KEPT runs are kept, the lower token first among equals.
     """
-    positions = into.positions
+    table, memo, positions = corpus.table, corpus.memo, into.positions
     done, before = 0, 0
-    for s in range(len(table)):
+    for s in range(first, end):
         high = before + intervals[s, 1] - intervals[s, 0]
-        first = done
+        begun = done
         while done < sample and done * width // sample < high:
             index = intervals[s, 0] + done * width // sample - before
             positions[done] = position_at(table[s], index)
             done += 1
-        _runs(table[s], into, first, done, order, memo, slot, width / sample)
+        _runs(table[s], into, begun, done, order, memo, slot, width / sample)
         before = high
 
 

@@ -47,7 +47,7 @@ def _matched(history, intervals, recent, scan, sample, found):
     """Fills history.tokens and history.p with the continuations of the longest match; returns its
     account, or -1 where nothing matches. `found` is a table to count in."""
     clear(found)
-    count_corpus(history.corpus, intervals, recent, found, scan, sample)
+    count_corpus(history.corpus, 0, intervals, recent, found, scan, sample)
     level = N_LEVELS - 1
     while level >= 0 and found.distinct[level] == 0:
         level -= 1

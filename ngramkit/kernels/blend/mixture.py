@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.table import CANDIDATES, COLUMNS
+from ngramkit.kernels.blend.table import CANDIDATES, COLUMNS, PAIR
 from ngramkit.kernels.compile import part
 
 GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
@@ -92,7 +92,7 @@ def token_features_of(into, row, live, size, share, log_p, x):
     x[3] = log1p(age) * np.float32(0.12)
     x[4] = log1p(since) * np.float32(0.12)
     x[5] = into.counts[row, COLUMNS // 2] > 0
-    x[6] = into.counts[row, 1] > 0
+    x[6] = into.known[row] > 0 or into.counts[row, PAIR] > 0
 
 
 @part
@@ -126,7 +126,7 @@ def gates_of(weights, x, into, hidden, out):
 
 
 @part
-def _mixed(gates, counts):
+def mixed(gates, counts):
     """The sum over all columns, in halves that the processor adds up side by side."""
     left, right = np.float32(0), np.float32(0)
     for c in range(COLUMNS // 2):
@@ -151,26 +151,20 @@ def corrected(weights, x, log_p, units):
 
 
 @part
-def probabilities(weights, into, live, size, shares, least, scratch):
-    """Fills scratch.p for the table's rows. With what is left they add up to one.
+def correct(weights, into, live, size, shares, least, none, scratch):
+    """scratch.p of the table's rows, as mixed, becomes what it is with all that counts do not say.
+    With what is left they add up to one; `none` is the correction of what is left.
 
     Candidates well below `least` are of no use to the caller and are not corrected.
 
-    `shares` float32[V + 1] is log(1 + each token's share of the datastores, in millionths).
+    `shares` float32[V + 1] is log(1 + each token's share of the corpora, in millionths).
     """
     rows = into.state[0]
-    gates, token_features, p = scratch.gates, scratch.token_features, scratch.p
-    gate_features_of(into, size, scratch.gate_features)
-    gates_of(weights, scratch.gate_features, into, scratch.hidden, gates)
-    for c in range(COLUMNS):
-        if into.totals[c] > 0:
-            gates[c] /= into.totals[c]
+    token_features, p = scratch.token_features, scratch.p
     known = np.float32(0)
     for row in range(rows):
-        p[row] = _mixed(gates, into.counts[row])
         known += p[row]
-    rest = max(np.float32(1) - known, np.float32(1e-6)) * np.exp(gates[COLUMNS + 1])
-    total = rest
+    total = max(np.float32(1) - known, np.float32(1e-6)) * np.exp(none)
     floor = max(FLOOR, least * MARGIN)
     for row in range(rows):
         if p[row] >= floor:

@@ -1,6 +1,6 @@
 """All sources asked for one context: p(next | path), and what is learnt from what came.
 
-Counts of corpora and live context are mixed first (`blend.mixture`); then past requests, the
+Counts of corpora and live context are mixed first (`blend.experts`); then past requests, the
 model's own opinions and references, each as far as it is trusted (`blend.trust`).
 """
 
@@ -11,28 +11,29 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
-from ngramkit.kernels.blend.corpus import Corpus, count_corpus, descend
-from ngramkit.kernels.blend.frozen import SIZE, Frozen, count_frozen
+from ngramkit.kernels.blend.corpus import Corpus
+from ngramkit.kernels.blend.experts import Experts, count_context, count_expert, mix_experts
+from ngramkit.kernels.blend.frozen import Frozen
 from ngramkit.kernels.blend.history import History, mix_in_history
-from ngramkit.kernels.blend.live import Live, count_live, remember, unlearn
+from ngramkit.kernels.blend.intervals import ALL, descend
+from ngramkit.kernels.blend.live import Live, remember, unlearn
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,
     TOKEN_FEATURES,
     Scratch,
     Weights,
+    correct,
     gate_features_of,
-    probabilities,
     token_features_of,
 )
 from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
 from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
-from ngramkit.kernels.blend.table import DEPTH, Candidates, clear
+from ngramkit.kernels.blend.table import DEPTH, SAMPLE, SCAN, Candidates, clear
 from ngramkit.kernels.compile import allocating_entry, part
 from ngramkit.kernels.packed import Absent
 from ngramkit.kernels.references.texts import References, new_state
-from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN, HISTORY, MODEL, REFERENCE
+from ngramkit.kernels.source import HISTORY, MODEL, REFERENCE
 
-SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of `limits`
 PAST_SHARDS = 4  # of past requests, earlier or lately, at most
 
 
@@ -47,9 +48,10 @@ class Sources(NamedTuple):
     bigram: Bigram
     opinions: Opinions
     references: References | Absent
-    shares: Array  # float32[V + 1], see blend.mixture.probabilities
+    shares: Array  # float32[V + 1], see blend.mixture.correct
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
+    experts: Experts
     scratch: Scratch
     into: Candidates
     aside: Candidates
@@ -116,8 +118,8 @@ def learn(sources, place, begin, end):
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
         predict(
-            sources, place.root, place.past, place.recent, place.aligned, position, np.float32(0),
-            written,
+            sources, ALL, place.root, place.past, place.recent, place.aligned, position,
+            np.float32(0), written,
         )  # fmt: skip
         extend(corpora, sources.references, live, scan, place, position, position + 1)
 
@@ -126,8 +128,9 @@ def learn(sources, place, begin, end):
 def follow(corpora, place, scan):
     """The intervals, one token further: that which was just pushed."""
     descend_all(
-        corpora, place.root, place.root_after, place.past, place.past_after, place.recent, scan
-    )
+        corpora, place.root, place.root_after, place.past, place.past_after, place.recent, scan,
+        ALL,
+    )  # fmt: skip
     copy_intervals(place.root_after, place.root)
     copy_intervals(place.past_after[0], place.past[0])
     copy_intervals(place.past_after[1], place.past[1])
@@ -149,36 +152,23 @@ def copy_intervals(source, target):
 
 
 @part
-def descend_all(corpora, root, after, past, past_after, recent, scan):
+def descend_all(corpora, root, after, past, past_after, recent, scan, awake):
     corpus, earlier, lately = corpora
-    descend(corpus, root, after, recent, scan)
+    descend(corpus, root, after, recent, scan, awake)
     if len(earlier.table):
-        descend(earlier, past[0], past_after[0], recent, scan)
+        descend(earlier, past[0], past_after[0], recent, scan, ALL)
     if len(lately.table):
-        descend(lately, past[1], past_after[1], recent, scan)
+        descend(lately, past[1], past_after[1], recent, scan, ALL)
 
 
 @part
-def _count(sources, intervals, recent, size):
-    """Fills `into` with what followed `recent`, in corpora and live context."""
-    into, limits = sources.into, sources.limits
-    clear(into)
-    into.state[2] = DATASTORE
-    count_corpus(sources.corpus, intervals, recent, into, limits[SCAN], limits[SAMPLE])
-    if sources.frozen.where[SIZE]:
-        into.state[2] = FROZEN
-        count_frozen(sources.frozen, recent, into, sources.aside)
-    into.state[2] = CONTEXT
-    count_live(sources.live, size, recent, into, limits[HOPS])
-
-
-@part
-def predict(sources, intervals, past, recent, aligned, size, least, written):
-    """Fills scratch.p for one context, from all sources; `least` as in `probabilities`. `written`
-    is what came there, and every opinion is credited with it before it is mixed in; -1: nothing."""
+def predict(sources, awake, intervals, past, recent, aligned, size, least, written):
+    """Fills scratch.p for one context; of datastores and tables those that are `awake` are asked.
+    `least` as in `mixture.correct`. `written` is what came there, and every opinion is credited
+    with it before it is mixed in; -1: nothing."""
     into, limits, aside = sources.into, sources.limits, sources.aside
-    _count(sources, intervals, recent, size)
-    probabilities(sources.weights, into, sources.live, size, sources.shares, least, sources.scratch)
+    none = mix_experts(sources, awake, intervals, recent, size, written)
+    correct(sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch)
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
     into.state[2] = HISTORY
     if len(sources.earlier.corpus.table):
@@ -193,10 +183,12 @@ def predict(sources, intervals, past, recent, aligned, size, least, written):
 
 @allocating_entry
 def look(sources, place, size):
-    """One context's candidates as the mixture sees them, for fitting its weights: tokens,
-    counts, totals, gate_features, token_features (log p left at 0)."""
+    """One context's candidates as the mixture sees them with the first datastore or table, for
+    fitting its weights: tokens, counts, totals, gate_features, token_features (log p left at 0)."""
     into = sources.into
-    _count(sources, place.root, place.recent, size)
+    clear(into)
+    count_expert(sources, 0, place.root, place.recent)
+    count_context(sources, place.recent, size)
     rows = into.state[0]
     gate_features = np.empty(GATE_FEATURES, np.float32)
     gate_features_of(into, size, gate_features)

@@ -18,12 +18,16 @@ from ngramkit.kernels.compile import part
 LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
 N_LEVELS = 6
 COLUMNS = 2 * N_LEVELS
+PAIR = 1  # the corpora's column of the last two tokens
 DEPTH = 8  # the longest order told apart
 # The highest level that a match of m tokens reaches: LEVELS[REACHED[m]] <= m.
 REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 CANDIDATES = 512
 BUFFER = 1024  # occurrences read or sampled at a time, at most
 NEVER = -1
+
+
+SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
 
 
 class Candidates(NamedTuple):
@@ -33,6 +37,7 @@ class Candidates(NamedTuple):
     counts: Array  # float32[CANDIDATES, COLUMNS]
     newest: Array  # int32[CANDIDATES], where it last followed the last token live, or NEVER
     source: Array  # uint8[CANDIDATES], drafters.base.Source: who held it first
+    known: Array  # uint8[CANDIDATES], see `erase`
     slot: Array  # int32[V + 1], a token's row ...
     stamp: Array  # int32[V + 1], ... if this is the current stamp
     totals: Array  # float32[COLUMNS], of all successors, those without a row too
@@ -48,6 +53,7 @@ def new_candidates(vocabulary: int) -> Candidates:
         counts=np.empty((CANDIDATES, COLUMNS), np.float32),
         newest=np.empty(CANDIDATES, np.int32),
         source=np.empty(CANDIDATES, np.uint8),
+        known=np.empty(CANDIDATES, np.uint8),
         slot=np.zeros(vocabulary + 1, np.int32),
         stamp=np.zeros(vocabulary + 1, np.int32),
         totals=np.zeros(COLUMNS, np.float32),
@@ -69,6 +75,19 @@ def clear(into):
 
 
 @part
+def erase(into):
+    """The corpora's columns are empty again, for the next of them; the candidates stay, and whether
+    one had counts in the column PAIR is `known`."""
+    for column in range(N_LEVELS):
+        into.totals[column] = 0
+        into.distinct[column] = 0
+    for row in range(into.state[0]):
+        into.known[row] |= into.counts[row, PAIR] > 0
+        for column in range(N_LEVELS):
+            into.counts[row, column] = 0
+
+
+@part
 def row_of(into, token):
     """The candidate's row, a new one where it has none yet; -1 where the table is full, or where
     it is no id: whatever a file says, nothing is written outside."""
@@ -85,6 +104,7 @@ def row_of(into, token):
     into.tokens[row] = token
     into.newest[row] = NEVER
     into.source[row] = into.state[2]
+    into.known[row] = 0
     for column in range(COLUMNS):
         into.counts[row, column] = 0
     return row

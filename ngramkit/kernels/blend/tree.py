@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.blend.context import enter, step
-from ngramkit.kernels.blend.predict import EOS, SCAN, extend, learn, predict
+from ngramkit.kernels.blend.experts import awake_for
+from ngramkit.kernels.blend.predict import extend, learn, predict
 from ngramkit.kernels.blend.reference import begin_aligned
+from ngramkit.kernels.blend.table import EOS, SCAN
 from ngramkit.kernels.compile import entry, part
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
@@ -50,11 +52,12 @@ def grow(sources, place, size, tree, budget):
         floor = queue_p[waiting - 1] if waiting >= room else LEAST
         eos = node < budget and tokens[node] == sources.limits[EOS]
         if score * REACH > floor and not eos:
+            awake = awake_for(sources.experts, score)
             if node < budget:
                 parent = parents[node] if parents[node] >= 0 else budget
-                step(corpora, sources.references, tree, node, parent, scan)
+                step(corpora, sources.references, tree, node, parent, scan, awake)
             predict(
-                sources, tree.intervals[node], tree.past[node], tree.recents[node],
+                sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
                 tree.aligned[node], size, floor / score, np.int64(-1),
             )  # fmt: skip
             origin = np.int32(node if node < budget else -1)
