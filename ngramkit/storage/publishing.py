@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -62,6 +63,9 @@ def written(
     """
     url = None if out is None else as_url(out)
     if url is None:
+        if re.match(r"hf:/", str(out), re.IGNORECASE):
+            hint = "write to a folder, then `ngramkit push` it; or to hf://buckets/USER/NAME/..."
+            raise UsageError(f"nothing is written to {out}", hint, option="out")
         return build(None if out is None else as_path(out), reporter=reporter, force=force)
     place, cache = Place.at(url, "out"), Cache.chosen()
     place.require_writable()

@@ -8,6 +8,7 @@ signatures stay out. Knows fsspec; nothing of what lies behind a URL.
 from __future__ import annotations
 
 import glob
+import logging
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -87,6 +88,10 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
     except ValueError as error:
         known = "s3://, gs://, https:// and hf://datasets/... are read"
         raise UsageError(f"nothing here reads {protocol}://", known, option=option) from error
+    # What its client logs is in the errors too: shown by -vv, and not on everybody's screen.
+    for client in ("gcsfs", "s3fs", "fsspec", "aiobotocore", "botocore"):
+        if not logging.getLogger(client).handlers:
+            logging.getLogger(client).addHandler(logging.NullHandler())
     storage.invalidate_cache()
     return storage, str(path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fsspec
 import pytest
-from faulty_proxy import STALL, FaultyProxy
+from faulty_proxy import FaultyProxy
 
 from ngramkit.builders.datastore import build_datastore
 
@@ -22,38 +22,47 @@ def s3_server():
     thread.stop()
 
 
-@pytest.fixture
-def s3(s3_server, tmp_path, monkeypatch):
-    """The proxy before a new bucket, as everything in this process sees it: s3://bucket/... ."""
-    import s3fs
-
+@pytest.fixture(scope="session")
+def proxy(s3_server):
+    """One for all: a client that is made anew reads its descriptions of every service again."""
     with FaultyProxy(*s3_server) as proxy:
-        settings = {**KEY, "AWS_ENDPOINT_URL": proxy.endpoint, "AWS_DEFAULT_REGION": "us-east-1",
-                    "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_MAX_ATTEMPTS": "2",
-                    "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}  # fmt: skip
-        for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        storage = fsspec.filesystem("s3", skip_instance_cache=True)
-        storage.mkdir("bucket")
-        proxy.storage = storage
-        s3fs.S3FileSystem.clear_instance_cache()
         yield proxy
-        proxy.faults.clear()
-        storage.invalidate_cache()
-        storage.rm("bucket", recursive=True)
-        s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture
-def impatient(monkeypatch):
-    """impatient(kind): who is stalled waits for a second only."""
+def s3(proxy, tmp_path, monkeypatch):
+    """The proxy before an empty bucket, as everything in this process sees it: s3://bucket/... ."""
+    settings = {**KEY, "AWS_ENDPOINT_URL": proxy.endpoint, "AWS_DEFAULT_REGION": "us-east-1",
+                "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_MAX_ATTEMPTS": "2",
+                "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}  # fmt: skip
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    proxy.storage = fsspec.filesystem("s3")
+    proxy.storage.invalidate_cache()
+    if not proxy.storage.exists("bucket"):
+        proxy.storage.mkdir("bucket")
+    for name in proxy.storage.find("bucket"):
+        proxy.storage.rm_file(name)
+    proxy.requests.clear()
+    yield proxy
+    proxy.faults.clear()
+    proxy.storage.invalidate_cache()
 
-    def wait(kind):
-        if kind == STALL:
-            short = {"config_kwargs": {"read_timeout": 1}}
-            monkeypatch.setitem(fsspec.config.conf, "s3", short)
 
-    return wait
+@pytest.fixture
+def strange(s3, monkeypatch):
+    """Clients of this test are its own: made with what it sets."""
+    kind = type(s3.storage)
+    kind.clear_instance_cache()
+    yield monkeypatch
+    kind.clear_instance_cache()
+
+
+@pytest.fixture
+def impatient(strange):
+    """Who is stalled waits for a second only, and nothing is asked twice."""
+    strange.setenv("AWS_MAX_ATTEMPTS", "1")
+    strange.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 1}})
 
 
 @pytest.fixture
