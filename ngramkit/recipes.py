@@ -165,22 +165,24 @@ def build(
     resolved: Resolved,
     root: Path,
     *,
+    path: Path | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     reporter: Reporter = SILENT,
 ) -> Artifact:
-    """Builds the recipe at `root`/NAME, in place of what is there.
+    """Builds the recipe at `path` (default: `root`/NAME), in place of what is there.
 
-    `workers` bounds the threads, not the bytes; `executor` runs the tasks, of all but a model's
-    table. A killed build goes on where it was.
+    In `root` is what it is made from, a token store say. `workers` bounds the threads, not the
+    bytes; `executor` runs the tasks, of all but a model's table. A killed build goes on where it
+    was.
     """
-    path = root / resolved.recipe.name
+    path = path or root / resolved.recipe.name
     options = {"recipe": resolved.inputs, "reporter": reporter, "force": True}
     if resolved.corpus is None:
         artifact = _build_bigram(resolved, path, options)
     else:
         running = {"workers": workers, "executor": executor}
-        artifact = _build_from_corpus(resolved, resolved.corpus, path, running, options)
+        artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
     text = recipe_text(artifact.manifest.build, resolved.inputs)
     if not _says(path / RECIPE, text):  # the artifact itself was up to date
         write_text(path / RECIPE, text)
@@ -197,6 +199,7 @@ def _says(path: Path, text: str) -> bool:
 def _build_from_corpus(
     resolved: Resolved,
     corpus: AnyCorpus,
+    root: Path,
     path: Path,
     running: dict[str, Any],
     options: dict[str, Any],
@@ -212,7 +215,7 @@ def _build_from_corpus(
     store = build_tokens(
         corpus,
         resolved.tokenizer,
-        path.parent / default_path(resolved.recipe.model, plan).name,
+        root / default_path(resolved.recipe.model, plan).name,
         eos=eos,
         **running,
         reporter=options["reporter"],
@@ -222,7 +225,7 @@ def _build_from_corpus(
         built: Artifact = make(store, path, **running, **parameters, **options)
         return built
     whole_options = {**options, "recipe": None}
-    whole = path.with_name(f"{path.name}-whole")
+    whole = root / f"{path.name}-whole"
     artifact = make(store, whole, **running, **parameters, **whole_options)
     return prune(artifact, path, resolved.recipe.prune, **options)
 

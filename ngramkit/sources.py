@@ -124,8 +124,11 @@ def opened(given: Given, reporter: Any = None) -> Opened:
     from ngramkit.fetching import fetch
     from ngramkit.formats.kinds import open_artifact
     from ngramkit.progress import SILENT
+    from ngramkit.storage.urls import as_url, shown
 
     if isinstance(given, Artifact):
-        return Opened(given, str(given.path))
-    fetched = fetch(given, reporter=reporter or SILENT)
-    return Opened(open_artifact(fetched.path), str(given), fetched.commit)
+        return Opened(given, given.where)
+    fetched, url = fetch(given, reporter=reporter or SILENT), as_url(given)
+    artifact = open_artifact(fetched.path)
+    artifact.origin = None if url is None else shown(url)  # without what is secret of it
+    return Opened(artifact, artifact.origin or str(given), fetched.commit)

@@ -34,8 +34,8 @@ def build(
         bool, typer.Option("--check", help="Build nothing; exit 1 if anything would be built.")
     ] = False,
     out_dir: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the artifacts' folders are.")
-    ] = Path("artifacts"),
+        str, typer.Option("--out", metavar="DIR|URL", help="Where the artifacts' folders are.")
+    ] = "artifacts",
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Threads. Default: every core; same bytes."),

@@ -18,6 +18,7 @@ from ngramkit.corpus import compressed
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.files import FileOptions, is_read, require_read
 from ngramkit.errors import InputError, reason
+from ngramkit.formats.manifest import NAME
 from ngramkit.storage.errors import storage_errors
 from ngramkit.storage.urls import has_magic, label, open_storage, plain_path
 
@@ -26,6 +27,7 @@ VERSIONS = (
     "ETag", "etag", "md5Hash", "content_md5", "blob_id", "xet_hash", "LastModified", "mtime",
     "updated", "created",
 )  # fmt: skip
+ARRAYS = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -72,15 +74,22 @@ def remote_source(url: str, *, column: str | None = None, join_turns: bool = Fal
 
 
 def _listed(storage: Any, path: str) -> list[Mapping[str, Any]]:
-    """A glob's files; a folder's, of the kinds that are read; else the file itself."""
+    """A glob's files; a folder's, of the kinds that are read, but for those of artifacts; else the
+    file itself."""
     if has_magic(path):
         found = storage.glob(path, detail=True).values()
     else:
         one = storage.info(path)
         if one["type"] != "directory":
             return [one]
-        below = storage.find(path, detail=True).values()
-        found = [file for file in below if is_read(plain_path(str(file["name"])))]
+        below = storage.find(path, detail=True)
+        built = {name.rpartition("/")[0] for name in below if name.endswith(ARRAYS)}
+        built = {folder for folder in built if f"{folder}/{NAME}" in below}
+        found = [
+            file
+            for name, file in below.items()
+            if is_read(plain_path(name)) and name.rpartition("/")[0] not in built
+        ]
     files = [file for file in found if file.get("type") == "file"]
     return sorted(files, key=lambda file: str(file["name"]))
 

@@ -30,7 +30,6 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.storage.cache import Cache
 from ngramkit.storage.place import Place
 from ngramkit.storage.staging import (
-    MOST_TEXT,
     Entry,
     at_a_time,
     find_remote,
@@ -40,6 +39,7 @@ from ngramkit.storage.staging import (
     staged_folder,
     write_whole,
 )  # fmt: skip
+from ngramkit.storage.texts import fetch_texts, put_texts
 from ngramkit.storage.told import Renamed, renamed
 from ngramkit.storage.urls import as_path, as_url
 from ngramkit.visible import visible
@@ -106,17 +106,11 @@ def _written(
 def _stand_in(place: Place, work: Path) -> Iterator[bool]:
     """Whether the manifest of what is at the URL is in the work folder, so that a builder sees what
     is there. Not where something was built here that was not uploaded yet."""
-    there = None if work.exists() else find_remote(place)
-    if there is not None:
-        work.mkdir()
-        recipe = place.read(RECIPE, MOST_TEXT)
-        if recipe is not None:
-            write_whole(work / RECIPE, recipe)
-        write_whole(work / NAME, there[0])
+    stands_in = not work.exists() and fetch_texts(place, work)
     try:
-        yield there is not None
+        yield stands_in
     finally:
-        if there is not None and not any(work.glob("*.safetensors")):
+        if stands_in and not any(work.glob("*.safetensors")):
             with suppress(OSError, UsageError):
                 remove(ours_in(work))
 
@@ -134,6 +128,7 @@ def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> N
         _require_ours_only(place, found)
     missing = [entry for entry in manifest.files.items() if not known.arrived(entry[0], found)]
     if there is not None and not other and (not missing or known.fits(found)):
+        put_texts(place, work, CARD, RECIPE)
         return
     if other:
         place.remove(NAME)
@@ -144,9 +139,8 @@ def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> N
         reporter.advance(entry[1].bytes)
 
     at_a_time(place.uploads, upload, missing)
-    for name in (CARD, RECIPE, NAME):
-        if (work / name).is_file():
-            place.put(work / name, name)
+    put_texts(place, work, CARD, RECIPE)
+    place.put(work / NAME, NAME)
     _require_ours(place, manifest, known)
     if there is not None:
         for name in there[1].files.keys() - manifest.files.keys():

@@ -49,6 +49,13 @@ def test_a_file_a_folder_and_a_glob(bucket):
     assert texts("memory://bucket/a.jsonl", limit=2) == ["line 0", "line 1"]
 
 
+def test_artifacts_beside_texts_are_no_text(bucket):
+    bucket.pipe("/bucket/built/manifest.json", b'[{"text": "of an artifact"}]')
+    bucket.pipe("/bucket/built/README.md", b"its card")
+    bucket.pipe("/bucket/built/shard-00000.safetensors", b"")
+    assert not {"of an artifact", "its card"} & set(texts("memory://bucket"))
+
+
 def test_the_record_changes_with_the_files(bucket):
     corpus = open_corpus("memory://bucket/*.jsonl")
     assert corpus.id == "bucket/*.jsonl"
@@ -92,9 +99,9 @@ def test_what_is_not_there_or_cannot_be_read(bucket, monkeypatch):
 
 
 def test_a_storage_that_needs_a_package_names_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "s3fs", None)  # import s3fs fails
-    with pytest.raises(UsageError, match=r"s3:// needs one more package") as caught:
-        open_corpus("s3://bucket/*.jsonl")
+    monkeypatch.setitem(sys.modules, "gcsfs", None)  # import gcsfs fails
+    with pytest.raises(UsageError, match=r"gs:// needs one more package") as caught:
+        open_corpus("gs://bucket/*.jsonl")
     assert "pip install 'ngramkit[cloud]'" in caught.value.hint
 
 

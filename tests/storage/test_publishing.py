@@ -11,35 +11,13 @@ import time
 
 import pytest
 from faulty_proxy import CUT_UPLOAD, DROP, SLOW, Fault
+from uploads import OUT, Notes, build, puts, there
 
 import ngramkit
 from ngramkit.errors import ArtifactError, InputError, NetworkError, UsageError
 from ngramkit.formats.manifest import NAME
-from ngramkit.progress import Reporter
 
-OUT = "s3://bucket/out/phrases"
 SHARD = r"PUT /bucket/out/phrases/shard-00001"
-
-
-def build(tokens, out=OUT, shard_tokens=200, **options):
-    return ngramkit.build_datastore(tokens, out, shard_tokens=shard_tokens, **options)
-
-
-def puts(s3, name="shard-"):
-    return [each for each in s3.requests if each.startswith("PUT") and name in each]
-
-
-def there(s3):
-    s3.storage.invalidate_cache()
-    return sorted(each.rpartition("/")[2] for each in s3.storage.find("bucket/out"))
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 def test_the_same_bytes_as_a_folder_and_the_manifest_last(s3, tokens, cache, tmp_path):
@@ -176,32 +154,6 @@ def test_what_does_not_fit_the_cache_stays_where_it_was_built(s3, tokens, cache,
     assert built.where == OUT
     again = build(tokens)
     assert again.manifest == built.manifest
-
-
-def test_every_builder_writes_to_urls(s3, tokens, cache, tmp_path):
-    (tmp_path / "a.txt").write_text("some text, some more text, some text")
-    store = ngramkit.tokenize(str(tmp_path / "a.txt"), "demo", "s3://bucket/out/tokens")
-    assert store.manifest.counts["documents"] == 1
-    table = ngramkit.build_frozen("s3://bucket/out/tokens", "s3://bucket/out/frozen")
-    assert table.where == "s3://bucket/out/frozen"
-    build(tokens, "s3://bucket/out/a")
-    build(tokens, "s3://bucket/out/b", shard_tokens=100)
-    merged = ngramkit.merge(["s3://bucket/out/a", "s3://bucket/out/b"], "s3://bucket/out/c")
-    assert ngramkit.verify("s3://bucket/out/c").ok
-    assert len(merged.shards) == len(ngramkit.open_artifact("s3://bucket/out/c").shards)
-
-
-def test_where_nothing_is_written(tokens, cache, tmp_path):
-    for url, hint in (
-        ("https://host/x", "s3://, gs://"),
-        ("hf://datasets/me/x/y", "ngramkit push"),
-        ("hf://me/x", "ngramkit push"),
-    ):
-        with pytest.raises(UsageError, match="nothing is written to") as refused:
-            build(tokens, url)
-        assert hint in refused.value.hint
-    with pytest.raises(UsageError, match=r"is a URL, and this writes to folders"):
-        ngramkit.export(build(tokens, tmp_path / "d"), "rest-idx", "s3://bucket/x.idx")
 
 
 CHILD = """

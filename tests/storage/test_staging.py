@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,22 @@ def test_a_shard_that_is_missing_short_or_another(s3, uploaded, datastore, cache
     s3.storage.rm("bucket/phrases/shard-00001.safetensors")
     with pytest.raises(ArtifactError, match=r"lists shard-00001\.safetensors but does not hold it"):
         ngramkit.open_artifact(uploaded)
+
+
+def test_an_artifact_on_a_web_server_that_knows_no_ranges(datastore, cache, monkeypatch):
+    pytest.importorskip("aiohttp", reason="what fsspec reads http with")
+    monkeypatch.setattr("ngramkit.storage.place.BLOCK", 1000)
+    handler = partial(SimpleHTTPRequestHandler, directory=datastore.path.parent)
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://me:secret@127.0.0.1:{server.server_port}/phrases"
+        opened = ngramkit.open_artifact(url)
+        assert opened.manifest == datastore.manifest
+        assert opened.where == f"http://127.0.0.1:{server.server_port}/phrases"
+        choice = ngramkit.choose_drafter("rest", opened.tokenizer, url)
+        assert choice.names == [opened.where]
+        server.shutdown()
 
 
 def test_what_is_no_artifact(s3, cache):
