@@ -31,7 +31,7 @@ from ngramkit.errors import reason
 
 LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
-SHARE = 4  # rows that are worth a thread
+SHARE = 512  # nodes that are worth a thread: fewer are drafted before another is awake
 
 Rows = Sequence[npt.ArrayLike]
 Draw = Callable[..., DraftTree]  # of a request, at a desk, of size n
@@ -146,7 +146,8 @@ class BatchDrafter:
         cut = self.cut if chains else None
         if cut is not None:
             self._cutoff = cut.at(self._least)
-        parts = max(min(len(self._desks), len(asked) // SHARE), 1)
+        worth = sum(sizes[i] for i in asked) // SHARE
+        parts = max(min(len(self._desks), len(asked), worth), 1)
 
         def work(part: int) -> None:
             for k in range(len(asked)):
