@@ -13,6 +13,20 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 MOST_WORKERS = 1024  # threads; more would only wait for each other
 LARGEST = 1 << 60  # bytes
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmbt]?)", re.IGNORECASE)
+MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+def parse_count(text: str) -> int:
+    """How many: "100B" is 10**11, "1.5m" 1.5 * 10**6, "4096" itself.
+
+    Raises UsageError where `text` is no count, or zero.
+    """
+    match = COUNT.fullmatch(text.strip())
+    count = min(float(match[1]) * MULTIPLES[match[2].lower()], LARGEST + 1) if match else 0
+    if not 1 <= count <= LARGEST:
+        raise UsageError(f"{text!r} is not a count", "write it like 100B, 40M or 1000000")
+    return int(count)
 
 
 def free_memory() -> int:

@@ -35,6 +35,7 @@ COMMANDS = {
     "export": ("exchange_cmd", "export", "export"),
     "import": ("exchange_cmd", "import_", "import_"),
     "merge": ("exchange_cmd", "merge", "merge"),
+    "plan": ("plan_cmd", "plan", "plan"),
     "prune": ("prune_cmd", "prune", "prune"),
 }
 

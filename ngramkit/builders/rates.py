@@ -1,0 +1,30 @@
+"""What each stage of a build takes on one core: measured, by `python -m benchmarks stages`.
+
+Tokens by a second of processor time, on chat answers with a Llama tokenizer (3.8 bytes of text a
+token). Stages that run on many files or shards at once take as many cores as there are; those that
+are `SERIAL` take one, however many there are.
+"""
+
+from __future__ import annotations
+
+MACHINE = (
+    "one hardware thread of an Intel Xeon (AMX, 2.0 GHz, virtual), beside other work, 2026-11-22"
+)
+READ = "read"
+TOKENIZE = "tokenize"
+TOKENIZE_FAST = "tokenize with gigatoken"
+SORT = "sort"
+COUNT = "count"
+WRITE = "write"
+CHOOSE = "choose passages"
+RATES: dict[str, float] = {
+    READ: 21e6,
+    TOKENIZE: 0.50e6,
+    TOKENIZE_FAST: 4.3e6,
+    SORT: 4.3e6,
+    COUNT: 10.5e6,
+    WRITE: 87e6,
+    CHOOSE: 2.1e6,
+}
+SERIAL = (CHOOSE,)
+TEXT_BYTES = 3.8  # of a token
