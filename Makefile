@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo real real-model fast cloud test attacks fuzz lint types bench docs docs-check requirements audit clean
+.PHONY: demo real real-model fast cloud ray test test-cluster attacks fuzz lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -13,6 +13,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Builds on a real Ray cluster of two nodes, on this machine.
+test-cluster: ray
+	$(BIN)/python -m pytest -n 0 -m cluster tests/cluster
 
 attacks: $(READY)
 	$(BIN)/python -m tests.attacks
@@ -38,6 +42,10 @@ fast: $(READY)
 # s3fs and an S3 server on loopback, for the tests of data behind URLs.
 cloud: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-cloud.txt
+
+# ray, for the tests of builds on a cluster.
+ray: $(READY)
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-ray.txt
 
 lint: $(READY)
 	$(BIN)/ruff check .

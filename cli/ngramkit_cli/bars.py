@@ -40,6 +40,7 @@ class LineReporter(QuietReporter):
         self._name = self._unit = ""
         self._total: float | None = None
         self._done = 0.0
+        self._retries = 0.0
         self._started = 0.0
         self._closed = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -47,7 +48,7 @@ class LineReporter(QuietReporter):
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         self._over()
         self._name, self._unit, self._total = visible(name, NAME), unit, total
-        self._done, self._started = 0.0, time.monotonic()
+        self._done, self._started, self._retries = 0.0, time.monotonic(), 0.0
         if self._ticker is None:
             self._closed.clear()
             self._ticker = threading.Thread(target=self._tick, daemon=True)
@@ -55,6 +56,7 @@ class LineReporter(QuietReporter):
 
     def advance(self, amount: float, **counts: float) -> None:
         self._done += amount
+        self._retries = counts.get("retries", 0)
 
     def note(self, text: str) -> None:
         self._say(text)
@@ -86,6 +88,8 @@ class LineReporter(QuietReporter):
             said.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
         rate = self._done / max(seconds, 1e-9)
         said.append(f"{short(rate)}/s" if rate >= 1 else f"{short(rate * 60)}/min")
+        if self._retries:
+            said.append(f"{short(self._retries)} retries")
         return ", ".join(said)
 
 

@@ -74,9 +74,10 @@ class _Done:
 
     def add(self, task: Task[Written], facts: Mapping[str, Any]) -> None:
         self._counts[self._unit] += task.size
-        self._counts["tasks"] += 1
-        if self._unit != "tokens" and "tokens" in facts:
-            self._counts["tokens"] += facts["tokens"]
+        if self._unit == "tokens":
+            self._counts["tasks"] += 1
+        else:
+            self._counts["tokens"] += facts.get("tokens", 0)
         if self._executor.retries:
             self._counts["retries"] = self._executor.retries
         self._reporter.advance(task.size, **self._counts)

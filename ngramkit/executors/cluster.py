@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import re
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ngramkit
-from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError
+from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError, reason
 from ngramkit.executors.base import Result, Task
 from ngramkit.progress import Reporter
 from ngramkit.visible import visible
@@ -72,11 +73,14 @@ def _ray() -> Any:
 
 def _connect(ray: Any, address: str) -> None:
     try:
+        if address != AUTO:  # Ray itself would ask for minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
         where = "on this machine" if address == AUTO else f"at {address}"
         raise NetworkError(
-            f"no Ray cluster answers {where}: {visible(str(error).partition(chr(10))[0], 200)}",
+            f"no Ray cluster answers {where}: {visible(reason(error).partition(chr(10))[0], 200)}",
             "start one with `ray start --head`, or give its ray_address",
             option="ray_address",
         ) from error
@@ -172,9 +176,11 @@ class Cluster:
                     "look at the nodes' memory and logs, then run the same command again",
                 ) from error
             return _Lost()
+        except gone.RayTaskError:
+            raise  # a bug, with its own traceback
         except gone.RayError as error:
-            raise NetworkError(
-                f"{task.name} cannot run: {visible(_first_line(error), 200)}",
+            raise InputError(
+                f"{task.name} cannot run: {visible(str(error).partition(chr(10))[0], 200)}",
                 f"every node needs ngramkit {ngramkit.__version__} and the same Python",
             ) from error
         if isinstance(outcome, _Failed):
@@ -189,13 +195,6 @@ class Cluster:
 
 class _Lost:
     """Of a task whose worker or node is gone."""
-
-
-def _first_line(error: Exception) -> str:
-    """The last line of a traceback says what happened, the first of anything else."""
-    cause = getattr(error, "cause", None)
-    lines = str(cause or error).strip().splitlines() or [repr(error)]
-    return lines[-1] if "Traceback" in str(error) and cause is None else lines[0]
 
 
 def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:

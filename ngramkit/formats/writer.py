@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +29,7 @@ from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 
 SCRATCH = "scratch"
+MANY = 256  # files, from which on what is finished is not written down after each
 
 
 def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
@@ -74,6 +77,8 @@ class ArtifactWriter:
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
         self._recording = threading.Lock()
+        self._due = 0.0  # when progress.json of many files is written next, by time.monotonic
+        self._remembered = True  # whether it lists every finished file
         self._recalled = False  # whether some files are of an earlier process
 
     def __enter__(self) -> Self:
@@ -90,6 +95,9 @@ class ArtifactWriter:
         trace: TracebackType | None,
     ) -> None:
         self._place.keep = error is not None and bool(self._finished)
+        if self._place.keep and not self._remembered:
+            with suppress(OSError):  # what went wrong before is the news
+                self._remember()
         self._place.__exit__(kind, error, trace)
 
     def finished(self, name: str) -> dict[str, Any] | None:
@@ -110,7 +118,9 @@ class ArtifactWriter:
         """
         with self._recording:
             self._finished[name] = (record, facts)
-            self._remember()
+            self._remembered = False
+            if len(self._finished) <= MANY or time.monotonic() >= self._due:
+                self._remember()
 
     def discard(self, name: str) -> None:
         """Takes back a file that only a resume would have needed; `commit` deletes it."""
@@ -156,11 +166,15 @@ class ArtifactWriter:
         return self.path
 
     def _remember(self) -> None:
+        """Of ten thousands of files that takes long: no more than a fiftieth of the time."""
+        began = time.monotonic()
         body = {
             "build": self.build,
             "files": {n: {**asdict(r), "facts": f} for n, (r, f) in self._finished.items()},
         }
         write_text(self.partial / PROGRESS, json.dumps(body, sort_keys=True))
+        self._due = time.monotonic() + 50 * (time.monotonic() - began)
+        self._remembered = True
 
     def _recall(self) -> None:
         try:

@@ -44,6 +44,8 @@ def test_a_line_of_slow_work_and_of_none_yet():
     reporter.stage("suffix arrays", None)
     reporter.advance(500)
     assert reporter.line(10.0) == "suffix arrays 500 tokens, 50/s"
+    reporter.advance(500, tokens=1000, tasks=2, retries=3)
+    assert reporter.line(10.0) == "suffix arrays 1.0 k tokens, 100/s, 3 retries"
     reporter.close()
 
 

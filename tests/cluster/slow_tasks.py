@@ -1,0 +1,42 @@
+"""What the tests run on nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import ray
+
+from ngramkit.errors import InputError
+
+
+def write(folder, name, seconds=0.0):
+    """Says on which node it was begun, sleeps, and writes its file."""
+    with (Path(folder) / f"{name}.begun").open("a") as file:
+        file.write(f"{ray.get_runtime_context().get_node_id()}\n")
+    time.sleep(seconds)
+    (Path(folder) / name).write_text(name)
+    return name
+
+
+def die_once(folder, name):
+    """Its worker is killed the first time."""
+    mark = Path(folder) / f"{name}.begun"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return name
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse():
+    raise InputError("this cannot be read", "fetch it again", option="corpus")
+
+
+def err():
+    raise KeyError("a bug")
