@@ -70,6 +70,12 @@ def test_what_is_not_there_and_who_may_not_read_it(texts, strange):
     with pytest.raises(NetworkError, match=r"may not be read: 403") as refused:
         read("s3://bucket/texts/a.jsonl")
     assert "AWS_ACCESS_KEY_ID" in refused.value.hint
+    texts.faults.clear()
+    type(texts.storage).clear_instance_cache()
+    with strange.context() as guarded:
+        guarded.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)  # it knows nobody
+        with pytest.raises(NetworkError, match="may not be read: 403"):
+            read("s3://bucket/texts/a.jsonl")
     type(texts.storage).clear_instance_cache()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         strange.delenv(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -39,6 +40,29 @@ def test_it_is_fetched_once_and_opened_as_the_local_one(s3, uploaded, datastore,
     assert len(gets(s3, "shard-")) == 3
     assert len(gets(s3, "manifest.json")) == 2  # what is opened is what is there now
     assert ngramkit.verify(uploaded).ok
+
+
+def test_several_at_once_fetch_each_shard_once(s3, uploaded, datastore, cache):
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(ngramkit.open_artifact, [uploaded] * 4))
+    assert {each.path for each in opened} == {opened[0].path}
+    assert len(gets(s3, "shard-")) == 3
+
+
+def test_what_a_killed_process_left_is_no_shard_and_goes_in_a_day(s3, uploaded, cache):
+    """It had fetched half of one, and linked one whose blob never came."""
+    name, record = next(iter(ngramkit.open_artifact(uploaded).manifest.files.items()))
+    (cache / "blobs" / record.sha256).unlink()
+    left = cache / "incoming" / f"{record.sha256}.99999"
+    left.write_bytes(b"half")
+    s3.requests.clear()
+    assert ngramkit.verify(uploaded).ok
+    assert gets(s3, "shard-") == [f"GET /bucket/phrases/{name}"]
+    assert left.exists()
+    os.utime(left, (1000, 1000))
+    (cache / "blobs" / record.sha256).unlink()
+    assert ngramkit.open_artifact(uploaded)
+    assert not left.exists()
 
 
 def test_builders_and_drafters_take_urls(s3, token_store, tmp_path, cache):
