@@ -51,6 +51,11 @@ class DrafterChoice:
         return self.past is not None
 
     @property
+    def listens(self) -> bool:
+        """Whether little is left of it where no model tells it Evidence."""
+        return self.made is None and DRAFTERS[self.spec.name].listens
+
+    @property
     def opened(self) -> list[Artifact]:
         """The artifacts, in the order of `names`."""
         found: list[Artifact] = []

@@ -32,6 +32,7 @@ class Entry:
     sources: tuple[str, ...] = ()
     required: bool = True  # False: it drafts without them too, from the context
     references: bool = False  # whether it drafts from references too, see drafters.references
+    listens: bool = False  # little or nothing is left of it where no model tells it Evidence
 
     @property
     def artifacts(self) -> tuple[str, ...]:
@@ -103,6 +104,7 @@ DRAFTERS = {
         "Recycling",
         "What the model held likely after each token when it last saw it, as a fixed tree "
         "(Token Recycling, arXiv:2408.08696).",
+        listens=True,
     ),
     "automaton": Entry(
         "ngramkit.drafters.automaton",
@@ -111,6 +113,7 @@ DRAFTERS = {
         "(SAM-Decoding, arXiv:2411.10666).",
         ("datastores",),
         required=False,
+        listens=True,
     ),
     "ssd": Entry(
         "ngramkit.drafters.ssd",

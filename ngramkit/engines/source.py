@@ -50,6 +50,8 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
     built = [Built(str(each.path), each.tokenizer) for each in _flat(sources)]
     tokenizer = _tokenizer(built, vocabulary)
     takes = drafter_entry(spec.name).sources
+    if drafter_entry(spec.name).listens:
+        LOG.warning("the drafter %s listens to the model, and engines tell it nothing", spec.name)
     for role in [*(role for role in sources if role not in takes)]:
         LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)
     past = _past(config, tokenizer) if tokenizer and "past" in takes else None

@@ -205,7 +205,11 @@ def _choices(
 
 def _contestant(choice: DrafterChoice, runner: Runner | None) -> Contestant:
     return Contestant(
-        choice.label, lambda remember: choice.load(forgetful=not remember), choice.learns, runner
+        choice.label,
+        lambda remember: choice.load(forgetful=not remember),
+        choice.learns,
+        runner,
+        listens=choice.listens,
     )
 
 

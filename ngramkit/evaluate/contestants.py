@@ -26,7 +26,8 @@ class Contestant:
     """`make(remember)` gives a new drafter; one made with False forgets what it has written.
 
     `learns`: from finished requests, so that its answers depend on their order. `runner`: its own,
-    for another budget than the task's. `answer` writes in another way than ours.
+    for another budget than the task's. `answer` writes in another way than ours. `listens`: little
+    is left of it without Evidence.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Contestant:
     learns: bool = False
     runner: Runner | None = None
     answer: Callable[[Task, TokenArray], Decoded] | None = None
+    listens: bool = False
 
     def task(self, task: Task) -> Task:
         """The same with this contestant's budget."""

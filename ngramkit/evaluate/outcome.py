@@ -74,10 +74,13 @@ def publish(
 
 
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
-    """The baseline's answers replayed with every drafter at every budget."""
+    """The baseline's answers replayed with every drafter at every budget, but for those that live
+    from what the model says: that is not on record here."""
     records = bench.records(runs, BASELINE)
     drafters = [
-        each for each in bench.contestants[1:] if each.answer is None and each.runner is None
+        each
+        for each in bench.contestants[1:]
+        if each.answer is None and each.runner is None and not each.listens
     ]
     reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
     return [

@@ -12,8 +12,8 @@ from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter, distinct, gi
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate.leakage import leaked
+from ngramkit.errors import UsageError
+from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.oracle import Oracle
 from ngramkit.evaluate.paired import Ratio, ratio
 from ngramkit.evaluate.records import Record, read_records
@@ -36,15 +36,6 @@ class KeepState:
 
     seed: int = 0
     repeat: int = 1
-
-
-@dataclass(frozen=True)
-class Leakage:
-    """How many records stand verbatim in a datastore's corpus, and whether they were left out."""
-
-    records: int  # replayed
-    leaked: int
-    dropped: bool
 
 
 class Replays(Entries[Replay], Tabular):
@@ -137,7 +128,8 @@ def replay(
         tokenizer, records, form = _recorded(answers, questions, model, template, reporter)
     given = Sources.of(artifacts).recorded()
     choices = distinct(_chosen(each, tokenizer, given, reporter) for each in asked)
-    records, leakage = _without_leaks(records[:limit], choices, drop_leaked, reporter)
+    _say_deaf(choices if told is None else (), reporter)
+    records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)
     if keep_state is not None:
         records = shuffled(records * keep_state.repeat, keep_state.seed)
     results = []
@@ -158,6 +150,12 @@ def replay(
             if told is not None:
                 told.save()
     return Replays(results, leakage, None if form is None else form.name)
+
+
+def _say_deaf(choices: Sequence[DrafterChoice], reporter: Reporter) -> None:
+    deaf = [each.label for each in choices if each.listens]
+    if deaf:
+        reporter.note(f"without an oracle {', '.join(deaf)} hears nothing of what the model says")
 
 
 def _asked(drafters: Any) -> list[Any]:
@@ -227,23 +225,3 @@ def _chosen(
         return load_model(tokenizer.id)
 
     return choose_drafter(drafter, tokenizer, artifacts, reporter=reporter, load_model=load)
-
-
-def _without_leaks(
-    records: list[Record], choices: list[DrafterChoice], drop: bool, reporter: Reporter
-) -> tuple[list[Record], Leakage]:
-    """The records to replay; says what of them stands in a datastore."""
-    datastores = {a.path: a for c in choices for a in c.artifacts.get("datastores", [])}
-    flags = leaked(records, [datastores[path] for path in sorted(datastores)])
-    found = sum(flags)
-    if found:
-        done = "left out" if drop else "they flatter the figures; drop_leaked=True leaves them out"
-        reporter.note(
-            f"warning: {found} of {len(records)} answers stand verbatim in a datastore's corpus "
-            f"({found / len(records):.1%}): {done}"
-        )
-    if drop:
-        records = [record for record, flag in zip(records, flags, strict=True) if not flag]
-        if not records:
-            raise InputError("every answer stands in a datastore", "nothing is left to replay")
-    return records, Leakage(len(records), found, drop)

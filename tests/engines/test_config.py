@@ -97,6 +97,14 @@ def test_drafters_that_need_no_artifact_serve(name):
     assert chain.token_ids.tolist() == tokens[50 : 50 + length]
 
 
+def test_a_drafter_that_listens_to_the_model_is_said_to_hear_nothing(caplog):
+    with caplog.at_level("WARNING", "ngramkit"):
+        open_source(DraftConfig("recycling"), 100)
+    assert [each.getMessage() for each in caplog.records] == [
+        "the drafter recycling listens to the model, and engines tell it nothing"
+    ]
+
+
 def test_statistics_are_said_and_written(tmp_path, caplog):
     config = DraftConfig("context", log_steps=2, metrics=str(tmp_path / "m.prom"))
     drafter = BatchDrafter.open(config, vocabulary=100)

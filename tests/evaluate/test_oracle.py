@@ -22,7 +22,7 @@ from ngramkit.evaluate.oracle_model import asked_model
 from ngramkit.evaluate.questions import Question
 from ngramkit.evaluate.replay import replay_turn
 from ngramkit.formats.evidence import NAME
-from ngramkit.progress import SILENT
+from ngramkit.progress import SILENT, Reporter
 
 QUESTIONS = [
     Question(1, "two turns", ["def f(x):\n", "    return\n"]),
@@ -202,6 +202,21 @@ def test_replays_with_an_oracle_have_its_answers(folder):
         ngramkit.replay()
     with pytest.raises(ArtifactError, match="no recorded evidence"):
         ngramkit.replay(oracle=folder.parent)
+
+
+def test_a_replay_without_an_oracle_says_who_hears_nothing(tmp_path):
+    answers = tmp_path / "a.jsonl"
+    answers.write_text(json.dumps({"prompt": "def f(x):", "output": " return x"}) + "\n")
+    said = []
+
+    class Heard(Reporter):
+        def note(self, text):
+            said.append(text)
+
+    drafters = ["recycling", "prompt-lookup"]
+    results = ngramkit.replay(answers, drafters=drafters, budgets=[4], reporter=Heard())
+    assert "without an oracle recycling hears nothing of what the model says" in said
+    assert results[0].total.tokens_per_step == 1
 
 
 def test_the_commands(tmp_path):
