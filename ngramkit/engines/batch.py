@@ -79,7 +79,7 @@ class BatchDrafter:
         *,
         vocabulary: int | None = None,
         least: float = 0.0,
-        clock: bool = False,
+        clock: Clock | None = None,
     ) -> BatchDrafter:
         """Ready for requests. Where the configuration has no min_probability, `least` to begin
         with, and what is learnt; from the time as well with `clock`, if it says nothing else.
@@ -87,7 +87,8 @@ class BatchDrafter:
         Raises as `open_source`.
         """
         learn = config.min_probability is None
-        timed = clock if config.clock is None else config.clock
+        if config.clock is not None:
+            clock = (clock or time.perf_counter) if config.clock else None
         drafter = cls(
             open_source(config, vocabulary),
             least=least if config.min_probability is None else config.min_probability,
@@ -95,7 +96,7 @@ class BatchDrafter:
             threads=config.threads,
             pause=config.pause,
             learn=learn,
-            clock=time.perf_counter if learn and timed else None,
+            clock=clock if learn else None,
             log_steps=config.log_steps,
             metrics=config.metrics,
         )

@@ -14,6 +14,7 @@ Configured by NGRAMKIT_DRAFT, or by a DraftConfig:
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy.typing as npt
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.cut import Clock
 from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import UsageError
 
@@ -36,12 +38,19 @@ class Drafter:
     """What `Llama(draft_model=)` takes. `enabled = False` switches it off, as long as it is.
 
     `vocabulary`: how many ids the model knows, `llama.n_vocab()`; needed without artifacts only.
-    `config`: in place of NGRAMKIT_DRAFT; without either, blend over the text itself.
+    `clock` tells the seconds by which passes are compared: one of its own where other work goes on
+    between them. `config`: in place of NGRAMKIT_DRAFT; without either, blend over the text itself.
 
     Raises as `DraftConfig.read` and `engines.source.open_source`.
     """
 
-    def __init__(self, config: DraftConfig | None = None, *, vocabulary: int | None = None) -> None:
+    def __init__(
+        self,
+        config: DraftConfig | None = None,
+        *,
+        vocabulary: int | None = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
         config = config or DraftConfig.from_environment() or DraftConfig(sessions=SESSIONS)
         if vocabulary is None and config.vocabulary is None and not _has_artifacts(config):
             raise UsageError(
@@ -50,7 +59,7 @@ class Drafter:
                 option="vocabulary",
             )
         self._batch = BatchDrafter.open(
-            config, vocabulary=vocabulary, least=MIN_PROBABILITY, clock=True
+            config, vocabulary=vocabulary, least=MIN_PROBABILITY, clock=clock
         )
         self._length = config.tokens or TOKENS
         self.enabled = True

@@ -59,19 +59,17 @@ def drafted_late(clock):
     """One token in sixteen cannot be foreseen, and the engine's passes cost two more for each one
     drafted: how many are after a while."""
     now, drafted = [0.0], []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ngramkit.engines.batch.time.perf_counter", lambda: now[0])
-        drafter = Drafter(DraftConfig(clock=clock, pause=False), vocabulary=1000)
-        dice, text = random.Random(5), list(PERIOD)
-        for _ in range(300):
-            draft = drafter(np.array(text, np.intc)).tolist()
-            drafted.append(len(draft))
-            now[0] += 1.0 + 2.0 * len(draft)
-            for place in range(len(draft) + 1):
-                usual = PERIOD[len(text) % len(PERIOD)]
-                text.append(usual if dice.random() < 15 / 16 else dice.randrange(20, 1000))
-                if place < len(draft) and draft[place] != text[-1]:
-                    break
+    drafter = Drafter(DraftConfig(clock=clock, pause=False), vocabulary=1000, clock=lambda: now[0])
+    dice, text = random.Random(5), list(PERIOD)
+    for _ in range(300):
+        draft = drafter(np.array(text, np.intc)).tolist()
+        drafted.append(len(draft))
+        now[0] += 1.0 + 2.0 * len(draft)
+        for place in range(len(draft) + 1):
+            usual = PERIOD[len(text) % len(PERIOD)]
+            text.append(usual if dice.random() < 15 / 16 else dice.randrange(20, 1000))
+            if place < len(draft) and draft[place] != text[-1]:
+                break
     return sum(drafted[150:])
 
 
