@@ -1,7 +1,7 @@
 """Whether a drafter is asked at all: where its drafts do not pay, passes without follow.
 
 What drafts have brought, less what they have cost, is kept as a credit, in tokens. A drafter that
-has used it up is tried again, a draft at a time, after pauses that are as long as its drafting is
+has used it up is tried again, a draft at a time, after pauses that are as long as what it lost is
 dear and double while tries fail; its drafts have to promise more than they cost. So one that never
 helps costs little, and one that has earned its keep is not stopped by a few bad drafts.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 FIRST_LOSS = 1.0  # tokens that a drafter may cost before it has brought any
 MOST_CREDIT = 4.0  # what is earned beyond is not kept for bad times
-DRAFTING = 0.03  # share of the time that the first tries which fail may take
+TRYING = 0.03  # share of the time that the first tries which fail may cost
 LONGEST = 512  # passes of a pause
-DOUBLED = 3  # times that failed tries double the pause
+DOUBLED = 2  # times that failed tries double the pause
 WARY = 0.25  # with each of two failed tries, a draft must promise so much more
 
 
@@ -44,7 +44,7 @@ class Asking:
         `drafting` was the drafter's own."""
         self._credit = min(self._credit + gained - spent, MOST_CREDIT)
         if self._credit < 0:
-            pause = drafting / DRAFTING * 2 ** min(self._failed, DOUBLED)
+            pause = max(-self._credit, drafting) / TRYING * 2 ** min(self._failed, DOUBLED)
             self._wait, self._credit = int(min(pause, LONGEST)), 0.0
             self._failed += 1
         elif self._credit >= FIRST_LOSS:

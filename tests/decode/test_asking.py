@@ -24,14 +24,14 @@ def passes(asking, outcome, count):
 @pytest.mark.parametrize("drafting", [0.001, 0.01, 0.05, 0.3])
 def test_drafting_for_nothing_costs_little(drafting):
     lost, asked = passes(Asking(), lambda i: (0, drafting, drafting), 3000)
-    assert lost < FIRST_LOSS + 0.006 * 3000
+    assert lost < FIRST_LOSS + 0.011 * 3000
     assert len(asked) > 10
 
 
-def test_pauses_are_as_long_as_drafting_is_dear_and_grow_while_it_fails():
-    _, asked = passes(Asking(), lambda i: (0, 2.0, 0.1), 190)
+def test_pauses_are_as_long_as_a_try_is_dear_and_grow_while_tries_fail():
+    _, asked = passes(Asking(), lambda i: (0, 0.1, 0.1), 190)
     pauses = [after - before - 1 for before, after in itertools.pairwise(asked)]
-    assert pauses == [3, 6, 13, *[26] * 6]
+    assert pauses == [*[0] * 10, 3, 6, *[13] * 12]
     _, asked = passes(Asking(), lambda i: (0, 99.0, 99.0), 5000)
     assert asked[1] == LONGEST + 1
 
@@ -62,7 +62,7 @@ def test_one_that_helps_again_is_asked_again():
     asking = Asking()
     passes(asking, lambda i: (0, 0.5, 0.05), 400)
     _, asked = passes(asking, lambda i: (2.0, 0.3, 0.05), 200)
-    assert asked[0] <= 20
+    assert asked[0] <= 70
     assert asked == list(range(asked[0], 200))
 
 
