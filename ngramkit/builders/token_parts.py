@@ -1,10 +1,11 @@
 """A corpus tokenised by tasks that share no memory, to the bytes that one machine writes.
 
-First each part of the corpus (a file, a shard of a Hub dataset) becomes a file of ids and lengths,
-in any order. Their lengths say where shards end, as in `builders.tokens`: with the document that
-fills them. Then each shard is copied out of the parts that it spans. A sample is drawn by the index
-of a document in its corpus, so then the documents of every part are counted first. A limit counts
-documents that are kept: parts are begun in order until it is reached.
+First each part of the corpus (a file, some row groups of a large one, a shard of a Hub dataset)
+becomes a file of ids and lengths, in any order. Their lengths say where shards end, as in
+`builders.tokens`: with the document that fills them. Then each shard is copied out of the parts
+that it spans. A sample is drawn by the index of a document in its corpus, so then the documents of
+every part are counted first. A limit counts documents that are kept: parts are begun in order until
+it is reached.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _parts(corpus: Corpus | Mixture, apart: Apart) -> Iterator[_Part]:
     """In order; where documents are sampled, once those of every part before are counted."""
     before = 0
     for one in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
-        alone = [one.only(part) for part in range(one.source.parts)]
+        alone = list(one.pieces())
         firsts = [0] * len(alone)
         if one.selection.share != 1.0:
             counting = []

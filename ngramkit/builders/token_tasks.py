@@ -48,9 +48,11 @@ class Cut(NamedTuple):
 def count_part(part: Corpus, folder: str, name: str) -> Written:
     """A task: how many documents a part has, kept or not."""
     _require_places(part)
-    documents = sum(len(row.texts) for row in part.source.rows(0))
-    return write_file(folder, name, {"documents": np.array([documents], np.uint64)},
-                      documents=documents)  # fmt: skip
+    counted = getattr(part.source, "counted", lambda: None)()
+    if counted is None:
+        counted = sum(len(row.texts) for row in part.source.rows(0))
+    arrays = {"documents": np.array([counted], np.uint64)}
+    return write_file(folder, name, arrays, documents=counted)
 
 
 def encode_part(

@@ -130,6 +130,14 @@ class Corpus:
         source = OnePart(self.source, part) if narrowed is None else narrowed(part)
         return replace(self, source=source)
 
+    def pieces(self) -> Iterator[Corpus]:
+        """What several processes may read, in order: its parts, large files as several."""
+        for part in range(self.source.parts):
+            one = self.only(part)
+            cut = getattr(one.source, "stretches", None)
+            for source in [one.source] if cut is None else cut():
+                yield replace(one, source=source)
+
     def record(self) -> dict[str, Any]:
         """JSON for the manifest: everything that decides which documents there are."""
         return {"id": self.id, **self.source.record(), **self.selection.record()}

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 from ngramkit.corpus import compressed
 from ngramkit.corpus.bounded import MAX_DOCUMENT
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import READERS
+from ngramkit.corpus.readers import READERS, read_parquet
 from ngramkit.errors import InputError
 
 SUFFIXES = frozenset(READERS)
@@ -31,6 +31,7 @@ class FileOptions:
     column: str | None = None
     join_turns: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
+    groups: tuple[int, int] | None = None  # of a parquet file: only the row groups [begin, end)
 
     def said(self) -> dict[str, Any]:
         """What a corpus's record tells of these: nothing where they are left alone."""
@@ -43,7 +44,11 @@ class FileOptions:
         if kind == ".json":
             most = UNFOLDED * max(size, most)
         with unpacked(path, raw) as file:
-            yield from READERS[kind](path, file, self.column, self.join_turns, most)
+            options = (path, file, self.column, self.join_turns, most)
+            if self.groups is None:
+                yield from READERS[kind](*options)
+            else:
+                yield from read_parquet(*options, range(*self.groups))
 
 
 def kind_of(path: Path) -> str:

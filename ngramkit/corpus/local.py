@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ngramkit.corpus import compressed
+from ngramkit.corpus import compressed, row_groups
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.files import FileOptions, is_read, require_read
 from ngramkit.errors import ArtifactError, InputError
@@ -47,6 +47,20 @@ class LocalSource(FileOptions):
         """One of its files, wherever it is read from."""
         path = self.paths[part].absolute()
         return replace(self, names=[self.names[part]], paths=[path], folder=None)
+
+    def stretches(self) -> list[LocalSource]:
+        """A source of one file as several, where it is a large one of row groups."""
+        [path] = self.paths
+        groups = row_groups.stretches(path) if path.suffix.lower() == ".parquet" else []
+        return [replace(self, groups=each) for each in groups] or [self]
+
+    def counted(self) -> int | None:
+        """The documents of a source of one file, where no row need be read for that."""
+        [path] = self.paths
+        if path.suffix.lower() != ".parquet":
+            return None
+        groups = None if self.groups is None else range(*self.groups)
+        return row_groups.documents(path, self.column, groups)
 
     @cached_property
     def digest(self) -> str:

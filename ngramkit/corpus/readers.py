@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -127,16 +127,22 @@ def _row(where: str, maker: RowMaker, record: Any) -> Row:
 
 
 def read_parquet(
-    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
+    path: Path,
+    file: IO[bytes],
+    column: str | None,
+    join_turns: bool,
+    most: int,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[Row]:
-    """Only the needed columns are decoded."""
+    """Only the needed columns are decoded; of the row groups `groups`, by default of all."""
     try:
         schema = pq.read_schema(file)
         maker = _table_maker(path, schema, column, join_turns)
         # As dictionaries: a value that is there a million times is held once.
-        texts = [name for name in maker.columns if _is_string(schema.field(name).type)]
+        texts = [name for name in maker.columns if is_string(schema.field(name).type)]
         parquet = pq.ParquetFile(file, read_dictionary=texts)
-        for batch in parquet.iter_batches(_rows_at_once(parquet, most), columns=maker.columns):
+        many = _rows_at_once(parquet, most)
+        for batch in parquet.iter_batches(many, row_groups=groups, columns=maker.columns):
             yield from _batch_rows(path, maker, batch, most)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
@@ -165,11 +171,12 @@ def _arrow_batches(file: IO[bytes]) -> Iterator[Any]:
 
 
 def _table_maker(path: Path, schema: Any, column: str | None, join_turns: bool) -> RowMaker:
-    columns = {field.name: _is_string(field.type) for field in schema}
+    columns = {field.name: is_string(field.type) for field in schema}
     return RowMaker.of(columns, text_column(columns, column, str(path)), join_turns=join_turns)
 
 
-def _is_string(kind: Any) -> bool:
+def is_string(kind: Any) -> bool:
+    """Of an Arrow type."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -196,7 +203,7 @@ def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[
 def _longest(column: Any) -> int:
     """Bytes of the longest string of a column; 0 for one that holds none."""
     values = column.dictionary if pa.types.is_dictionary(column.type) else column
-    if not _is_string(values.type):
+    if not is_string(values.type):
         return 0
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
 

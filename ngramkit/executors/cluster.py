@@ -51,6 +51,8 @@ def connected(address: str | None, workers: int | None, reporter: Reporter) -> I
     ours = not ray.is_initialized()
     if ours:
         _connect(ray, address)
+    else:
+        reporter.note(f"ray: connected already, to {ray.get_runtime_context().gcs_address}")
     try:
         cluster = Cluster(ray, workers, reporter)
         nodes = len(cluster.nodes())
@@ -80,10 +82,15 @@ def _connect(ray: Any, address: str) -> None:
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         where = "on this machine" if address == AUTO else f"at {address}"
         raise NetworkError(
-            f"no Ray cluster answers {where}: {visible(reason(error).partition(chr(10))[0], 200)}",
+            f"no Ray cluster answers {where}: {visible(_gist(reason(error)))}",
             "start one with `ray start --head`, or give its ray_address",
             option="ray_address",
         ) from error
+
+
+def _gist(said: str) -> str:
+    """The first sentence of the first line."""
+    return said.partition("\n")[0].partition(". ")[0][:200]
 
 
 class Cluster:
@@ -180,7 +187,7 @@ class Cluster:
             raise  # a bug, with its own traceback
         except gone.RayError as error:
             raise InputError(
-                f"{task.name} cannot run: {visible(str(error).partition(chr(10))[0], 200)}",
+                f"{task.name} cannot run: {visible(_gist(str(error)))}",
                 f"every node needs ngramkit {ngramkit.__version__} and the same Python",
             ) from error
         if isinstance(outcome, _Failed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from unittest import mock
 
 import numpy as np
@@ -26,7 +25,6 @@ from ngramkit.progress import Reporter
 QUICK = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-LICENSES = ["mit", "apache-2.0", None]
 
 
 def documents(seed, count=40, ids=6, longest=30):
@@ -105,61 +103,6 @@ def test_sums_and_best_followers_are_those_of_a_dict(rows):
     kept = [pair for each in best.values() for pair in each[:2]]
     assert piece.followers[:, 0].tolist() == [follower for _, follower in kept]
     assert piece.follower_counts.tolist() == [-n for n, _ in kept]
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    """Two folders of files of several kinds, one of them empty; conversations and licences."""
-    folder = tmp_path_factory.mktemp("texts")
-    for corpus in ("a", "b"):
-        (folder / corpus).mkdir()
-        for file in range(4):
-            lines = [
-                json.dumps({"text": [f"{corpus} {file} turn {n}", "yes " * (n % 5)][: n % 4],
-                            "license": LICENSES[n % 3]})
-                for n in range(12 * (file != 2))
-            ]  # fmt: skip
-            (folder / corpus / f"{file}.jsonl").write_text("\n".join(lines))
-        (folder / corpus / "z.txt").write_text(f"the end of {corpus}, é漢\n")
-    return folder
-
-
-CORPORA = [
-    {},
-    {"limit": 1},
-    {"limit": 17},
-    {"sample": 0.4, "seed": 3},
-    {"sample": 0.5, "limit": 9},
-    {"licenses": ["mit"]},
-    {"licenses": ["mit"], "limit": 5},
-]
-
-
-@pytest.mark.parametrize("options", CORPORA, ids=str)
-@pytest.mark.parametrize("shard_tokens", [1, 40, 1 << 24])
-@pytest.mark.parametrize("mixed", [False, True])
-def test_tokens_have_the_same_bytes(texts, tmp_path, options, shard_tokens, mixed):
-    a, b = str(texts / "a"), str(texts / "b")
-    corpus = open_corpus([a, (b, 0.6)] if mixed else a, **options)
-    here = build_tokens(corpus, "demo", tmp_path / "here", shard_tokens=shard_tokens)
-    made = {"shard_tokens": shard_tokens, "executor": Elsewhere()}
-    there = build_tokens(corpus, "demo", tmp_path / "there", **made)
-    assert contents(there.path) == contents(here.path)
-    assert list(there.check())
-
-
-def test_a_limit_leaves_the_files_behind_it_alone(texts, tmp_path):
-    executor = Elsewhere(ahead=1)
-    corpus = open_corpus(str(texts / "a"), limit=2)
-    build_tokens(corpus, "demo", tmp_path / "t", executor=executor)
-    assert executor.ran == ["part-00000.safetensors", "shard-00000.safetensors"]
-
-
-def test_a_corpus_without_documents_is_told_of(texts, tmp_path):
-    corpus = open_corpus(str(texts / "a" / "*.jsonl"), licenses=["none"])
-    with pytest.raises(InputError, match="gives no documents"):
-        build_tokens(corpus, "demo", tmp_path / "t", executor=Elsewhere())
-    assert not (tmp_path / "t").exists()
 
 
 def test_merged_datastores_have_the_same_bytes(tmp_path, token_store):
