@@ -1,49 +1,45 @@
-"""Drafters side by side, told what a real model held likely: the table of docs/drafting.md.
+"""Drafters side by side, told what a model held likely: the tables of docs/evidence.md.
 
-    python -m benchmarks._evidence --data DIR [--work DIR] [--seconds S] [--limit N]    records
-    python -m benchmarks._evidence --data DIR [--work DIR] --publish    writes docs/evidence.json
+    python -m benchmarks._evidence [--model MODEL] [--work DIR] [--seconds S] [--limit N]    records
+    python -m benchmarks._evidence [--work DIR] --publish             writes docs/evidence.json
 
-DIR of --data holds MT-Bench's and Spec-Bench's questions and a corpus of chat answers, as
-benchmarks._real wants them. SmolLM2-135M-Instruct answers them, and functions of the standard
-library's held-out files, whose docstrings are the questions; then it is asked for whatever else the
-drafters of DRAFTERS would have had it verify. Stopped, or out of time, it goes on where it was;
---publish replays what is there without the model, in seconds.
+MODEL is demo, on its held-out prompts, or smollm2-135m, with --data DIR as benchmarks._real wants
+it and Spec-Bench's questions there: first MT-Bench's first turns, then Spec-Bench's other
+categories and functions of the standard library's held-out files. The model answers with blend's
+widest drafts, then it is asked for whatever else the drafters of `listeners` would have had it
+verify. Stopped, or out of time, it goes on where it was; --publish replays what is there without
+the models, and says what was not on record.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks._evidence_figures import BUDGETS, DOCS
-from benchmarks._real import MODEL, QUESTIONS, artifacts, in_turns
+from benchmarks._evidence_questions import kind_of, of_demo, of_smollm2
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.oracle import Oracle
     from ngramkit.evaluate.questions import Question
     from ngramkit.evaluate.records import Record
 
-OTHERS = "spec_bench_questions.jsonl"
-OF_OTHERS = ("translation", "qa", "math_reasoning", "summarization", "rag")
-EACH = 20  # of each of these
-FUNCTIONS = 40
 NEW_TOKENS = 96
-FILLED = "filled.txt"  # questions of which everything is on record
-LISTENING = ("blend", "recycling", "automaton")
+MODELS = ("demo", "smollm2-135m")
+# Drafters for which a model is asked for what is not on record: a real one takes its time.
+ASKED = {"smollm2-135m": ("blend", "automaton", "recycling")}
 Makers = dict[str, Callable[[], Any]]
-LINES = (3, 40)  # of a function, docstring included
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks._evidence", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--model", choices=MODELS, default="demo")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="for smollm2-135m")
     parser.add_argument("--work", type=Path, default=Path("build/evidence"), metavar="DIR")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
     parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S",
@@ -51,47 +47,60 @@ def main() -> None:
     parser.add_argument("--publish", action="store_true", help="write what is recorded into docs/")
     options = parser.parse_args()
     if options.publish:
-        publish(options.data, options.work)
-    else:
-        record(options.data, options.work, options.limit, options.seconds)
+        publish(options.work)
+        return
+    if options.model == "smollm2-135m" and options.data is None:
+        parser.error("--model smollm2-135m needs --data DIR")
+    work = Work(options.work, options.model)
+    work.build(options.data)
+    asked = of_demo() if options.model == "demo" else of_smollm2(options.data)
+    record(work, asked[: options.limit], options.seconds)
 
 
-def questions(data: Path) -> list[Question]:
-    """MT-Bench's first turns; then Spec-Bench's other categories and functions, in turns."""
-    from ngramkit.evaluate.questions import read_questions
+@dataclass(frozen=True)
+class Work:
+    """Where a model's artifacts and records lie."""
 
-    others = read_questions(data / OTHERS)
-    kinds = [[q for q in others if q.category == kind][:EACH] for kind in OF_OTHERS]
-    mixed = itertools.chain.from_iterable(itertools.zip_longest(*kinds, functions()))
-    return [*in_turns(data / QUESTIONS), *(q for q in mixed if q is not None)]
+    folder: Path
+    model: str
+
+    @property
+    def evidence(self) -> Path:
+        return self.folder / f"evidence-{self.model}"
+
+    @property
+    def filled(self) -> Path:
+        """A line per question of which everything is on record."""
+        return self.folder / f"evidence-{self.model}.filled"
+
+    @property
+    def artifacts(self) -> list[Path]:
+        """Datastore, frozen table, bigram table."""
+        corpus = "python-stdlib-demo" if self.model == "demo" else f"chat-{self.model}"
+        names = (f"{corpus}-datastore", f"{corpus}-frozen", f"{self.model}-model-bigram")
+        return [self.folder / "artifacts" / name for name in names]
+
+    def build(self, data: Path | None) -> None:
+        """What is missing."""
+        import ngramkit
+        from benchmarks import _real
+        from ngramkit.decode.load import load_model
+        from ngramkit.progress import SILENT
+
+        store, frozen, bigram = self.artifacts
+        if all(path.is_dir() for path in self.artifacts):
+            return
+        if data is not None and self.model == _real.MODEL:
+            _real.artifacts(data, self.folder, load_model(self.model), SILENT)
+            return
+        for build, path in ((ngramkit.build_datastore, store), (ngramkit.build_frozen, frozen)):
+            if not path.is_dir():
+                build("python-stdlib", path, model=self.model)
+        if not bigram.is_dir():
+            ngramkit.model_bigram(self.model, bigram)
 
 
-def functions() -> list[Question]:
-    """As HumanEval asks, of files that no datastore of the standard library holds."""
-    from ngramkit.evaluate.questions import Question
-
-    asked = "Complete this Python function. Answer with its whole code.\n\n```python\n{}\n```"
-    found = [Question(f"code-{name}", "code", [asked.format(head)]) for name, head in _heads()]
-    step = max(len(found) // FUNCTIONS, 1)
-    return found[::step][:FUNCTIONS]
-
-
-def _heads() -> Iterator[tuple[str, str]]:
-    """(file:line, signature and docstring) of functions."""
-    from ngramkit.corpus.stdlib import stdlib_split
-
-    for name, path in stdlib_split("held-out"):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        lines = text.splitlines()
-        for node in ast.parse(text).body:
-            if not isinstance(node, ast.FunctionDef) or not ast.get_docstring(node):
-                continue
-            if LINES[0] <= (node.end_lineno or 0) - node.lineno <= LINES[1]:
-                end = node.body[0].end_lineno
-                yield f"{name}:{node.lineno}", "\n".join(lines[node.lineno - 1 : end])
-
-
-def record(data: Path, work: Path, limit: int | None, seconds: float) -> None:
+def record(work: Work, asked: list[Question], seconds: float) -> None:
     """A question at a time: its answer with blend's widest drafts, then all else that is asked."""
     import ngramkit
     from ngramkit.decode.load import load_model
@@ -101,27 +110,32 @@ def record(data: Path, work: Path, limit: int | None, seconds: float) -> None:
     from ngramkit.progress import SILENT
 
     begun = time.monotonic()
-    model = load_model(MODEL)
-    built, folder = artifacts(data, work, model, SILENT), work / "evidence"
-    options: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "out": folder, "artifacts": built}
-    passes = PassOptions(budget=max(BUDGETS))
-    filled = work / FILLED
-    done = set(filled.read_text(encoding="utf-8").split("\n")) if filled.exists() else set()
-    for number, question in enumerate(questions(data)[:limit], 1):
+    model = load_model(work.model)
+    done = set(work.filled.read_text(encoding="utf-8").split("\n")) if work.filled.exists() else ()
+    for number, question in enumerate(asked, 1):
         if time.monotonic() - begun > seconds:
             break
         if str(question.id) in done:
             continue
-        found = ngramkit.record([question], model, drafters="blend", passes=passes, **options)
-        oracle = Oracle.open(folder)
+        found = ngramkit.record(
+            [question],
+            model,
+            out=work.evidence,
+            drafters="blend",
+            artifacts=work.artifacts,
+            max_new_tokens=NEW_TOKENS,
+            passes=PassOptions(budget=max(BUDGETS)),
+        )
+        oracle = Oracle.open(work.evidence)
         oracle.model = asked_model(oracle.folder, model, SILENT)
         (answer,) = (each for each in oracle.records() if each.name == str(question.id))
         before = oracle.rows
-        told = {name: make for name, make in listeners(built).items() if name in LISTENING}
+        told = listeners(work)
+        asking = {name: told[name] for name in ASKED.get(work.model, told)}
         for budget in BUDGETS:
-            _replayed(told, [answer], budget, oracle)
+            _replayed(asking, [answer], budget, oracle)
         oracle.save()
-        with (work / FILLED).open("a", encoding="utf-8") as file:
+        with work.filled.open("a", encoding="utf-8") as file:
             file.write(f"{question.id}\n")
         print(
             f"{number} {question.category}: {found.tokens} tokens, {found.rows:,} contexts, then "
@@ -130,28 +144,28 @@ def record(data: Path, work: Path, limit: int | None, seconds: float) -> None:
         )
 
 
-def listeners(built: list[Path]) -> Makers:
+def listeners(work: Work) -> Makers:
     """Drafters that are told; a new one knows nothing of earlier questions."""
     import ngramkit
 
     load = ngramkit.load_drafter
-    store, _, bigram = map(ngramkit.open_artifact, built)
-    record = store.tokenizer
+    opened = [ngramkit.open_artifact(path) for path in work.artifacts]
+    store, bigram, record = opened[0], opened[2], opened[0].tokenizer
     return {
         "blend": lambda: load("blend", datastores=[store], bigram=bigram),
         "blend, no corpus": lambda: load("blend", tokenizer=record),
-        "recycling": lambda: load("recycling"),
         "automaton": lambda: load("automaton", datastores=[store]),
+        "recycling": lambda: load("recycling"),
     }
 
 
-def deaf(built: list[Path]) -> Makers:
-    """Drafters that are told nothing, and blend if it were not."""
+def deaf(work: Work) -> Makers:
+    """Drafters that are told nothing."""
     import ngramkit
     from ngramkit.drafters.past_requests import PastRequests
 
     load = ngramkit.load_drafter
-    store, frozen, bigram = map(ngramkit.open_artifact, built)
+    store, frozen, bigram = map(ngramkit.open_artifact, work.artifacts)
     past = lambda: PastRequests(tokenizer=store.tokenizer, background=False)  # noqa: E731
     return {
         "rest": lambda: load("rest", datastores=[store]),
@@ -174,50 +188,51 @@ def _replayed(
     }
 
 
-def publish(data: Path, work: Path) -> None:
-    """docs/evidence.json, of the questions that were recorded whole."""
-    from ngramkit.decode.load import load_model
-    from ngramkit.evaluate.oracle import Oracle
-    from ngramkit.progress import SILENT
+def publish(work: Path) -> None:
+    """docs/evidence.json, of the questions of which everything is on record."""
+    figures = [replayed(Work(work, m)) for m in MODELS if Work(work, m).filled.exists()]
+    text = json.dumps(figures, indent=1) + "\n"
+    (DOCS / "evidence.json").write_text(text, encoding="utf-8")
 
-    built = artifacts(data, work, load_model(MODEL), SILENT)
-    oracle = Oracle.open(work / "evidence")
-    records = [replace(each, category=_kind(each.category)) for each in oracle.records()]
-    told, untold = listeners(built), deaf(built)
+
+def replayed(work: Work) -> dict[str, Any]:
+    """One model's figures."""
+    from ngramkit.evaluate.oracle import Oracle
+
+    oracle = Oracle.open(work.evidence)
+    done = set(work.filled.read_text(encoding="utf-8").split("\n"))
+    records = [
+        replace(each, category=kind_of(each.category))
+        for each in oracle.records()
+        if each.name in done
+    ]
+    told, untold = listeners(work), deaf(work)
     steps: dict[str, dict[str, Any]] = {}
     missing: dict[str, float] = {}
     for budget in BUDGETS:
         found = {
             **_replayed(told, records, budget, oracle),
-            "blend, not told": _replayed({"": told["blend"]}, records, budget, None)[""],
+            "blend, told nothing": _replayed({"": told["blend"]}, records, budget, None)[""],
             **_replayed(untold, records, budget, None),
         }
         for name, each in found.items():
-            by_category = {c: round(t.tokens_per_step, 4) for c, t in each.by_category.items()}
-            steps.setdefault(name, {})[str(budget)] = {
-                "all": round(each.total.tokens_per_step, 4), **by_category
-            }  # fmt: skip
+            kinds = {kind: round(t.tokens_per_step, 4) for kind, t in each.by_category.items()}
+            whole = {"all": round(each.total.tokens_per_step, 4)}
+            steps.setdefault(name, {})[str(budget)] = whole | kinds
             if each.misses is not None and each.misses.missing:
                 share = each.misses.missing / each.misses.rows
                 missing[name] = max(missing.get(name, 0.0), round(share, 5))
             print(f"{name}, {budget} nodes: {each.total.tokens_per_step:.3f}", flush=True)
-    counts = {kind: sum(r.category == kind for r in records) for kind in
-              dict.fromkeys(r.category for r in records)}  # fmt: skip
-    figures = {
-        "model": MODEL,
-        "questions": counts,
-        "tokens": sum(len(t.answer) for r in records for t in r.turns),
+    kinds = dict.fromkeys(each.category for each in records)
+    return {
+        "model": work.model,
+        "questions": {kind: sum(each.category == kind for each in records) for kind in kinds},
+        "tokens": sum(len(turn.answer) for each in records for turn in each.turns),
         "max_new_tokens": NEW_TOKENS,
         "contexts": oracle.rows,
         "missing": missing,
         "steps": steps,
     }
-    (DOCS / "evidence.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-
-
-def _kind(category: str) -> str:
-    """MT-Bench's eight categories are few questions each: they are one."""
-    return category if category in (*OF_OTHERS, "code") else "MT-Bench"
 
 
 if __name__ == "__main__":

@@ -3,62 +3,82 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 BUDGETS = (8, 16, 32, 64, 96)
+NAMES = {"demo": "the embedded model", "smollm2-135m": "SmolLM2-135M-Instruct"}
+Figures = Mapping[str, Any]
 
 
-def read_figures() -> dict[str, Any]:
-    """What `publish` wrote."""
-    found: dict[str, Any] = json.loads((DOCS / "evidence.json").read_text(encoding="utf-8"))
+def read_figures() -> list[Figures]:
+    """What `publish` wrote: an object per model."""
+    found: list[Figures] = json.loads((DOCS / "evidence.json").read_text(encoding="utf-8"))
     return found
 
 
-def table(figures: Mapping[str, Any]) -> str:
-    """Markdown: tokens/step, a row per drafter."""
+def page(models: Sequence[Figures]) -> str:
+    """Markdown: for every model what was measured, and where blend does not lead."""
+    parts = []
+    for figures in models:
+        parts += [facts(figures), table(figures)]
+        if len(figures["questions"]) > 1:
+            parts.append(categories(figures))
+        parts.append(behind(figures))
+    return "\n\n".join(parts)
+
+
+def facts(figures: Figures) -> str:
+    """What the figures hold for."""
+    count = sum(figures["questions"].values())
+    asked = ", ".join(f"{each} of {kind}" for kind, each in figures["questions"].items())
+    missing = ", ".join(f"{name} {share:.1%}" for name, share in figures["missing"].items())
+    return (
+        f"**{NAMES[figures['model']]}**, float32, greedy, {count} answers of up to "
+        f"{figures['max_new_tokens']} tokens ({asked}; {figures['tokens']:,} tokens), "
+        f"{figures['contexts']:,} contexts on record. "
+        + (f"Not on record, at most: {missing}." if missing else "All that was asked is on record.")
+    )
+
+
+def table(figures: Figures) -> str:
+    """tokens/step by budget, a row per drafter."""
     rows = [f"| draft nodes | {' | '.join(map(str, BUDGETS))} |", "|---|" + "---|" * len(BUDGETS)]
     for name, steps in figures["steps"].items():
-        cells = " | ".join(f"{steps[str(n)]['all']:.2f}" for n in BUDGETS)
-        rows.append(f"| {name} | {cells} |")
+        cells = " | ".join(f"{steps[str(budget)]['all']:.2f}" for budget in BUDGETS)
+        rows.append(f"| {_code(name)} | {cells} |")
     return "\n".join(rows)
 
 
-def categories(figures: Mapping[str, Any], budget: int = 64) -> str:
-    """Markdown: tokens/step by category at one budget."""
-    kinds = figures["questions"]
-    head = [f"{kind} ({count})" for kind, count in kinds.items()]
-    rows = [f"| {budget} nodes | {' | '.join(head)} |", "|---|" + "---|" * len(head)]
+def categories(figures: Figures, budget: int = 64) -> str:
+    """tokens/step by category at one budget."""
+    kinds = list(figures["questions"])
+    rows = [f"| {budget} nodes | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
     for name, steps in figures["steps"].items():
         cells = " | ".join(f"{steps[str(budget)][kind]:.2f}" for kind in kinds)
-        rows.append(f"| {name} | {cells} |")
+        rows.append(f"| {_code(name)} | {cells} |")
     return "\n".join(rows)
 
 
-def where_blend_is_behind(figures: Mapping[str, Any]) -> str:
+def behind(figures: Figures) -> str:
     """Every budget and category in which another drafter has more tokens/step than blend."""
-    behind = []
+    found = []
     for kind in ("all", *figures["questions"]):
         for budget in map(str, BUDGETS):
             ours = figures["steps"]["blend"][budget][kind]
-            for name, steps in figures["steps"].items():
-                if not name.startswith("blend") and steps[budget][kind] > ours:
-                    theirs = steps[budget][kind]
-                    behind.append(f"{name} in {kind} at {budget} ({theirs:.2f} to {ours:.2f})")
-    if not behind:
-        return "blend leads at every budget in every category."
-    return f"blend is behind: {'; '.join(behind)}."
+            found += [
+                f"{_code(name)} in {kind} at {budget} ({steps[budget][kind]:.2f} to {ours:.2f})"
+                for name, steps in figures["steps"].items()
+                if not name.startswith("blend") and steps[budget][kind] > ours
+            ]
+    if not found:
+        return "`blend` leads at every budget, in every category."
+    return f"`blend` is behind: {'; '.join(found)}."
 
 
-def facts(figures: Mapping[str, Any]) -> str:
-    """What the figures hold for."""
-    asked = ", ".join(f"{count} of {kind}" for kind, count in figures["questions"].items())
-    missing = ", ".join(f"{name} {share:.2%}" for name, share in figures["missing"].items())
-    return (
-        f"{figures['model']}, float32, greedy, answers of up to {figures['max_new_tokens']} tokens "
-        f"({figures['tokens']:,} in all) to {sum(figures['questions'].values())} questions: "
-        f"{asked}; {figures['contexts']:,} contexts on record. "
-        f"Not on record, at most: {missing or 'none'}."
-    )
+def _code(name: str) -> str:
+    """`blend`, no corpus"""
+    drafter, comma, rest = name.partition(",")
+    return f"`{drafter}`{comma}{rest}"

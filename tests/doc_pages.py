@@ -123,6 +123,13 @@ def real_facts() -> str:
     return facts(read_figures())
 
 
+def evidence() -> str:
+    """Drafters side by side, from docs/evidence.json."""
+    from benchmarks._evidence_figures import page, read_figures
+
+    return page(read_figures())
+
+
 def longcontext(part: str) -> str:
     """What a SpeCache forgets on it, from docs/longcontext.json."""
     from benchmarks._longcontext_figures import TABLES, read_figures
@@ -177,6 +184,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "record": record,
     "rates": rates,
     "plans": plans,
+    "evidence": evidence,
     "real": real,
     "real_facts": real_facts,
     **{
