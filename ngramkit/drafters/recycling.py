@@ -19,7 +19,7 @@ from ngramkit.drafters.described import Described
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.kernels.recycling import K, fixed_tree, recycle, recycled
 
-# Of the candidates by rank. Not measured: chosen so that 80 nodes lie much as in the published tree,
+# Of candidates by rank. Not measured: chosen so that 80 nodes lie much as in the published tree,
 # which has 8, 21, 25, 15, 8 and 3 of them by level; these give 8, 23, 29, 13, 6 and 1.
 CHANCES = np.array([0.44, 0.13, 0.07, 0.045, 0.032, 0.025, 0.02, 0.017])
 MOST_TOKENS = 1 << 20  # ids of which something is kept
