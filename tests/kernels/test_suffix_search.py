@@ -133,12 +133,15 @@ def test_wide_intervals_give_exact_counts_through_the_grid():
 def test_beyond_the_probes_counts_stay_exact_and_the_frequent_are_there():
     followers = list(range(1, 9_001))  # once each, but for two
     text = [t for f in followers for t in (0, f)] + [0, 500] * 400 + [0, 8_000] * 30
-    shards = [[*text, 9_001]]
-    table, _held = table_of(shards, 9_001)
-    root = np.zeros((1, 2), np.int64)
-    find_all(table, np.zeros(1, np.int32), root)
-    found, total = top_prefixes(table, root, 1, 64, 1, -1)
-    assert total == 9_430
-    assert len(found) == 64
-    assert found[:2].tolist() == [[500, -1, 1, 401], [8_000, -1, 1, 31]]
-    assert set(found[2:, 3].tolist()) == {1}
+    for parts in (1, 3):
+        size = len(text) // (2 * parts) * 2
+        ends = [*range(size, size * parts, size), len(text)]
+        shards = [[*text[i:j], 9_001] for i, j in zip([0, *ends], ends, strict=False)]
+        table, _held = table_of(shards, 9_001)
+        root = np.zeros((parts, 2), np.int64)
+        find_all(table, np.zeros(1, np.int32), root)
+        found, total = top_prefixes(table, root, 1, 64, 1, -1)
+        assert total == 9_430
+        assert len(found) == 64
+        assert found[:2].tolist() == [[500, -1, 1, 401], [8_000, -1, 1, 31]]
+        assert set(found[2:, 3].tolist()) == {1}

@@ -19,23 +19,26 @@ from ngramkit.kernels.suffix.grid import (
     LOW,
     NEXT,
     POINT,
+    TALLIES,
     all_of_few,
     begins_alike,
     bisect,
+    most_of_likely,
     next_token,
     sample,
     step_over,
 )
+from ngramkit.kernels.suffix.ranking import BOUND, KEY, RANK, SLOT, may_enter, offer, wait
+from ngramkit.kernels.suffix.ranking import DEPTHS as DEPTHS
 from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
 
 NARROW = 64  # suffixes; so few are read one by one, which memory serves in parallel
 PROBES = 4096  # grid points per node at most; above, rare children may be missed
-DEPTHS = 32  # one more than the deepest node
+# Times the budget: so many children of such a node are counted, where that takes several shards.
+LIKELY = 2
 ROOT = -1
 
 TOKEN, PARENT, DEPTH, COUNT = range(4)  # columns of nodes
-KEY, ORDER, SLOT = range(3)  # columns of `ready`: what it is sorted by, then by, and where it is
-_, RANK, BOUND = range(3)  # columns of `waiting`, after its KEY: a node, and how wide children are
 
 
 @allocating_part
@@ -52,7 +55,7 @@ def top_prefixes(
     nodes = np.empty((budget + 1, 4), np.int64)  # by slot; the last is the root
     spans = np.empty((budget + 1, shards, 2), np.int64)  # by slot
     waiting = np.empty((budget + 1, 3), np.int64)  # nodes with children to find
-    tokens = np.empty(PROBES + shards, np.int32)
+    tokens = np.empty(PROBES + shards + TALLIES, np.int32)
     work = np.empty((6, shards), np.int64)  # see kernels.suffix.grid
     few = np.empty((FEW, shards, 2), np.int64)  # likewise
 
@@ -64,7 +67,7 @@ def top_prefixes(
     nodes[budget, DEPTH], nodes[budget, COUNT] = 0, total
     emitted = size = waits = 0
     if total and budget and deepest:
-        waits = _wait(waiting, waits, 1 - total * DEPTHS, ROOT, total)
+        waits = wait(waiting, waits, 1 - total * DEPTHS, ROOT, total)
     while emitted < budget:
         if waits and (emitted == size or waiting[waits - 1, KEY] <= ready[emitted, KEY]):
             waits -= 1
@@ -74,15 +77,15 @@ def top_prefixes(
                 table, depth, slot, rank, bound, ready, size, nodes, spans, tokens, work, few
             )
             key = nodes[slot, DEPTH] + 1 - bound * DEPTHS
-            if bound > 0 and _may_enter(ready, size, key):
-                waits = _wait(waiting, waits, key, rank, bound)
+            if bound > 0 and may_enter(ready, size, key):
+                waits = wait(waiting, waits, key, rank, bound)
         elif emitted < size:
             slot = ready[emitted, SLOT]
             count = nodes[slot, COUNT]
             key = nodes[slot, DEPTH] + 1 - count * DEPTHS
             inner = nodes[slot, DEPTH] < deepest and nodes[slot, TOKEN] != eos
-            if inner and _may_enter(ready, size, key):
-                waits = _wait(waiting, waits, key, emitted, count)
+            if inner and may_enter(ready, size, key):
+                waits = wait(waiting, waits, key, emitted, count)
             emitted += 1
         else:
             break
@@ -91,54 +94,6 @@ def top_prefixes(
         for column in range(4):
             found[rank, column] = nodes[ready[rank, SLOT], column]
     return found, total
-
-
-@part
-def _may_enter(ready: Array, size: int, key: int) -> bool:
-    """Whether a candidate of this key can still be among the best."""
-    return bool(size < len(ready) or key <= ready[size - 1, KEY])
-
-
-@part
-def _wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
-    """Files a node whose children of at most `bound` suffixes are still to be found; best last."""
-    i = waits
-    while i > 0 and waiting[i - 1, KEY] < key:
-        _move(waiting, i - 1, i)
-        i -= 1
-    waiting[i, KEY], waiting[i, RANK], waiting[i, BOUND] = key, rank, bound
-    return waits + 1
-
-
-@part
-def _offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
-    """Makes room for a candidate among the best: its index in `ready`, or -1 if it is none.
-
-    A full list gives up its last entry, and that entry's slot.
-    """
-    key = depth - count * DEPTHS
-    i, slot = size, size
-    if size == len(ready):
-        i = size - 1
-        if not _before(key, order, ready[i, KEY], ready[i, ORDER]):
-            return -1
-        slot = ready[i, SLOT]
-    while i > 0 and _before(key, order, ready[i - 1, KEY], ready[i - 1, ORDER]):
-        _move(ready, i - 1, i)
-        i -= 1
-    ready[i, KEY], ready[i, ORDER], ready[i, SLOT] = key, order, slot
-    return i
-
-
-@part
-def _move(rows: Array, source: int, target: int) -> None:
-    for column in range(3):
-        rows[target, column] = rows[source, column]
-
-
-@part
-def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
-    return key < other_key or (key == other_key and order < other_order)
 
 
 @part
@@ -170,7 +125,8 @@ def _children(
     spacing = max(target // (2 * shards), 1)
     if width <= NARROW:
         spacing = 1
-    elif width > PROBES * spacing:
+    coarse = width > PROBES * spacing
+    if coarse:
         spacing, target = (width + PROBES - 1) // PROBES, 1
     if spacing == 1:
         target = 1
@@ -186,12 +142,13 @@ def _children(
         if found >= 0:
             return size, 0
     sample(table, spans[slot], depth, spacing, tokens, work)
+    floor = most_of_likely(tokens, work, spacing, LIKELY * budget) if coarse and shards > 1 else 0
     while True:
         token = next_token(tokens, work)
         if token < 0 or token >= table[0, VOCABULARY]:
             break
         fewest, most = step_over(tokens, work, token, spacing)
-        if most >= max(target, least) and fewest <= bound:
+        if most >= max(target, least, floor) and fewest <= bound:
             count = bisect(table, spans[slot], depth, token, spacing, work)
             if max(target, least) <= count <= bound:
                 size = _file(ready, size, token, rank, level, count, nodes, spans, work)
@@ -239,7 +196,7 @@ def _file(
     work: Array,
 ) -> int:
     """Offers a node whose intervals are in work[LOW], work[HIGH]; returns the list's size."""
-    i = _offer(ready, size, level, count, (rank + 1) << 32 | token)
+    i = offer(ready, size, level, count, (rank + 1) << 32 | token)
     if i < 0:
         return size
     slot = ready[i, SLOT]

@@ -14,6 +14,7 @@ from ngramkit.kernels.compile import part
 from ngramkit.kernels.suffix.search import VOCABULARY, lower_bound, position_at, token_at
 
 FEW = 4
+TALLIES = 256  # from so many points on, tokens are not told apart by them
 RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
 # Rows of the merge over shards: the grid's begin, the point reached, the point behind the run of
 # one token, the end; then the interval found for that token.
@@ -91,6 +92,29 @@ def step_over(tokens: Array, work: Array, token: int, spacing: int) -> tuple[int
         if points:
             fewest += (points - 1) * spacing + 1
     return fewest, most
+
+
+@part
+def most_of_likely(tokens: Array, work: Array, spacing: int, wanted: int) -> int:
+    """What `step_over` says that a token has at most, the least of it for the `wanted` tokens with
+    the most points. The end of `tokens`, TALLIES of them, is scratch."""
+    tally = tokens[len(tokens) - TALLIES :]
+    tally[:] = 0
+    while True:
+        token = next_token(tokens, work)
+        if token < 0:
+            break
+        points, _ = step_over(tokens, work, token, 1)
+        tally[min(points, TALLIES - 1)] += 1
+        for s in range(work.shape[1]):
+            work[POINT, s] = work[NEXT, s]
+    for s in range(work.shape[1]):
+        work[POINT, s] = work[BASE, s]
+    points = TALLIES - 1
+    while points > 1 and tally[points] < wanted:
+        tally[points - 1] += tally[points]
+        points -= 1
+    return int(work.shape[1] * (spacing - 1) + spacing * points)
 
 
 @part
