@@ -30,7 +30,7 @@ def open_artifact(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
     return kind_of(Path(path), read_manifest(Path(path)).kind).open(path, reporter=reporter)
 
 
-def kind_of(path: Path, kind: str) -> type[Artifact]:
+def kind_of(path: Path | str, kind: str) -> type[Artifact]:
     """Raises ArtifactError, naming `path`, where no class opens that kind."""
     if kind not in KINDS:
         raise ArtifactError(

@@ -69,7 +69,8 @@ def written(
         return build(None if out is None else as_path(out), reporter=reporter, force=force)
     place, cache = Place.at(url, "out"), Cache.chosen()
     place.require_writable()
-    work = cache.folder / "work" / hashlib.sha256(url.encode()).hexdigest()[:16] / local_name(place)
+    key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
+    work = cache.folder / "work" / key / local_name(place)
     work.parent.mkdir(exist_ok=True)
     with locked(work.parent / "lock", busy=f"another process is building {place}"):
         return _written(place, cache, work, build, reporter, force)
@@ -106,13 +107,19 @@ def _written(
 def _stand_in(place: Place, work: Path) -> Iterator[bool]:
     """Whether the manifest of what is at the URL is in the work folder, so that a builder sees what
     is there. Not where something was built here that was not uploaded yet."""
+    _clear_stand_in(work)  # of a process that was killed
     stands_in = not work.exists() and fetch_texts(place, work)
     try:
         yield stands_in
     finally:
-        if stands_in and not any(work.glob("*.safetensors")):
-            with suppress(OSError, UsageError):
-                remove(ours_in(work))
+        if stands_in:
+            _clear_stand_in(work)
+
+
+def _clear_stand_in(work: Path) -> None:
+    if work.exists() and not any(work.glob("*.safetensors")):
+        with suppress(OSError, UsageError):
+            remove(ours_in(work))
 
 
 def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -16,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import FileRecord, WrongFileError
 from ngramkit.formats.json_text import AGAIN, MOST, parse_json
-from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.kinds import kind_of, open_artifact
 from ngramkit.formats.manifest import NAME, Manifest, parse_manifest
 from ngramkit.formats.outputs import CARD, RECIPE
 from ngramkit.formats.places import short_name
@@ -69,6 +70,7 @@ def read_remote(place: Place) -> tuple[bytes, Manifest]:
         raise ArtifactError(
             f"{place} holds no {NAME}, so it is not an ngramkit artifact", "check the URL"
         )
+    kind_of(str(place), found[1].kind)  # known here, or nothing is fetched
     if not found[1].files:
         raise ArtifactError(
             f"{place} is a {found[1].kind}, which grows while it is used", "copy its folder"
@@ -143,13 +145,18 @@ def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
     for name, record in manifest.files.items():
         blob = Path(os.path.relpath(cache.blob(record.sha256), folder))
         if not (folder / name).is_symlink() or (folder / name).readlink() != blob:
-            temporary = folder / f"{name}.{os.getpid()}.tmp"
+            temporary = _beside(folder / name)
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(blob)
             temporary.replace(folder / name)
 
 
 def write_whole(path: Path, raw: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = _beside(path)
     temporary.write_bytes(raw)
     temporary.replace(path)
+
+
+def _beside(path: Path) -> Path:
+    """A name of this thread's own."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")

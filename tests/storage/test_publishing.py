@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,15 @@ def test_what_is_there_already_is_kept(s3, tokens, cache, tmp_path, monkeypatch)
     monkeypatch.setenv("NGRAMKIT_CACHE_DIR", str(tmp_path / "another machine"))
     assert build(tokens, reporter=notes).manifest == again.manifest
     assert not puts(s3, "")
+
+
+def test_a_stand_in_that_a_killed_process_left_is_in_nobodys_way(s3, tokens, cache):
+    built = build(tokens)
+    left = next((cache / "work").iterdir()) / "phrases"
+    left.mkdir()
+    shutil.copy(built.path / NAME, left)
+    assert build(tokens, f"{OUT}/").manifest == built.manifest  # with a slash it is the same place
+    assert not left.exists()
 
 
 def test_something_else_is_replaced_only_by_force(s3, tokens, cache):

@@ -147,12 +147,19 @@ def test_an_artifact_on_a_web_server_that_knows_no_ranges(datastore, cache, monk
         server.shutdown()
 
 
-def test_what_is_no_artifact(s3, cache):
+def test_what_is_no_artifact(s3, datastore, cache):
     s3.storage.pipe("bucket/x/manifest.json", b"{}")
     with pytest.raises(ArtifactError, match=r"s3://bucket/x/manifest\.json is not an ngramkit"):
         ngramkit.open_artifact("s3://bucket/x")
     with pytest.raises(ArtifactError, match=r"s3://bucket/y holds no manifest\.json"):
         ngramkit.open_artifact("s3://bucket/y")
+    body = json.loads((datastore.path / "manifest.json").read_text())
+    del body["checksum"]
+    body["kind"] = "of tomorrow"
+    s3.storage.pipe("bucket/z/manifest.json", json.dumps(body).encode())
+    with pytest.raises(ArtifactError, match=r"^s3://bucket/z is a 'of tomorrow'"):
+        ngramkit.open_artifact("s3://bucket/z")
+    assert not gets(s3, "shard-")  # before anything is fetched
     with pytest.raises(UsageError, match="nothing here reads nosuch://"):
         ngramkit.open_artifact("nosuch://bucket/y")
 
