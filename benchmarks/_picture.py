@@ -28,7 +28,7 @@ def lines_picture(title: str, steps: Mapping[str, Mapping[str, float]]) -> str:
     ]
     colors = {name: f"C{i}" for i, name in enumerate(steps)}
     drawn = picture(title, "", lambda f: draw_lines(f.add_subplot(), curves, colors), (7.0, 4.0))
-    return _page(drawn)
+    return page(drawn)
 
 
 def needles_picture(cells: Sequence[Mapping[str, Any]]) -> str:
@@ -36,7 +36,7 @@ def needles_picture(cells: Sequence[Mapping[str, Any]]) -> str:
     from ngramkit.evaluate.svg import picture
 
     title = "Loss of a needle's number by context length and depth, per cache"
-    return _page(picture(title, "", lambda figure: _draw_needles(figure, cells), (7.0, 5.0)))
+    return page(picture(title, "", lambda figure: _draw_needles(figure, cells), (7.0, 5.0)))
 
 
 def _draw_needles(figure: Any, cells: Sequence[Mapping[str, Any]]) -> None:
@@ -84,7 +84,7 @@ def _short(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
-def _page(drawn: Any) -> str:
+def page(drawn: Any) -> str:
     from ngramkit.evaluate.style import DARK, PALETTE
 
     variables = [
