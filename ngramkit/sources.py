@@ -43,10 +43,18 @@ class PastUse:
     def history(self, tokenizer: TokenizerRecord) -> History | None:
         """The history; a new one where there is none, unless it would stay empty.
 
-        Raises ArtifactError where something else is there, or a history of another tokenizer.
+        Raises ArtifactError where something else is there, or a history of another tokenizer,
+        UsageError for a URL: a history grows while it is used.
         """
         from ngramkit.formats.history import History
+        from ngramkit.storage.urls import as_url
 
+        if self.path is not None and as_url(self.path) is not None:
+            raise UsageError(
+                "a history is a folder of this machine, not a URL",
+                "give a folder",
+                option="history",
+            )
         if self.path is None or (self.recorded and not self.path.exists()):
             return None
         if not self.recorded:

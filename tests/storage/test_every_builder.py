@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from uploads import build, puts, there
@@ -70,3 +71,11 @@ def test_where_nothing_is_written(tokens, cache, tmp_path):
         assert hint in refused.value.hint
     with pytest.raises(UsageError, match=r"is a URL, and this writes to folders"):
         ngramkit.export(build(tokens, tmp_path / "d"), "rest-idx", "s3://bucket/x.idx")
+
+
+def test_a_history_is_a_folder(datastore, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    past = ngramkit.PastUse(Path("s3://bucket/history"))
+    with pytest.raises(UsageError, match="not a URL"):
+        past.history(datastore.tokenizer)
+    assert not list(tmp_path.iterdir())
