@@ -213,4 +213,5 @@ def _kept(dispatcher: Any) -> Any:
     """Its code is kept by us instead of by numba, see machine_code."""
     options = sorted((name, str(value)) for name, value in dispatcher.targetoptions.items())
     dispatcher._cache = KeptCode(dispatcher.py_func, repr(options))
+    dispatcher._compilation_chain_init_hook = _nothing  # compiling loads extensions
     return dispatcher

@@ -28,6 +28,7 @@ import numba
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 
 from ngramkit.caches import private_folder
@@ -126,8 +127,12 @@ class KeptCode(NullCache):
         return None if place is None else str(place)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """None where it was not kept, or cannot be read."""
-        target_context.refresh()
+        """None where it was not kept, or cannot be read.
+
+        numba fills its tables of what it can compile, and imports scipy and whatever extends it
+        for that, when something is compiled: machine code needs its memory manager alone.
+        """
+        rtsys.initialize(target_context)
         path = self._path(sig, target_context.codegen())
         if path is None:
             return None

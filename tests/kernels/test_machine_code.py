@@ -1,5 +1,8 @@
 """Compiled code is kept, found again, never stale, and never needed."""
 
+import subprocess
+import sys
+
 import numba
 import numpy as np
 import pytest
@@ -84,3 +87,19 @@ def test_a_part_that_python_calls_raises_instead_of_crashing():
     entry(kernel)(np.array([3]))
     with pytest.raises(TypeError):
         doubled(3)
+
+
+PREPARED = """
+import sys
+from ngramkit.decode.budget import prepare
+prepare()
+print(*sorted({"numba.np.arraymath", "scipy.linalg", "torch"} & set(sys.modules)))
+"""
+
+
+def test_what_is_kept_runs_without_what_compiling_needs():
+    """Allocating kernels too; nor is torch imported to size drafts."""
+    command = [sys.executable, "-c", PREPARED]
+    subprocess.run(command, check=True, capture_output=True)  # compiles what is not kept yet
+    again = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert again.stdout.split() == []
