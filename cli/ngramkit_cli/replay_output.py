@@ -22,7 +22,9 @@ def say(results: Replays, out: Output) -> None:
     _say_budgets(results, budgets, out)
     out.say("", f"with {budgets[-1]} nodes")
     _say_passes(widest, out)
-    out.say(*_missing(results))
+    missing = _missing(results)
+    if missing:
+        out.say("", *missing)
     out.say("", "by category")
     _say_categories(widest, out)
     ratios = results.ratios()
