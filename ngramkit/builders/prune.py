@@ -137,8 +137,8 @@ def _room(datastore: Datastore, size: int) -> tuple[int, int]:
 
 def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
     return UsageError(
-        f"{size:,} bytes hold nothing of {artifact.path}",
-        f"an empty {artifact.kind} takes {empty:,}",
+        f"nothing of {artifact.path} fits into {size:,} B",
+        f"a {artifact.kind} takes more than {empty:,} B",
         option="bytes",
     )
 

@@ -108,7 +108,7 @@ def test_recorded_answers_decide_what_is_kept(parts, tmp_path):
         ("import {parts}/none --from llama.cpp", 3, "cannot be read"),
         ("import {parts}/none --from rest-idx", 3, "cannot be read"),
         ("import {parts}/data --from rest-idx --order 2", 2, "--order means nothing"),
-        ("prune {parts}/data --bytes 9", 2, "hold nothing"),
+        ("prune {parts}/data --bytes 9", 2, "fits into 9 B"),
         ("prune {parts}/data --bytes some", 2, "not a size"),
         ("prune {parts}/tokens --bytes 1M", 2, "cannot be pruned"),
         ("prune {parts}/none --bytes 1M", 3, "there is no artifact"),
