@@ -14,7 +14,8 @@ PATIENCE = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000,
             "health_check_failure_threshold": 10}  # fmt: skip
 # On a busy machine too: workers are as nice as everything else, nodes start in their time.
 BUSY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0",
-        "RAY_raylet_start_wait_time_s": "120"}  # fmt: skip
+        "RAY_raylet_start_wait_time_s": "120",
+        "RAY_agent_register_timeout_ms": "60000"}  # fmt: skip
 NODE = {"num_cpus": 1, "memory": 4 << 30, "object_store_memory": 80 << 20}
 
 
