@@ -83,7 +83,7 @@ def _connect(ray: Any, address: str) -> None:
         where = "on this machine" if address == AUTO else f"at {address}"
         raise NetworkError(
             f"no Ray cluster answers {where}: {visible(_gist(reason(error)))}",
-            "start one with `ray start --head`, or give its ray_address",
+            "start one on this machine or give its ray_address; docs/cluster.md says how",
             option="ray_address",
         ) from error
 

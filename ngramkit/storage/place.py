@@ -37,6 +37,17 @@ class NotAsListedError(ArtifactError):
     """What came is not what the manifest lists."""
 
 
+def require_writable(url: str) -> None:
+    """Raises UsageError where files could be seen half-written, or are written otherwise."""
+    protocol = url.partition("://")[0].lower()
+    if protocol in ATOMIC or url.lower().startswith("hf://buckets/"):
+        return
+    hint = "s3://, gs://, az:// and hf://buckets/... are written to"
+    if protocol == "hf":
+        hint = "write to a folder, then `ngramkit push` it"
+    raise UsageError(f"nothing is written to {shown(url)}", hint, option="out")
+
+
 @dataclass(frozen=True)
 class Place:
     url: str
@@ -60,15 +71,6 @@ class Place:
         """How many at a time. The Hub's file system remembers listings, and is of one thread; its
         client sends parts of a file side by side."""
         return 1 if self.protocol == "hf" else AT_A_TIME
-
-    def require_writable(self) -> None:
-        """Raises UsageError where files could be seen half-written, or are written otherwise."""
-        if self.protocol in ATOMIC or self.url.lower().startswith("hf://buckets/"):
-            return
-        hint = "s3://, gs://, az:// and hf://buckets/... are written to"
-        if self.protocol == "hf":
-            hint = "write to a folder, then `ngramkit push` it"
-        raise UsageError(f"nothing is written to {self}", hint, option="out")
 
     def read(self, name: str, most: int) -> bytes | None:
         """The whole file; None where there is none. Raises InputError where it is larger."""

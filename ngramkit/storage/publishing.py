@@ -28,7 +28,7 @@ from ngramkit.formats.proofs import vouch
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.storage.cache import Cache
-from ngramkit.storage.place import Place
+from ngramkit.storage.place import Place, require_writable
 from ngramkit.storage.staging import (
     Entry,
     at_a_time,
@@ -67,8 +67,8 @@ def written(
             hint = "write to a folder, then `ngramkit push` it; or to hf://buckets/USER/NAME/..."
             raise UsageError(f"nothing is written to {out}", hint, option="out")
         return build(None if out is None else as_path(out), reporter=reporter, force=force)
+    require_writable(url)
     place, cache = Place.at(url, "out"), Cache.chosen()
-    place.require_writable()
     key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
     work = cache.folder / "work" / key / local_name(place)
     work.parent.mkdir(exist_ok=True)

@@ -49,7 +49,7 @@ def test_a_blends_chain_is_its_twins(datastore, documents, prompt, length, least
     store = datastore(documents)
     shards = [shard.tokens.tolist() for shard in store.shards]
     weights = [w.tolist() for w in load_weights()]
-    twin = Twin(shards, VOCABULARY, weights, 3, 8, 5, EOS)
+    twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS)
     source = BlendSource(Blend([store], scan=3, sample=8, hops=5))
     desk = source.desk()
     chain = source.request(desk, ids(*prompt)).chain(desk, length, least)
@@ -57,7 +57,7 @@ def test_a_blends_chain_is_its_twins(datastore, documents, prompt, length, least
     floor = max(least, RARE)
 
     def chances(path, score):
-        return {} if path and path[-1] == EOS else twin.predict(prompt, path, floor / score)
+        return {} if path and path[-1] == EOS else twin.predict(prompt, path, floor / score, score)
 
     worth, path = best_chain(chances, length, least, floor)
     found = float((chain.scores.astype(np.float64) - least).sum())
