@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 import http.client
-import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from loopback import Loopback
 
 DROP = "drop"  # the connection ends before an answer
 CUT = "cut"  # it ends in the middle of the answer's body
@@ -40,43 +41,21 @@ class Fault:
     called: Callable[[], None] | None = None
 
 
-@dataclass
-class FaultyProxy:
-    host: str
-    port: int
-    faults: list[Fault] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-    stalling: threading.Event = field(default_factory=threading.Event)  # set: stalls end
-
-    def __post_init__(self) -> None:
-        self.lock = threading.Lock()
+class FaultyProxy(Loopback[Fault]):
+    def __init__(self, host: str, port: int) -> None:
         proxy = self
 
         class Handler(Passing):
             pass
 
         Handler.proxy = proxy
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(Handler)
+        self.host, self.port = host, port
+        self.stalling = threading.Event()  # set: stalls end
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stalling.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-    def fault_for(self, request: str) -> Fault | None:
-        with self.lock:
-            self.requests.append(request)
-            for fault in self.faults:
-                if fault.times and re.search(fault.pattern, request):
-                    fault.times -= 1
-                    return fault
-        return None
+        super().__exit__(*error)
 
 
 class Passing(BaseHTTPRequestHandler):

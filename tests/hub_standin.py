@@ -14,13 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from loopback import Loopback
 
 TOKEN = "hf_standin"  # the only token that is known, and it may read everything
 PAGE = 5  # entries of a file listing per answer; the real Hub's pages hold 1,000
@@ -83,38 +84,23 @@ class Fault:
     retry_after: str | None = None
 
 
-class HubStandIn:
-    """Serves from a thread of this process while it is entered."""
-
+class HubStandIn(Loopback[Fault]):
     def __init__(self) -> None:
         import hub_reading  # noqa: F401 (its endpoints)
 
         self.repositories: dict[tuple[str, str], Repository] = {}
-        self.faults: list[Fault] = []
         self.blobs: dict[str, bytes] = {}  # what uploads have sent, by sha256
         self.buckets: dict[str, dict[str, bytes]] = {}  # id -> path -> content, see hub_buckets.py
         self.xorbs: dict[str, list[bytes]] = {}
         self.xet_files: dict[str, bytes] = {}
         self.xet_hashes: dict[bytes, str] = {}
-        self.requests: list[str] = []  # "METHOD path" of each, in order
         self.bytes_sent = 0
-        self.lock = threading.Lock()
         hub = self
 
         class Handler(Request):
             standin = hub
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
 
     def add(
         self, kind: str, id: str, files: Mapping[str, bytes], *, ref: str = "main", **facts: Any
@@ -136,15 +122,6 @@ class HubStandIn:
             "no_proxy": "127.0.0.1",
         }
         return {**said, "HF_TOKEN": token} if token else said
-
-    def fault_for(self, request: str) -> Fault | None:
-        with self.lock:
-            self.requests.append(request)
-            for fault in self.faults:
-                if fault.times and re.search(fault.pattern, request):
-                    fault.times -= 1
-                    return fault
-        return None
 
 
 class Request(BaseHTTPRequestHandler):
