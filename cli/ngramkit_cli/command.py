@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Annotated, Any
 
@@ -104,9 +104,7 @@ class _parsing:  # noqa: N801 (reads as a statement)
 
 def _with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
     """The same with -v and -q, which it need not know."""
-    signature = inspect.signature(command, eval_str=True)
 
-    @functools.wraps(command)
     def wrapped(*, verbose: int, quiet: bool, **values: Any) -> None:
         token = _verbosity.set(-1 if quiet else verbose)
         try:
@@ -114,14 +112,22 @@ def _with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
         finally:
             _verbosity.reset(token)
 
-    own = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-        for name, hint, default in (("verbose", Verbose, 0), ("quiet", Quiet, False))
-    ]
-    given = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values()
-    ]
-    parameters = [*given, *own]
+    return with_options(command, wrapped, {"verbose": (Verbose, 0), "quiet": (Quiet, False)})
+
+
+def with_options(
+    command: Callable[..., None],
+    wrapped: Callable[..., None],
+    options: Mapping[str, tuple[Any, Any]],
+) -> Callable[..., None]:
+    """`wrapped`, which calls `command`, under its name and with its parameters, and `options` more:
+    each a hint and a default."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [each.replace(kind=keyword) for each in signature.parameters.values()]
+    for name, (hint, default) in options.items():
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=hint))
+    functools.update_wrapper(wrapped, command)
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
     return wrapped

@@ -6,12 +6,12 @@ def verify(path: ArtifactPath) -> None: ...
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+
+from ngramkit_cli.command import with_options
 
 
 def _size(text: str | None) -> str | None:
@@ -47,23 +47,12 @@ CacheSize = Annotated[
 
 def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command --cache-dir and --cache-size, which hold for all that it does."""
-    signature = inspect.signature(command, eval_str=True)
 
-    @functools.wraps(command)
     def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
         from ngramkit.storage.cache import using_cache
 
         with using_cache(cache_dir, cache_size):
             command(**values)
 
-    own = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
-        for name, hint in (("cache_dir", CacheDir), ("cache_size", CacheSize))
-    ]
-    given = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values()
-    ]
-    parameters = [*given, *own]
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-    return wrapped
+    options = {"cache_dir": (CacheDir, None), "cache_size": (CacheSize, None)}
+    return with_options(command, wrapped, options)

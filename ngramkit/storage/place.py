@@ -39,12 +39,12 @@ class NotAsListedError(ArtifactError):
 
 def require_writable(url: str) -> None:
     """Raises UsageError where files could be seen half-written, or are written otherwise."""
-    protocol = url.partition("://")[0].lower()
+    protocol = url.partition(":")[0].lower()
     if protocol in ATOMIC or url.lower().startswith("hf://buckets/"):
         return
     hint = "s3://, gs://, az:// and hf://buckets/... are written to"
     if protocol == "hf":
-        hint = "write to a folder, then `ngramkit push` it"
+        hint = "write to a folder, then `ngramkit push` it; or to hf://buckets/USER/NAME/..."
     raise UsageError(f"nothing is written to {shown(url)}", hint, option="out")
 
 

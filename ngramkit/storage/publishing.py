@@ -64,8 +64,7 @@ def written(
     url = None if out is None else as_url(out)
     if url is None:
         if re.match(r"hf:/", str(out), re.IGNORECASE):
-            hint = "write to a folder, then `ngramkit push` it; or to hf://buckets/USER/NAME/..."
-            raise UsageError(f"nothing is written to {out}", hint, option="out")
+            require_writable(str(out))
         return build(None if out is None else as_path(out), reporter=reporter, force=force)
     require_writable(url)
     place, cache = Place.at(url, "out"), Cache.chosen()
