@@ -128,6 +128,18 @@ def choose_drafter(
     return choice
 
 
+def asked_drafters(drafters: Any) -> list[Any]:
+    """Of one drafter or several, named or made by the caller, a list.
+
+    Raises UsageError for a name or an option that there is not, before anything is read in vain.
+    """
+    asked = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    for each in asked:
+        if isinstance(each, str):
+            DrafterSpec.parse(each)
+    return asked
+
+
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
     """A drafter of the caller's own, or a function that makes one, in place of a chosen one."""
     is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)

@@ -7,7 +7,7 @@ The exit codes are an interface: 0 done, 1 failed or would change, 2 usage, 3 ba
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class NgramkitError(Exception):
@@ -54,6 +54,15 @@ def reason(error: Exception) -> str:
     'No such file or directory'
     """
     return getattr(error, "strerror", None) or str(error)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what caused it, outermost first."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def meant(given: str, known: Iterable[str]) -> str:

@@ -33,12 +33,13 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     return Fetched(as_path(source))
 
 
-def open_fetched(source: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
-    """The artifact, of its own class. Raises as `fetch` and `kinds.open_artifact`."""
-    artifact = kinds.open_artifact(fetch(source, reporter=reporter).path)
-    url = as_url(source)
-    artifact.origin = None if url is None else shown(url)
-    return artifact
+def open_fetched(source: str | Path, *, reporter: Reporter = SILENT) -> tuple[Artifact, Fetched]:
+    """The artifact, of its own class, and where it came from. Raises as `fetch` and
+    `kinds.open_artifact`."""
+    fetched, url = fetch(source, reporter=reporter), as_url(source)
+    artifact = kinds.open_artifact(fetched.path)
+    artifact.origin = None if url is None else shown(url)  # without what is secret of it
+    return artifact, fetched
 
 
 def is_artifact(source: str | Path) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ngramkit.errors import InputError, NetworkError, NgramkitError
+from ngramkit.errors import InputError, NetworkError, NgramkitError, causes
 
 AGAIN = {
     "dataset": "check the network, then run the same command again: finished shards are kept",
@@ -42,7 +42,7 @@ def as_known(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 
     def caused(*kinds: type[BaseException]) -> BaseException | None:
-        return next((cause for cause in _chain(error) if isinstance(cause, kinds)), None)
+        return next((cause for cause in causes(error) if isinstance(cause, kinds)), None)
 
     page = f"hf.co/{'datasets/' if what == 'dataset' else ''}{name}"
     if caused(hub.OfflineModeIsEnabled):
@@ -66,15 +66,6 @@ def as_known(error: BaseException, name: str, what: str = "dataset") -> Ngramkit
     if caused(httpx.TransportError, ConnectionError, TimeoutError):
         return NetworkError(f"the Hub could not be reached for {name}", AGAIN[what])
     return None
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what caused it, outermost first."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _refused(error: BaseException, name: str, what: str) -> NgramkitError:

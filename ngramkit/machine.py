@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from ngramkit.errors import UsageError, require_between
@@ -11,7 +12,7 @@ from ngramkit.errors import UsageError, require_between
 MEMINFO = Path("/proc/meminfo")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 MOST_WORKERS = 1024  # threads; more would only wait for each other
-LARGEST = 1 << 60  # bytes
+LARGEST = 1 << 60  # of sizes in bytes, and of counts
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmbt]?)", re.IGNORECASE)
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
@@ -22,11 +23,7 @@ def parse_count(text: str) -> int:
 
     Raises UsageError where `text` is no count, or zero.
     """
-    match = COUNT.fullmatch(text.strip())
-    count = min(float(match[1]) * MULTIPLES[match[2].lower()], LARGEST + 1) if match else 0
-    if not 1 <= count <= LARGEST:
-        raise UsageError(f"{text!r} is not a count", "write it like 100B, 40M or 1000000")
-    return int(count)
+    return _parsed(text, COUNT, MULTIPLES, "count", "100B, 40M or 1000000")
 
 
 def free_memory() -> int:
@@ -61,8 +58,14 @@ def parse_size(text: str) -> int:
 
     Raises UsageError where `text` is no size, or zero.
     """
-    match = SIZE.fullmatch(text.strip())
-    size = min(float(match[1]) * UNITS[match[2].lower()], LARGEST + 1) if match else 0
-    if not 1 <= size <= LARGEST:
-        raise UsageError(f"{text!r} is not a size", "write it like 4G, 512M or 1000000")
-    return int(size)
+    return _parsed(text, SIZE, UNITS, "size", "4G, 512M or 1000000")
+
+
+def _parsed(
+    text: str, form: re.Pattern[str], units: Mapping[str, int], what: str, examples: str
+) -> int:
+    match = form.fullmatch(text.strip())
+    number = min(float(match[1]) * units[match[2].lower()], LARGEST + 1) if match else 0
+    if not 1 <= number <= LARGEST:
+        raise UsageError(f"{text!r} is not a {what}", f"write it like {examples}")
+    return int(number)

@@ -128,15 +128,11 @@ class Opened:
 
 
 def opened(given: Given, reporter: Any = None) -> Opened:
-    """Raises as ngramkit.fetching.fetch and ngramkit.formats.kinds.open_artifact."""
-    from ngramkit.fetching import fetch
-    from ngramkit.formats.kinds import open_artifact
+    """Raises as ngramkit.fetching.open_fetched."""
+    from ngramkit.fetching import open_fetched
     from ngramkit.progress import SILENT
-    from ngramkit.storage.urls import as_url, shown
 
     if isinstance(given, Artifact):
         return Opened(given, given.where)
-    fetched, url = fetch(given, reporter=reporter or SILENT), as_url(given)
-    artifact = open_artifact(fetched.path)
-    artifact.origin = None if url is None else shown(url)  # without what is secret of it
+    artifact, fetched = open_fetched(given, reporter=reporter or SILENT)
     return Opened(artifact, artifact.origin or str(given), fetched.commit)

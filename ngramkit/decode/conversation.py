@@ -22,7 +22,7 @@ from ngramkit.decode.references import Reference, open_references, require_use
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.task import warm_up
-from ngramkit.drafters.base import Drafter, TokenArray
+from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import InputError
 from ngramkit.progress import SILENT, Reporter
@@ -168,18 +168,7 @@ class Conversation:
         """
         if self._verifier is None:
             self._verifier = self._task.open(prompt)
-        self._verifier.rewind(shared(self._held, prompt[:-1]))
+        self._verifier.rewind(common_beginning(self._held, prompt[:-1]))
         held = self._verifier.length
         self._held = self._held[:held]
         return self._verifier, held
-
-
-def shared(one: TokenArray, other: TokenArray) -> int:
-    """The length of the common beginning.
-
-    >>> shared(np.array([1, 2, 3]), np.array([1, 2, 4, 5]))
-    2
-    """
-    count = min(len(one), len(other))
-    differing = np.flatnonzero(one[:count] != other[:count])
-    return int(differing[0]) if len(differing) else count

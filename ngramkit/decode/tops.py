@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ngramkit.decode.base import Tops
-from ngramkit.drafters.base import TOPS as TOPS
+from ngramkit.drafters.base import TOPS
 
 TOLERANCE = 1e-3  # of log probabilities: exp and log differ between devices
 Read = Callable[..., tuple[list[int], Tops]]  # of logits [rows, V], and how many of each row

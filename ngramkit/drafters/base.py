@@ -27,6 +27,17 @@ def eos_of(tokenizer: TokenizerRecord) -> int:
     return NO_TOKEN if tokenizer.eos is None else tokenizer.eos
 
 
+def common_beginning(one: TokenArray, other: TokenArray) -> int:
+    """How many tokens both begin with.
+
+    >>> common_beginning(np.array([1, 2, 3]), np.array([1, 2, 4, 5]))
+    2
+    """
+    size = min(len(one), len(other))
+    differs = one[:size] != other[:size]
+    return int(differs.argmax()) if differs.any() else size
+
+
 class Source(IntEnum):
     """Where a node came from."""
 

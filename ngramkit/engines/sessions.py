@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.drafters.base import DraftTree, TokenArray
+from ngramkit.drafters.base import DraftTree, TokenArray, common_beginning
 
 TAIL = 16  # tokens that are hashed
 NEAR = 16  # tokens that one step of an engine appends, mostly at most
@@ -139,18 +139,14 @@ class Sessions:
         for mark in range(n // stride * stride, max(n // stride - 2, 0) * stride, -stride):
             for session in self._by_key.get(_key(row, mark), ()):
                 if session.used < self._step:
-                    shared = common(session.request.tokens, row)
+                    shared = common_beginning(session.request.tokens, row)
                     if shared > most and session.size - shared < 2 * stride:
                         best, most = session, shared
         return None if best is None else self._take(best, most)
 
     def _lose(self, session: Session) -> None:
         """Its keys lead to it no more."""
-        for key in session.keys:
-            held = self._by_key[key]
-            held.remove(session)
-            if not held:
-                del self._by_key[key]
+        self._drop(session, session.keys)
         session.keys = []
 
     def _take(self, session: Session, kept: int) -> Found:
@@ -167,13 +163,6 @@ class Sessions:
         self._begun += 1
         self._order[id(session)] = session
         return self._take(session, 0)
-
-
-def common(one: TokenArray, other: TokenArray) -> int:
-    """How many tokens both begin with."""
-    size = min(len(one), len(other))
-    differs = one[:size] != other[:size]
-    return int(differs.argmax()) if differs.any() else size
 
 
 def _key(row: TokenArray, length: int) -> Key:

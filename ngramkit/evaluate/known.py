@@ -78,13 +78,15 @@ class Known:
             rows.append(UNKNOWN if held == UNKNOWN else self.child(held, token))
         return rows
 
-    def put(self, above: int, root: int, tree: DraftTree, ids: Array, log_probs: Array) -> int:
-        """Adds what is new of a pass, ids and log_probs [n + 1, k]; the root's row."""
+    def put(
+        self, above: int, root: int, tree: DraftTree, ids: Array, log_probs: Array
+    ) -> list[int]:
+        """Adds what is new of a pass, ids and log_probs [n + 1, k]; its rows, as `rows_of`."""
         rows = [self.add(above, root, ids[0], log_probs[0])]
         for i, (token, parent) in enumerate(zip(tree.token_ids.tolist(), tree.parents.tolist(),
                                                 strict=True), 1):  # fmt: skip
             rows.append(self.add(rows[parent + 1], token, ids[i], log_probs[i]))
-        return rows[0]
+        return rows
 
     def evidence(self, root: int, rows: list[int], tree: DraftTree, tops: int) -> Evidence:
         """Of a pass's `rows`, as `rows_of` gives them: those that are known. The first must be."""

@@ -66,8 +66,7 @@ class Oracle:
         return cls(EvidenceFolder.open(path), model)
 
     def __repr__(self) -> str:
-        rows = sum(map(len, self._known.values()))
-        return f"<Oracle {self.folder.path}: {len(self._known):,} requests, {rows:,} rows>"
+        return f"<Oracle {self.folder.path}: {len(self._known):,} requests, {self.rows:,} rows>"
 
     @property
     def rows(self) -> int:

@@ -10,7 +10,7 @@ from ngramkit.decode.load import DTYPES, LanguageModel
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.task import Task
 from ngramkit.decode.tops import best_and_tops
-from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
+from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray, common_beginning
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.oracle import Likeliest
 from ngramkit.evaluate.recording import BUDGET
@@ -40,9 +40,7 @@ class AskedModel:
             return _likeliest(self._having_read(read).verify(int(written[-1]), tree))
 
     def _having_read(self, tokens: TokenArray) -> ResumableVerifier:
-        shared = min(len(self._held), len(tokens))
-        differs = np.flatnonzero(self._held[:shared] != tokens[:shared])
-        shared = int(differs[0]) if len(differs) else shared
+        shared = common_beginning(self._held, tokens)
         if self._verifier is None or shared == 0:
             self._verifier = self._task.open(self._prompt)
         elif shared < self._verifier.length:

@@ -47,7 +47,7 @@ def prune(
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     artifact = source
     if not isinstance(artifact, Artifact):
-        artifact = open_fetched(artifact, reporter=reporter)
+        artifact, _ = open_fetched(artifact, reporter=reporter)
     wanted: list[TokenArray] = []
     if answers is not None:
         wanted = _recorded(artifact, answers, questions, model, template, reporter)

@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 
-from ngramkit.choose import DrafterChoice, distinct
+from ngramkit.choose import DrafterChoice, asked_drafters, distinct
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.tops import best_and_tops
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray
-from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import Bench
 from ngramkit.evaluate.benchmark import NEW_TOKENS, questions_for
@@ -76,8 +75,7 @@ class RecordingVerifier:
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
         logits = self._verifier.verify(root, tree)
         tops = best_and_tops(logits, KEPT)[1]
-        self._known.put(self._above, root, tree, tops.ids, tops.log_probs)
-        self._rows = self._known.rows_of(self._above, root, tree)
+        self._rows = self._known.put(self._above, root, tree, tops.ids, tops.log_probs)
         return logits
 
     def keep(self, nodes: list[int]) -> None:
@@ -109,10 +107,7 @@ def record(
     Raises UsageError for what makes no sense, and where `out` holds another model's record or one
     of other answers.
     """
-    asked = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    for each in asked:
-        if isinstance(each, str):
-            DrafterSpec.parse(each)
+    asked = asked_drafters(drafters)
     if passes.budget == "auto":
         raise UsageError("a record needs passes of one size", "give a budget", option="budget")
     passes.require_full_cache("a record")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.drafters.base import TokenArray
+from ngramkit.drafters.base import TokenArray, common_beginning
 from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError
 from ngramkit.evaluate.jsonl import Line, read_lines
@@ -193,9 +193,7 @@ def _turn(tokenizer: TextTokenizer, prompt: str, answer: str, *, whole: bool = F
     begin = [tokenizer.bos] if tokenizer.adds_bos and not whole else []
     end = [] if tokenizer.record.eos is None else [tokenizer.record.eos]
     alone, both = tokenizer.encode(prompt), tokenizer.encode(prompt + answer)
-    shared = min(len(alone), len(both))
-    differs = np.flatnonzero(alone[:shared] != both[:shared])
-    cut = int(differs[0]) if len(differs) else shared
+    cut = common_beginning(alone, both)
     if len(begin) and len(both) and both[0] == begin[0]:
         begin = []
     return Turn(

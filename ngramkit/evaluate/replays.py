@@ -8,10 +8,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter, distinct, given_drafter
+from ngramkit.choose import (
+    DRAFTER,
+    DrafterChoice,
+    asked_drafters,
+    choose_drafter,
+    distinct,
+    given_drafter,
+)  # fmt: skip
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.oracle import Oracle
@@ -117,7 +123,7 @@ def replay(
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
-    asked = _asked(drafters)
+    asked = asked_drafters(drafters)
     if not budgets or min(budgets) < 1:
         raise UsageError("budgets must be at least 1 each", option="budget")
     told = None
@@ -156,15 +162,6 @@ def _say_deaf(choices: Sequence[DrafterChoice], reporter: Reporter) -> None:
     deaf = [each.label for each in choices if each.listens]
     if deaf:
         reporter.note(f"without an oracle {', '.join(deaf)} hears nothing of what the model says")
-
-
-def _asked(drafters: Any) -> list[Any]:
-    """Told before anything is read in vain: a name or an option that there is not."""
-    asked = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    for each in asked:
-        if isinstance(each, str):
-            DrafterSpec.parse(each)
-    return asked
 
 
 def _recorded(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ngramkit.errors import InputError, NetworkError, NgramkitError
+from ngramkit.errors import InputError, NetworkError, NgramkitError, causes
 from ngramkit.visible import visible
 
 CODE = re.compile(r"[A-Za-z]{3,60}")  # as SlowDown, NoSuchBucket
@@ -41,7 +41,7 @@ def storage_errors(what: str, doing: str = "read") -> Iterator[None]:
 
 def as_known(error: BaseException, what: str, doing: str = "read") -> NgramkitError:
     """The error to show in place of `error`."""
-    chain = list(_chain(error))
+    chain = list(causes(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     status, code = _answer(chain)
     if names & NOBODY:
@@ -89,12 +89,3 @@ def _answer(chain: list[BaseException]) -> tuple[int | None, str]:
         if status or CODE.fullmatch(code):
             return status, code if CODE.fullmatch(code) else ""
     return None, ""
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what caused it, outermost first."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
-        yield error
-        error = error.__cause__ or error.__context__

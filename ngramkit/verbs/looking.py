@@ -38,7 +38,7 @@ def open_artifact(
     else as `ngramkit.fetching.fetch`.
     """
     with using_cache(cache_dir, cache_size):
-        return open_fetched(source, reporter=reporter)
+        return open_fetched(source, reporter=reporter)[0]
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ import torch
 from tiny_models import tiny_model
 
 import ngramkit
-from ngramkit.decode.conversation import Conversation, shared
+from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.task import Task
+from ngramkit.drafters.base import common_beginning
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -155,7 +156,7 @@ def test_it_is_public(demo):
     ("one", "other", "count"), [([], [], 0), ([1, 2], [1, 2], 2), ([1, 2, 3], [1, 9], 1)]
 )
 def test_common_beginnings(one, other, count):
-    assert shared(np.array(one, np.int32), np.array(other, np.int32)) == count
+    assert common_beginning(np.array(one, np.int32), np.array(other, np.int32)) == count
 
 
 @pytest.mark.parametrize("name", ["mistral", "gpt_neo", "mpt", "gemma3"])

@@ -11,8 +11,9 @@ from tiny_models import tiny_model
 from ngramkit.decode import tops
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.tops import TOPS, best_and_tops
+from ngramkit.decode.tops import best_and_tops
 from ngramkit.decode.verify import TreeVerifier
+from ngramkit.drafters.base import TOPS
 
 VOCABULARY = 50
 PROMPT = np.array([3, 1, 4, 1, 5], np.int32)
