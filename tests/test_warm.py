@@ -34,8 +34,8 @@ def test_processes_that_compile_at_once_lose_nothing(tmp_path):
     """On an empty folder; the third then compiles nothing of what either needed."""
     both = [started(task, tmp_path) for task in ("decoding", "budget")]
     first, second = map(compiled_by, both)
-    assert "tree.layout" in first
-    assert "budget.cut" in second
+    assert "tree.fill_layout" in first
+    assert "budget.fill_cut" in second
     (folder,) = tmp_path.iterdir()
     assert len(list(folder.glob("*.nbc"))) == len({*first, *second})
     assert not [path for path in folder.iterdir() if path.suffix not in (".nbc", ".done")]

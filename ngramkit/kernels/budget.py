@@ -113,7 +113,6 @@ def recorded(
     return run
 
 
-@allocating_entry
 def cut(
     parents: npt.NDArray[np.int32],
     scores: Floats,
@@ -133,22 +132,30 @@ def cut(
     chances [0.5, 0.4], seconds [1, 1.2, 2] at rate 1: one node (0.5 - 0.2), not two (0.9 - 1).
     """
     n = len(parents)
-    chance, place, order = np.empty(n, np.float32), np.empty(n, np.int64), np.empty(n, np.int64)
+    chance, (place, order) = np.empty(n, np.float32), np.empty((2, n), np.int64)
+    kept, among = np.empty((2, n), np.int32)
+    drafted = (parents, scores, record, trust, run)
+    count = fill_cut(*drafted, seconds, rate, chance, place, order, kept, among)
+    return kept[:count], among[:count]
+
+
+@entry
+def fill_cut(parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among):
+    """How many are kept. Python makes the arrays: numba's take longer to compile than this."""
     _chances(parents, scores, record, trust, run, place, chance)
     best_first(chance, order)
     count = _count(chance, order, seconds, rate)
-    for node in range(n):
+    for node in range(len(parents)):
         place[node] = -1
     for i in range(count):
         place[order[i]] = 0
-    kept, among = np.empty(count, np.int32), np.empty(count, np.int32)
     i = 0
-    for node in range(n):
+    for node in range(len(parents)):
         if place[node] == 0:
             place[node], kept[i] = i, node
             among[i] = -1 if parents[node] < 0 else place[parents[node]]
             i += 1
-    return kept, among
+    return count
 
 
 @allocating_entry

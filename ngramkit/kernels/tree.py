@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.compile import allocating_entry
+from ngramkit.kernels.compile import allocating_entry, entry
 
 
-@allocating_entry
 def layout(
     parents: npt.NDArray[np.int32], blocked: np.float32
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -24,16 +23,22 @@ def layout(
     [-1, 0, -1] -> depths [0, 1, 2, 1]; row 2 (node 1) sees columns 0, 1 and 2, row 3 sees 0 and 3.
     """
     rows = len(parents) + 1
-    depths = np.zeros(rows, np.int64)
-    mask = np.full((rows, rows), blocked, np.float32)
-    mask[0, 0] = 0.0
-    for row in range(1, rows):
+    depths, mask = np.empty(rows, np.int64), np.full((rows, rows), blocked, np.float32)
+    fill_layout(parents, depths, mask)
+    return depths, mask
+
+
+@entry
+def fill_layout(parents, depths, mask):
+    """Of a mask that is blocked everywhere. Every decode begins with compiling this: arrays that
+    Python makes take less time than numba's."""
+    depths[0], mask[0, 0] = 0, 0.0
+    for row in range(1, len(depths)):
         parent = parents[row - 1] + 1
         depths[row] = depths[parent] + 1
         for column in range(parent + 1):
             mask[row, column] = mask[parent, column]
         mask[row, row] = 0.0
-    return depths, mask
 
 
 @allocating_entry

@@ -93,7 +93,7 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
             key = hashed(recent, order) + APART * np.uint64(source)
             slot = np.int64(key % np.uint64(len(memo.keys)))
             if memo.keys[slot] != key:
-                begin_row(memo, slot, key, width)
+                begin_row(memo, slot, key, np.float32(width))
                 taken = sample // SPARSER[order]
                 _sample(corpus, first, end, intervals[order], order, width, taken, slot, into)
             recall(memo, slot, into, level)
@@ -151,13 +151,14 @@ def _runs(shard, into, first, last, order, memo, slot, worth):
     for i in range(first + 1, last + 1):
         if i == last or tokens[i] != tokens[begin]:
             if tokens[begin] < shard[VOCABULARY]:
-                keep(memo, slot, tokens[begin], (i - begin) * worth)
+                keep(memo, slot, tokens[begin], np.float32((i - begin) * worth))
             begin = i
 
 
 @part
 def begin_row(memo, slot, key, total):
-    """An empty row of the memo, for a context with `total` successors."""
+    """An empty row of the memo, for a context with `total` successors (float32: of each other type
+    that comes, a part is compiled once more)."""
     memo.keys[slot] = key
     memo.totals[slot] = total
     memo.sizes[slot, 0] = memo.sizes[slot, 1] = 0
@@ -165,21 +166,20 @@ def begin_row(memo, slot, key, total):
 
 @part
 def keep(memo, slot, token, estimate):
-    """Inserts a successor into the row's list, which stays sorted by count."""
+    """Inserts a successor into the row's list, which stays sorted by count. `estimate`: float32."""
     tokens, counts, sizes = memo.tokens[slot], memo.counts[slot], memo.sizes[slot]
     sizes[1] += 1
-    amount = np.float32(estimate)
     at = np.int64(sizes[0])
     if at == KEPT:
-        if counts[KEPT - 1] >= amount:
+        if counts[KEPT - 1] >= estimate:
             return
         at -= 1
     else:
         sizes[0] += 1
-    while at > 0 and counts[at - 1] < amount:
+    while at > 0 and counts[at - 1] < estimate:
         counts[at], tokens[at] = counts[at - 1], tokens[at - 1]
         at -= 1
-    counts[at], tokens[at] = amount, token
+    counts[at], tokens[at] = estimate, token
 
 
 @part

@@ -70,7 +70,7 @@ def _look_up(where, recent, order, more, memo, slot, key, aside):
     """One context's row of the memo: the leader's followers that begin with its last tokens."""
     row = _find(where, recent, order)
     if row < 0:
-        begin_row(memo, slot, key, 0)
+        begin_row(memo, slot, key, np.float32(0))
         return
     clear(aside)
     total = np.float32(0)
@@ -89,7 +89,7 @@ def _look_up(where, recent, order, more, memo, slot, key, aside):
                 aside.counts[successor, 0] += times
     if more == 0:  # all that followed, the followers that were not kept too
         total = np.float32(unsigned_at(where[LEADER_COUNTS], where[LEADER_COUNT_BYTES], row))
-    begin_row(memo, slot, key, total)
+    begin_row(memo, slot, key, np.float32(total))
     for successor in range(aside.state[0]):
         keep(memo, slot, aside.tokens[successor], aside.counts[successor, 0])
 

@@ -59,11 +59,11 @@ def new_scratch(weights: Weights) -> Scratch:
 
 @part
 def log1p(count):
-    """log(1 + count) of a whole number, small ones from a table."""
+    """log(1 + count) of a whole number, as float32; small ones from a table."""
     whole = np.int64(count)
     if np.uint64(whole) <= np.uint64(LONG_AGO):
         return LOGS[whole]
-    return np.log1p(np.float32(count))
+    return np.log1p(count)
 
 
 @part
@@ -74,7 +74,7 @@ def gate_features_of(into, size, x):
         x[c] = log1p(total) * np.float32(0.25)
         x[COLUMNS + c] = log1p(distinct) * np.float32(0.33)
         x[2 * COLUMNS + c] = min(distinct / (total + np.float32(1)), np.float32(1))
-    x[3 * COLUMNS] = log1p(size) * np.float32(0.14)
+    x[3 * COLUMNS] = log1p(np.float32(size)) * np.float32(0.14)
 
 
 @part
@@ -88,9 +88,9 @@ def token_features_of(into, row, live, size, share, log_p, x):
     since = size - newest if newest >= 0 else LONG_AGO
     x[0] = log_p * np.float32(0.25)
     x[1] = share * np.float32(0.2)
-    x[2] = log1p(seen) * np.float32(0.5)
-    x[3] = log1p(age) * np.float32(0.12)
-    x[4] = log1p(since) * np.float32(0.12)
+    x[2] = log1p(np.float32(seen)) * np.float32(0.5)
+    x[3] = log1p(np.float32(age)) * np.float32(0.12)
+    x[4] = log1p(np.float32(since)) * np.float32(0.12)
     x[5] = into.counts[row, COLUMNS // 2] > 0
     x[6] = into.known[row] > 0 or into.counts[row, PAIR] > 0
 
