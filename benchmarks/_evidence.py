@@ -4,16 +4,17 @@
     python -m benchmarks._evidence [--work DIR] --publish             writes docs/evidence.json
 
 MODEL is demo, on its held-out prompts, or smollm2-135m, with --data DIR as benchmarks._real wants
-it and Spec-Bench's questions there: first MT-Bench's first turns, then Spec-Bench's other
-categories and functions of the standard library's held-out files. The model answers with blend's
-widest drafts, then it is asked for whatever else the drafters of `listeners` would have had it
-verify. Stopped, or out of time, it goes on where it was; --publish replays what is there without
-the models, and says what was not on record.
+it and Spec-Bench's questions there: MT-Bench's first turns, Spec-Bench's other categories and
+functions of the standard library's held-out files, in turns. The model answers with small drafts,
+then, many rows a pass, for whatever the drafters of `listeners` would have had it verify.
+Stopped, or out of time, it goes on where it was; --publish replays what is there without the
+models, and says what was not on record.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks._evidence_figures import BUDGETS, DOCS
+from benchmarks._evidence_figures import DOCS
 from benchmarks._evidence_questions import kind_of, of_demo, of_smollm2
 
 if TYPE_CHECKING:
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
 
 NEW_TOKENS = 96
 MODELS = ("demo", "smollm2-135m")
+BUDGETS = {"demo": (8, 16, 32, 64, 96), "smollm2-135m": (8, 16, 32, 64)}
 # Drafters for which a model is asked for what is not on record: a real one takes its time.
 ASKED = {"smollm2-135m": ("blend", "automaton", "recycling")}
+ANSWERING = 8  # draft nodes
+AT_ONCE = 8  # questions answered before the model is asked about them
 Makers = dict[str, Callable[[], Any]]
 
 
@@ -101,47 +105,46 @@ class Work:
 
 
 def record(work: Work, asked: list[Question], seconds: float) -> None:
-    """A question at a time: its answer with blend's widest drafts, then all else that is asked."""
+    """A few questions at a time: their answers, then what is asked."""
     import ngramkit
     from ngramkit.decode.load import load_model
     from ngramkit.decode.pass_options import PassOptions
+    from ngramkit.evaluate.asking import ask
     from ngramkit.evaluate.oracle import Oracle
     from ngramkit.evaluate.oracle_model import asked_model
     from ngramkit.progress import SILENT
 
     begun = time.monotonic()
     model = load_model(work.model)
+    told = listeners(work)
+    asking = [told[name] for name in ASKED.get(work.model, told)]
     done = set(work.filled.read_text(encoding="utf-8").split("\n")) if work.filled.exists() else ()
-    for number, question in enumerate(asked, 1):
-        if time.monotonic() - begun > seconds:
-            break
-        if str(question.id) in done:
-            continue
-        found = ngramkit.record(
-            [question],
+    left = iter(question for question in asked if str(question.id) not in done)
+    oracle: Oracle | None = None
+    while time.monotonic() - begun < seconds and (some := list(itertools.islice(left, AT_ONCE))):
+        ngramkit.record(
+            some,
             model,
             out=work.evidence,
             drafters="blend",
             artifacts=work.artifacts,
             max_new_tokens=NEW_TOKENS,
-            passes=PassOptions(budget=max(BUDGETS)),
+            passes=PassOptions(budget=ANSWERING),
         )
-        oracle = Oracle.open(work.evidence)
-        oracle.model = asked_model(oracle.folder, model, SILENT)
-        (answer,) = (each for each in oracle.records() if each.name == str(question.id))
-        before = oracle.rows
-        told = listeners(work)
-        asking = {name: told[name] for name in ASKED.get(work.model, told)}
-        for budget in BUDGETS:
-            _replayed(asking, [answer], budget, oracle)
-        oracle.save()
-        with work.filled.open("a", encoding="utf-8") as file:
-            file.write(f"{question.id}\n")
-        print(
-            f"{number} {question.category}: {found.tokens} tokens, {found.rows:,} contexts, then "
-            f"{oracle.rows - before:,} more; {time.monotonic() - begun:.0f} s",
-            flush=True,
-        )
+        if oracle is None:
+            oracle = Oracle.open(work.evidence)
+            oracle.model = asked_model(oracle.folder, model, SILENT)
+        oracle.refresh()
+        names = [str(question.id) for question in some]
+        answers = [each for each in oracle.records() if each.name in names]
+        for answer, rows in zip(
+            answers, ask(oracle, answers, asking, BUDGETS[work.model]), strict=True
+        ):
+            oracle.save()
+            with work.filled.open("a", encoding="utf-8") as file:
+                file.write(f"{answer.name}\n")
+            seen = f"{time.monotonic() - begun:.0f} s, {time.process_time():.0f} s of processor"
+            print(f"{answer.name} {answer.category}: {rows:,} contexts; {seen}", flush=True)
 
 
 def listeners(work: Work) -> Makers:
@@ -209,7 +212,7 @@ def replayed(work: Work) -> dict[str, Any]:
     told, untold = listeners(work), deaf(work)
     steps: dict[str, dict[str, Any]] = {}
     missing: dict[str, float] = {}
-    for budget in BUDGETS:
+    for budget in BUDGETS[work.model]:
         found = {
             **_replayed(told, records, budget, oracle),
             "blend, told nothing": _replayed({"": told["blend"]}, records, budget, None)[""],

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
-BUDGETS = (8, 16, 32, 64, 96)
 NAMES = {"demo": "the embedded model", "smollm2-135m": "SmolLM2-135M-Instruct"}
 Figures = Mapping[str, Any]
 
@@ -43,11 +42,17 @@ def facts(figures: Figures) -> str:
     )
 
 
+def budgets_of(figures: Figures) -> list[str]:
+    """Draft nodes, in the order replayed."""
+    return list(figures["steps"]["blend"])
+
+
 def table(figures: Figures) -> str:
     """tokens/step by budget, a row per drafter."""
-    rows = [f"| draft nodes | {' | '.join(map(str, BUDGETS))} |", "|---|" + "---|" * len(BUDGETS)]
+    budgets = budgets_of(figures)
+    rows = [f"| draft nodes | {' | '.join(budgets)} |", "|---|" + "---|" * len(budgets)]
     for name, steps in figures["steps"].items():
-        cells = " | ".join(f"{steps[str(budget)]['all']:.2f}" for budget in BUDGETS)
+        cells = " | ".join(f"{steps[budget]['all']:.2f}" for budget in budgets)
         rows.append(f"| {_code(name)} | {cells} |")
     return "\n".join(rows)
 
@@ -66,7 +71,7 @@ def behind(figures: Figures) -> str:
     """Every budget and category in which another drafter has more tokens/step than blend."""
     found = []
     for kind in ("all", *figures["questions"]):
-        for budget in map(str, BUDGETS):
+        for budget in budgets_of(figures):
             ours = figures["steps"]["blend"][budget][kind]
             found += [
                 f"{_code(name)} in {kind} at {budget} ({steps[budget][kind]:.2f} to {ours:.2f})"

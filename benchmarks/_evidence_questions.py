@@ -29,13 +29,16 @@ def of_demo() -> list[Question]:
 
 
 def of_smollm2(data: Path) -> list[Question]:
-    """MT-Bench's first turns; then Spec-Bench's other categories and functions, in turns."""
+    """MT-Bench's first turns, Spec-Bench's other categories and functions, in turns: wherever one
+    stops, all have some."""
     from ngramkit.evaluate.questions import read_questions
 
     others = read_questions(data / OTHERS)
     kinds = [[q for q in others if q.category == kind][:EACH] for kind in OF_OTHERS]
-    mixed = itertools.chain.from_iterable(itertools.zip_longest(*kinds, functions()))
-    return [*in_turns(data / QUESTIONS), *(q for q in mixed if q is not None)]
+    bench = in_turns(data / QUESTIONS)
+    half = [bench[0::2], bench[1::2]]  # twice as often as the others: there are more
+    mixed = itertools.chain.from_iterable(itertools.zip_longest(*half, *kinds, functions()))
+    return [question for question in mixed if question is not None]
 
 
 def functions() -> list[Question]:

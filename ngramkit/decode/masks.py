@@ -38,11 +38,26 @@ class TreeMasks:
         depths, block = layout(parents, np.float32(self._blocked))
         positions = torch.from_numpy(depths + length).to(self._device)
         full = self._full(length, torch.from_numpy(block))
+        return positions[None], self._by_kind(full, positions)
+
+    def of_branches(
+        self, length: int, parents: TokenArray, after: TokenArray
+    ) -> tuple[torch.Tensor, Any]:
+        """The same of branches without a root: node i's branch, int32[n], goes on from the first
+        after[i] of the `length` tokens in the cache. int64[1, n], [1, 1, n, length + n]."""
+        depths, block = layout(parents, np.float32(self._blocked))
+        positions = torch.from_numpy(depths[1:] - 1 + after).to(self._device)
+        whole = np.zeros((len(parents), length + len(parents)), np.float32)
+        whole[:, length:] = block[1:, 1:]
+        whole[:, :length][np.arange(length) >= after[:, None]] = self._blocked
+        full = torch.from_numpy(whole).to(self._device, self._buffer.dtype)[None, None]
+        return positions[None], self._by_kind(full, positions)
+
+    def _by_kind(self, full: torch.Tensor, positions: torch.Tensor) -> Any:
         masks = {FULL: full}
         if SLIDING in self.kinds:
             masks[SLIDING] = self._windowed(full, positions)
-        chosen = masks if len(self.kinds) > 1 else masks[self.kinds[0]]
-        return positions[None], chosen
+        return masks if len(self.kinds) > 1 else masks[self.kinds[0]]
 
     def _full(self, length: int, block: torch.Tensor) -> torch.Tensor:
         rows, columns = len(block), length + len(block)

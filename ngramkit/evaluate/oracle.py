@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import TOPS, DraftTree, Evidence, TokenArray
 from ngramkit.errors import ArtifactError
+from ngramkit.evaluate.branches import Branches
 from ngramkit.evaluate.known import UNKNOWN, Known
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.evidence import About, EvidenceFolder
@@ -31,6 +32,9 @@ class Model(Protocol):
     def after_draft(self, written: TokenArray, tree: DraftTree) -> Likeliest:
         """One row for the last written token, then one per node; the prompt's text comes before
         `written`."""
+
+    def after_branches(self, written: TokenArray, branches: Branches) -> Likeliest:
+        """A row per node that is wanted."""
 
 
 @dataclass
@@ -52,7 +56,13 @@ class Oracle:
     def __init__(self, folder: EvidenceFolder, model: Model | None = None) -> None:
         self.folder, self.model = folder, model
         self._known: dict[bytes, Known] = {}
-        for told in folder.requests():
+        self._read: set[str] = set()  # batches, by name
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Takes in what was added to the folder since it was read; what is new here is saved."""
+        self.save()
+        for told in self.folder.requests(self._read):
             key = told.prompt.tobytes()
             if key not in self._known:
                 self._known[key] = Known(told.about, told.prompt.copy(), told.answer.copy())
@@ -105,7 +115,9 @@ class Oracle:
     def save(self) -> None:
         """Adds what the model said to the folder."""
         new = [known for known in self._known.values() if known.saved < len(known)]
-        self.folder.add([known.unsaved() for known in new])
+        batch = self.folder.add([known.unsaved() for known in new])
+        if batch is not None:
+            self._read.add(batch)
         for known in new:
             known.saved = len(known)
 
@@ -132,6 +144,24 @@ class Witness:
             self._above = known.add(UNKNOWN, last, ids[0], log_probs[0])
         return known.evidence(last, [self._above], DraftTree.empty(), TOPS)
 
+    @property
+    def known(self) -> Known:
+        """What is on record of the request."""
+        return self._known
+
+    def missing(self, tree: DraftTree) -> tuple[int, DraftTree, list[int]] | None:
+        """How many tokens were written, the part of `tree` that leads to what is not on record, and
+        its nodes' rows, UNKNOWN where there are none; None where all is on record."""
+        if self._above == UNKNOWN:
+            return None
+        rows = self._known.rows_of(self._above, self._written[-1], tree)
+        lacking = [row == UNKNOWN for row in rows[1:]]
+        if not any(lacking):
+            return None
+        kept = _kept(tree, lacking)
+        held = [row for row, keeps in zip(rows[1:], kept, strict=True) if keeps]
+        return len(self._written), _leading_to(tree, kept), held
+
     def of(self, tree: DraftTree) -> Evidence | None:
         """Of a pass that verifies `tree` after what was written; None where nothing is known."""
         root = self._written[-1]
@@ -140,7 +170,7 @@ class Witness:
         self.misses.rows += len(rows)
         self.misses.missing += missing
         if missing and self._model is not None and self._above != UNKNOWN:
-            asked = _leading_to(tree, [row == UNKNOWN for row in rows[1:]])
+            asked = _leading_to(tree, _kept(tree, [row == UNKNOWN for row in rows[1:]]))
             written = np.array(self._written, np.int32)
             ids, log_probs = self._begun(self._model).after_draft(written, asked)
             self._known.put(self._above, root, asked, ids, log_probs)
@@ -163,12 +193,16 @@ class Witness:
         return model
 
 
-def _leading_to(tree: DraftTree, missing: list[bool]) -> DraftTree:
+def _kept(tree: DraftTree, missing: list[bool]) -> npt.NDArray[np.bool_]:
     """The nodes that are missing, and those above them, without which they cannot be verified."""
     kept = np.array(missing, bool)
     for node in range(len(tree) - 1, -1, -1):
         if kept[node] and tree.parents[node] >= 0:
             kept[tree.parents[node]] = True
+    return kept
+
+
+def _leading_to(tree: DraftTree, kept: npt.NDArray[np.bool_]) -> DraftTree:
     place = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(-1))  # the last is the root's
-    columns = (tree.token_ids, place[tree.parents], tree.scores, tree.source)
-    return DraftTree(*(column[kept] for column in columns))
+    parents = place[tree.parents][kept]
+    return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])

@@ -166,6 +166,20 @@ def replay_turn(
 ) -> Tally:
     """The decode loop with the record in the model's place: draft -> look up -> accept."""
     tally = Tally()
+    for _ in drafts_of(drafter, turn, budget, tally, reliability, witness):
+        pass
+    return tally
+
+
+def drafts_of(
+    drafter: Drafter,
+    turn: Turn,
+    budget: int,
+    tally: Tally,
+    reliability: Reliability | None = None,
+    witness: Witness | None = None,
+) -> Iterator[DraftTree]:
+    """`replay_turn`, draft by draft: each is given out before the drafter hears what came of it."""
     answer = turn.answer
     evidence = None if witness is None else witness.of_prompt()
     start(drafter, turn.prompt, turn.references)
@@ -178,6 +192,7 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = drafter.draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
+        yield tree
         nodes, _ = accepted(tree, _written(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if witness is None or left <= 0 else witness.of(tree)
@@ -189,7 +204,6 @@ def replay_turn(
         if reliability is not None:
             reliability.add(tree.scores, nodes)
     drafter.finish()
-    return tally
 
 
 def _write(

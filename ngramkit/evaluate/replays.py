@@ -136,26 +136,46 @@ def replay(
     choices = distinct(_chosen(each, tokenizer, given, reporter) for each in asked)
     _say_deaf(choices if told is None else (), reporter)
     records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)
+    kept = keep_state is not None
     if keep_state is not None:
         records = shuffled(records * keep_state.repeat, keep_state.seed)
+    else:
+        _ask(told, records, choices, budgets, reporter)
     results = []
     for choice in choices:
         for nodes in dict.fromkeys(budgets):
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
-            results.append(
-                replay_one(
-                    choice.label,
-                    choice.load,
-                    records,
-                    nodes,
-                    keep_state=keep_state is not None,
-                    oracle=told,
-                    reporter=reporter,
-                )
-            )
+            result = replay_one(
+                choice.label, choice.load, records, nodes, keep_state=kept, oracle=told,
+                reporter=reporter,
+            )  # fmt: skip
+            results.append(result)
             if told is not None:
                 told.save()
     return Replays(results, leakage, None if form is None else form.name)
+
+
+def _ask(
+    oracle: Oracle | None,
+    records: Sequence[Record],
+    choices: Sequence[DrafterChoice],
+    budgets: Sequence[int],
+    reporter: Reporter,
+) -> None:
+    """All that the replays will miss, question by question, where there is a model; what outlives a
+    question is asked in the replay itself."""
+    from ngramkit.evaluate.asking import ask
+
+    if oracle is None or oracle.model is None:
+        return
+    reporter.stage("asking the model", len(records), "questions")
+    added = 0
+    for rows in ask(oracle, records, [choice.load for choice in choices], budgets):
+        added += rows
+        oracle.save()
+        reporter.advance(1, contexts=added)
+    if added:
+        reporter.note(f"the model was asked for {added:,} contexts that were not on record")
 
 
 def _say_deaf(choices: Sequence[DrafterChoice], reporter: Reporter) -> None:

@@ -111,10 +111,11 @@ class EvidenceFolder:
         found.tokenizer.require(tokenizer, str(path))
         return found
 
-    def add(self, requests: Sequence[Told]) -> None:
-        """A batch of `requests`, whole or not at all; it is on the disk when this returns."""
+    def add(self, requests: Sequence[Told]) -> str | None:
+        """A batch of `requests`, whole or not at all; it is on the disk when this returns its name.
+        None where there are none to add."""
         if not requests:
-            return
+            return None
         arrays = joined(requests)
         with locked(self.path / LOCK):
             number = max((int(path.stem) for path in self._batches()), default=0) + 1
@@ -122,12 +123,18 @@ class EvidenceFolder:
                 raise ArtifactError(f"{self.path} is full", "record into another folder")
             temporary = self.path / f"{number:06d}.tmp"
             write_arrays(temporary, arrays)
-            temporary.replace(self.path / f"{number:06d}.safetensors")
+            batch = temporary.with_suffix(".safetensors")
+            temporary.replace(batch)
+        return batch.name
 
-    def requests(self) -> Iterator[Told]:
-        """All, batch by batch, each proven. Raises ArtifactError where one is damaged."""
+    def requests(self, read: set[str] | None = None) -> Iterator[Told]:
+        """All, batch by batch, each proven; none of batches named in `read`, which the others join.
+        Raises ArtifactError where one is damaged."""
         for path in self._batches():
-            yield from read_batch(path)
+            if read is None or path.name not in read:
+                yield from read_batch(path)
+                if read is not None:
+                    read.add(path.name)
 
     def _batches(self) -> list[Path]:
         return sorted(path for path in self.path.iterdir() if BATCH.fullmatch(path.name))

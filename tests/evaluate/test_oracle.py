@@ -31,6 +31,14 @@ QUESTIONS = [
 TOKENS, BUDGET = 24, 12
 
 
+class Said(Reporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
 class Heard(Blend):
     """blend that keeps every draft and all that it was told."""
 
@@ -162,13 +170,18 @@ def test_the_model_is_asked_for_what_is_missing_and_that_is_kept(model, make, fo
 def test_a_record_without_drafts_holds_the_answers_and_the_model_the_rest(model, make, tmp_path):
     found = record(model, "none", tmp_path / "plain")
     assert found.rows == found.tokens  # the prompt's row each, and all but the last token's
-    results = ngramkit.replay(
-        oracle=tmp_path / "plain", model=model, drafters=make, budgets=[BUDGET]
+    plain, budgets = tmp_path / "plain", [4, BUDGET]
+    without = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
+    assert without[1].misses.missing > 0
+    said = Said()
+    asked = ngramkit.replay(
+        oracle=plain, model=model, drafters=make, budgets=budgets, reporter=said
     )
-    assert results[0].misses.missing > 0
-    again = ngramkit.replay(oracle=tmp_path / "plain", drafters=make, budgets=[BUDGET])
-    assert again[0].misses.missing == 0
-    assert again[0].total.passes == results[0].total.passes
+    assert any("contexts that were not on record" in note for note in said.notes)
+    again = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
+    for one, other in zip(asked, again, strict=True):
+        assert one.misses.missing == other.misses.missing == 0
+        assert one.total.passes == other.total.passes
 
 
 def test_a_record_goes_on_where_it_was(model, make, folder, tmp_path):
@@ -207,15 +220,10 @@ def test_replays_with_an_oracle_have_its_answers(folder):
 def test_a_replay_without_an_oracle_says_who_hears_nothing(tmp_path):
     answers = tmp_path / "a.jsonl"
     answers.write_text(json.dumps({"prompt": "def f(x):", "output": " return x"}) + "\n")
-    said = []
-
-    class Heard(Reporter):
-        def note(self, text):
-            said.append(text)
-
+    said = Said()
     drafters = ["recycling", "prompt-lookup"]
-    results = ngramkit.replay(answers, drafters=drafters, budgets=[4], reporter=Heard())
-    assert "without an oracle recycling hears nothing of what the model says" in said
+    results = ngramkit.replay(answers, drafters=drafters, budgets=[4], reporter=said)
+    assert "without an oracle recycling hears nothing of what the model says" in said.notes
     assert results[0].total.tokens_per_step == 1
 
 
