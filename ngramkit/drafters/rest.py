@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,8 +20,13 @@ from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
+from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.rest import draft
 from ngramkit.kernels.suffix.continuations import DEPTHS
+from ngramkit.kernels.suffix.known import new_known
+
+# What followed frequent contexts, by the rules that decide it.
+_KNOWN: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()
 
 
 class Rest(Described):
@@ -57,6 +63,7 @@ class Rest(Described):
         self._table = search_table(self._shards)
         eos = eos_of(datastores[0].tokenizer)
         self._rules = np.array([max_match, min_match, continuation, eos], np.int64)
+        self._known = _known_of(datastores, self._rules)
         self._live = LiveContext(NOTHING)
         self._bound = 0  # no suffix of the context longer than this can match
 
@@ -66,7 +73,9 @@ class Rest(Described):
 
     def draft(self, budget: int) -> DraftTree:
         """The `budget` most frequent continuations; ties as in `kernels.suffix.continuations`."""
-        *tree, self._bound = draft(self._table, self._live.tokens, self._bound, budget, self._rules)
+        *tree, self._bound = draft(
+            self._table, self._live.tokens, self._bound, budget, self._rules, self._known
+        )
         return DraftTree(*tree)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
@@ -75,3 +84,11 @@ class Rest(Described):
 
     def finish(self) -> None:
         """Nothing is learnt."""
+
+
+def _known_of(datastores: Sequence[Datastore], rules: Array) -> Array:
+    """Drafts of frequent contexts; over one datastore all drafters of these rules share them."""
+    if len(datastores) != 1:
+        return new_known()
+    shared = _KNOWN.setdefault(datastores[0], {})
+    return shared.setdefault(rules.tobytes(), new_known())

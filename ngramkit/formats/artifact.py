@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -154,10 +155,15 @@ def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> N
     """Raises ArtifactError unless the arrays are those of the layout, no others."""
     for name, (dtypes, dimensions) in layout.items():
         found = arrays.get(name)
-        if found is None or found.dtype.name not in dtypes or found.ndim != dimensions:
+        if found is None or _name_of(found.dtype) not in dtypes or found.ndim != dimensions:
             wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
             raise ArtifactError(f"{path} holds no {name!r} of {wanted}", AGAIN)
     require(arrays.keys() == layout.keys(), path, "it holds other arrays too")
+
+
+@lru_cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which numpy puts together anew each time
 
 
 def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:

@@ -41,13 +41,13 @@ def parse_json(
         }
     try:
         body = json.loads(text, **hooks)
-        if strict:
+        if strict and not _plain(text):
             json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except RecursionError as failure:
         raise error(f"{where}: not JSON that can be read: it nests too deeply", hint) from failure
     except ValueError as failure:
         raise error(f"{where}: not JSON: {failure}", hint) from failure
-    if strict and not _within(body, DEEPEST):
+    if strict and _brackets(text) > DEEPEST and not _within(body, DEEPEST):
         raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)
     return body
 
@@ -89,6 +89,20 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text:.80} is too large a number")
     return value
+
+
+def _plain(text: str | bytes) -> bool:
+    """Whether no string of it can hold a surrogate: none is written out, none is escaped."""
+    if isinstance(text, bytes):
+        return text.isascii() and b"\\u" not in text
+    return text.isascii() and "\\u" not in text
+
+
+def _brackets(text: str | bytes) -> int:
+    """Nothing nests deeper than there are opening brackets."""
+    if isinstance(text, bytes):
+        return text.count(b"{") + text.count(b"[")
+    return text.count("{") + text.count("[")
 
 
 def _within(body: Any, levels: int) -> bool:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, allocating_part
+from ngramkit.kernels.compile import allocating_entry, allocating_part, part
 from ngramkit.kernels.suffix.continuations import COUNT, PARENT, TOKEN, top_prefixes
-from ngramkit.kernels.suffix.search import compact, find_all, longest_match
+from ngramkit.kernels.suffix.known import recall, remember
+from ngramkit.kernels.suffix.longest import find_all, longest_match
+
+FREQUENT = 512  # occurrences of a match, from which on its draft is kept
 
 
 @allocating_entry
 def draft(
-    table: Array, context: Array, bound: int, budget: int, rules: Array
+    table: Array, context: Array, bound: int, budget: int, rules: Array, known: Array
 ) -> tuple[Array, Array, Array, Array, int]:
     """The draft after `context`, int32[n]: token_ids, parents, scores, source (zeros, which is
     Source.DATASTORE), and the length that the longest match has.
 
     `rules` is int64[4]: max_match, min_match, continuation, eos (-1 for none). `bound` is a
     length that no match can exceed: the last one found plus what was accepted since. Where every
-    occurrence of the longest match ends its document, the next shorter one is taken.
+    occurrence of the longest match ends its document, the next shorter one is taken. `known` holds
+    earlier drafts of these rules (`suffix.known`); those of frequent matches join it.
     """
     max_match, min_match, continuation, eos = rules[0], rules[1], rules[2], rules[3]
     size = len(context)
@@ -27,10 +31,15 @@ def draft(
     match = longest_match(table, context, min(bound, max_match), intervals)
     used = match
     found, total = np.empty((0, 4), np.int64), 0
-    rows, kept = np.empty_like(table), np.empty_like(intervals)
     while used >= min_match:
-        held = compact(table, intervals, rows, kept)
-        found, total = top_prefixes(rows[:held], kept[:held], used, budget, continuation, eos)
+        pattern = context[size - used :]
+        frequent = _count(intervals) >= FREQUENT
+        if frequent:
+            found, total = recall(known, pattern, budget)
+        if not len(found):
+            found, total = top_prefixes(table, intervals, used, budget, continuation, eos)
+            if frequent:
+                remember(known, pattern, budget, found, total)
         used -= 1
         if len(found) or budget == 0 or used < min_match:
             break
@@ -39,6 +48,14 @@ def draft(
     if match == max_match:
         match = size
     return _as_tree(found, total, match)
+
+
+@part
+def _count(intervals: Array) -> int:
+    count = 0
+    for s in range(len(intervals)):
+        count += intervals[s, 1] - intervals[s, 0]
+    return count
 
 
 @allocating_part

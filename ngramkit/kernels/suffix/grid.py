@@ -1,38 +1,51 @@
 """A grid over intervals: which tokens come next in them, from a few evenly spaced suffixes.
 
 The tokens at one depth of an interval are sorted, so equal grid points bound a run of one token
-from both sides, and its exact ends are two bisections inside single cells. All shards' grids are
-merged in the order of their tokens. A text that repeats itself makes wide intervals with only a
-handful of next tokens, which are found one after another: a grid would read the same token
-thousands of times. See `kernels.suffix.search` for shard tables and intervals.
+from both sides, and its exact ends are two bisections inside single cells. The grids of all shards
+are merged in the order of their tokens. See
+`kernels.suffix.search` for shard tables and intervals.
+
+A *span*, int64[lanes, 3], is the intervals of one prefix: (shard, low, high), shards that hold
+nothing of it left out. What is found in its lanes stands in the rows of `work`, int64[WORK, lanes].
 """
 
 from __future__ import annotations
 
+import math
+
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.compile import part
-from ngramkit.kernels.suffix.search import VOCABULARY, lower_bound, position_at, token_at
+from ngramkit.kernels.suffix.lanes import HIGH, LOW, SHARD, lower_bounds
+from ngramkit.kernels.suffix.lanes import ROWS as SEARCH
+from ngramkit.kernels.suffix.search import position_at, token_at
 
-FEW = 4
 TALLIES = 256  # from so many points on, tokens are not told apart by them
+APART = 16  # more lanes than these are taken together: see `most_of`
 RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
-# Rows of the merge over shards: the grid's begin, the point reached, the point behind the run of
-# one token, the end; then the interval found for that token.
-BASE, POINT, NEXT, STOP, LOW, HIGH = range(6)
+
+# Rows of `work`: those of the searches (`kernels.suffix.lanes`), then of each lane where its grid
+# begins, its first grid point, the one reached, how many of them hold the token stepped over, the
+# end; then lists: the heap of lanes by next token, lanes stepped over, lanes that hold a child and
+# where in them.
+FIRST, BASE, POINT, POINTS, STOP, HEAP, MET, CHILD, BEGIN, END = range(SEARCH, SEARCH + 10)
+WORK = SEARCH + 10
+LANE = 32  # bits of a lane's number in the heap
 
 
 @part
 def sample(table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array) -> None:
-    """Reads every `spacing`-th token at `depth` of each shard's interval, one shard at a time.
+    """Reads every `spacing`-th token at `depth` of the intervals, as if one followed the other.
 
-    Inside a long run of one token most points are not read: what lies between two equals is equal.
+    So the lanes' grids begin at different places, though what is in them is alike. Inside a long
+    run of one token most points are not read: what lies between two equals is equal.
     """
-    point = 0
-    for s in range(len(table)):
-        shard, low = table[s], span[s, 0]
+    point = skipped = 0
+    for i in range(len(span)):
+        shard, low = table[span[i, 0]], span[i, 1] + skipped
         first = point
-        work[BASE, s] = work[POINT, s] = first
-        last = first + (span[s, 1] - low + spacing - 1) // spacing
+        work[BASE, i], work[FIRST, i] = first, low
+        last = first + max(span[i, 2] - low + spacing - 1, 0) // spacing
+        skipped = low + (last - first) * spacing - span[i, 2]
         while point < last:
             at = low + (point - first) * spacing
             token = token_at(shard, position_at(shard, at) + depth)
@@ -42,7 +55,7 @@ def sample(table: Array, span: Array, depth: int, spacing: int, tokens: Array, w
                 end = _end_of_run(shard, low - first * spacing, depth, spacing, token, point, last)
                 tokens[point:end] = token
                 point = end
-        work[STOP, s] = last
+        work[STOP, i] = last
 
 
 @part
@@ -68,113 +81,145 @@ def _end_of_run(
 
 
 @part
-def next_token(tokens: Array, work: Array) -> int:
-    """The lowest token that a shard's grid holds next, -1 at the end."""
-    lowest = -1
-    for s in range(work.shape[1]):
-        point = work[POINT, s]
-        if point < work[STOP, s] and (lowest < 0 or tokens[point] < lowest):
-            lowest = tokens[point]
-    return lowest
+def begin_merge(tokens: Array, work: Array, lanes: int) -> int:
+    """A heap of the lanes by their first tokens; returns its size."""
+    heap = work[HEAP]
+    size = 0
+    for i in range(lanes):
+        work[POINT, i], work[POINTS, i] = work[BASE, i], 0
+        if work[BASE, i] < work[STOP, i]:
+            key, at = tokens[work[BASE, i]] << LANE | i, size
+            while at > 0 and heap[(at - 1) >> 1] > key:
+                heap[at] = heap[(at - 1) >> 1]
+                at = (at - 1) >> 1
+            heap[at] = key
+            size += 1
+    return size
 
 
 @part
-def step_over(tokens: Array, work: Array, token: int, spacing: int) -> tuple[int, int]:
-    """Steps over the points that hold `token`: between which bounds its count must lie."""
-    fewest = most = 0
-    for s in range(work.shape[1]):
-        point = begin = work[POINT, s]
-        while point < work[STOP, s] and tokens[point] == token:
+def step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, int, int]:
+    """Steps over the points that hold `token`, the lowest of the heap: the heap's size then, how
+    many points, and in how many lanes; which lanes, and POINTS in each, `step_on` forgets."""
+    heap = work[HEAP]
+    points = met = 0
+    while size and heap[0] >> LANE == token:
+        i = heap[0] & ((1 << LANE) - 1)
+        begin = point = work[POINT, i]
+        while point < work[STOP, i] and tokens[point] == token:
             point += 1
-        work[NEXT, s] = point
-        points = point - begin
-        most += (points + 1) * spacing - 1
-        if points:
-            fewest += (points - 1) * spacing + 1
-    return fewest, most
+        work[POINT, i], work[POINTS, i], work[MET, met] = point, point - begin, i
+        points += point - begin
+        met += 1
+        if point < work[STOP, i]:
+            heap[0] = tokens[point] << LANE | i
+        else:
+            size -= 1
+            heap[0] = heap[size]
+        _sift(heap, size)
+    return size, points, met
 
 
 @part
-def most_of_likely(tokens: Array, work: Array, spacing: int, wanted: int) -> int:
-    """What `step_over` says that a token has at most, the least of it for the `wanted` tokens with
-    the most points. The end of `tokens`, TALLIES of them, is scratch."""
+def _sift(heap: Array, size: int) -> None:
+    """The heap's first key to its place."""
+    key, at = heap[0], 0
+    while True:
+        below = 2 * at + 1
+        if below + 1 < size and heap[below + 1] < heap[below]:
+            below += 1
+        if below >= size or heap[below] >= key:
+            break
+        heap[at] = heap[below]
+        at = below
+    heap[at] = key
+
+
+@part
+def step_on(work: Array, met: int) -> None:
+    for k in range(met):
+        work[POINTS, work[MET, k]] = 0
+
+
+@part
+def most_of(points: int, spacing: int, lanes: int) -> int:
+    """How many suffixes a token of so many grid points has at most.
+
+    In each lane one less than the spacing may lie beside its points. In many lanes all but surely
+    far fewer do: their sum strays by half a point times the root of the lanes, where points are few
+    by their own root, and three times that is allowed for.
+    """
+    if lanes <= APART:
+        return points * spacing + lanes * (spacing - 1)
+    strays = min(0.5 * math.sqrt(lanes), math.sqrt(points) + 1.0)
+    return int((points + 3.0 * strays) * spacing)
+
+
+@part
+def points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
+    """The fewest grid points of the `wanted` tokens with the most points. The end of `tokens`,
+    TALLIES of them, is scratch."""
     tally = tokens[len(tokens) - TALLIES :]
     tally[:] = 0
-    while True:
-        token = next_token(tokens, work)
-        if token < 0:
-            break
-        points, _ = step_over(tokens, work, token, 1)
+    size = begin_merge(tokens, work, lanes)
+    while size:
+        size, points, met = step_over(tokens, work, size, work[HEAP, 0] >> LANE)
+        step_on(work, met)
         tally[min(points, TALLIES - 1)] += 1
-        for s in range(work.shape[1]):
-            work[POINT, s] = work[NEXT, s]
-    for s in range(work.shape[1]):
-        work[POINT, s] = work[BASE, s]
     points = TALLIES - 1
     while points > 1 and tally[points] < wanted:
         tally[points - 1] += tally[points]
         points -= 1
-    return int(work.shape[1] * (spacing - 1) + spacing * points)
+    return points
 
 
 @part
-def bisect(table: Array, span: Array, depth: int, token: int, spacing: int, work: Array) -> int:
-    """The exact intervals of `token` into work[LOW], work[HIGH]; returns its count."""
+def read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
+    """Of a grid without gaps: the child of the token stepped over, how many lanes hold it, and how
+    many suffixes."""
     count = 0
-    for s in range(len(table)):
-        shard, begin, end = table[s], span[s, 0], span[s, 1]
-        first, after = work[POINT, s] - work[BASE, s], work[NEXT, s] - work[BASE, s]
-        low, high = begin + first, begin + after
-        if spacing > 1:
-            behind = min(begin + max((first - 1) * spacing + 1, 0), end)
-            low = lower_bound(shard, behind, min(begin + first * spacing, end), depth, token)
-            inside = low if after == first else begin + (after - 1) * spacing + 1
-            high = lower_bound(shard, inside, min(begin + after * spacing, end), depth, token + 1)
-        work[LOW, s], work[HIGH, s] = low, high
-        count += high - low
-    return count
+    for k in range(met):
+        i = work[MET, k]
+        after = work[FIRST, i] + work[POINT, i] - work[BASE, i]
+        work[CHILD, k], work[BEGIN, k], work[END, k] = i, after - work[POINTS, i], after
+        count += work[POINTS, i]
+    return met, count
 
 
 @part
-def begins_alike(table: Array, span: Array, depth: int) -> bool:
-    """Whether the first half of every shard's interval, int64[shards, 2], has one next token."""
-    for s in range(len(table)):
-        shard, low, high = table[s], span[s, 0], span[s, 1]
-        if low < high:
-            first = token_at(shard, position_at(shard, low) + depth)
-            middle = (low + high - 1) >> 1
-            if token_at(shard, position_at(shard, middle) + depth) != first:
-                return False
-    return True
-
-
-@part
-def all_of_few(
-    table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
-) -> int:
-    """All next tokens of an interval, ascending, where they are at most FEW.
-
-    They go into `tokens`, int32[FEW or more], their intervals into `few`, int64[FEW, shards, 2].
-    `point` int64[shards] is scratch. Returns how many there are, separators not counted; -1 where
-    there are more.
-    """
-    shards = len(table)
-    for s in range(shards):
-        point[s] = span[s, 0]
-    for found in range(FEW + 1):
-        lowest = -1
-        for s in range(shards):
-            if point[s] < span[s, 1]:
-                token = token_at(table[s], position_at(table[s], point[s]) + depth)
-                if lowest < 0 or token < lowest:
-                    lowest = token
-        if lowest < 0 or lowest >= table[0, VOCABULARY]:
-            return found
-        if found == FEW:
-            break
-        tokens[found] = lowest
-        for s in range(shards):
-            low = point[s]
-            point[s] = lower_bound(table[s], low, span[s, 1], depth, lowest + 1)
-            few[found, s, 0], few[found, s, 1] = low, point[s]
-    return -1
+def bisect(
+    table: Array, span: Array, depth: int, token: int, spacing: int, least: int, work: Array
+) -> tuple[int, int]:
+    """The child of `token`: how many lanes hold it, and how many suffixes; 0 of them where they
+    are fewer than `least`."""
+    lanes = len(span)
+    for i in range(lanes):
+        first = work[POINT, i] - work[POINTS, i] - work[BASE, i]
+        at = work[FIRST, i] + first * spacing
+        work[SHARD, i] = span[i, 0]
+        work[LOW, i] = at - spacing + 1 if first else span[i, 1]
+        work[HIGH, i] = min(at, span[i, 2])
+    lower_bounds(table, work, lanes, depth, token)
+    most = held = 0
+    for i in range(lanes):
+        low = work[LOW, i]
+        after = work[FIRST, i] + (work[POINT, i] - work[BASE, i]) * spacing
+        last = min(after, span[i, 2])
+        shard = table[span[i, 0]]
+        inside = low
+        if work[POINTS, i]:
+            inside = after - spacing + 1
+        elif low == last or token_at(shard, position_at(shard, low) + depth) != token:
+            continue
+        work[CHILD, held], work[BEGIN, held] = i, low
+        work[SHARD, held], work[LOW, held], work[HIGH, held] = span[i, 0], inside, last
+        most += last - low
+        held += 1
+    if most < least:
+        return 0, 0
+    lower_bounds(table, work, held, depth, token + 1)
+    count = 0
+    for k in range(held):
+        work[END, k] = work[LOW, k]
+        count += work[END, k] - work[BEGIN, k]
+    return held, count

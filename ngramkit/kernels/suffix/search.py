@@ -18,10 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_part, entry, part
+from ngramkit.kernels.compile import entry, part
 from ngramkit.kernels.pointers import load_i32, load_i64, load_u16, load_u32
 
-STRIDE = 3  # tokens
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7)
 
 
@@ -123,14 +122,14 @@ def find(shard: Array, pattern: Array) -> tuple[int, int]:
             high = middle
             if order > 0:
                 above = middle
-    return low, _end_of_match(shard, pattern, low, above)
+    return low, end_of_match(shard, pattern, low, above)
 
 
 look_up = entry(find.py_func)  # for Python
 
 
 @part
-def _end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
+def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
     """Where the suffixes from `low` on stop beginning with `pattern`; none does from `above` on."""
     step = 1
     begin = low
@@ -145,72 +144,4 @@ def _end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
             low = middle + 1
         else:
             high = middle
-    return low
-
-
-@part
-def find_all(table: Array, pattern: Array, intervals: Array) -> int:
-    """`find` in every shard, into int64[shards, 2]; returns how many suffixes there are in all."""
-    count = 0
-    for s in range(len(table)):
-        low, high = find(table[s], pattern)
-        intervals[s, 0], intervals[s, 1] = low, high
-        count += high - low
-    return count
-
-
-@part
-def _find_again(table: Array, pattern: Array, shorter: Array, known: bool, found: Array) -> int:
-    """`find_all`, but only in shards that hold an end of the pattern, its intervals in `shorter`,
-    if those are `known`."""
-    count = 0
-    for s in range(len(table)):
-        low = high = 0
-        if not known or shorter[s, 0] < shorter[s, 1]:
-            low, high = find(table[s], pattern)
-        found[s, 0], found[s, 1] = low, high
-        count += high - low
-    return count
-
-
-@part
-def compact(table: Array, intervals: Array, rows: Array, kept: Array) -> int:
-    """The shards whose interval holds anything, side by side: their rows of the table into `rows`,
-    their intervals into `kept`. Returns how many there are."""
-    count = 0
-    for s in range(len(table)):
-        if intervals[s, 0] < intervals[s, 1]:
-            for column in range(table.shape[1]):
-                rows[count, column] = table[s, column]
-            kept[count, 0], kept[count, 1] = intervals[s, 0], intervals[s, 1]
-            count += 1
-    return count
-
-
-@allocating_part
-def longest_match(table: Array, context: Array, longest: int, intervals: Array) -> int:
-    """The length of the longest suffix of `context` (int32[n]), up to `longest`, that some shard
-    holds, 0 where none does; its intervals in every shard go into int64[shards, 2].
-
-    Where a suffix matches every shorter one does, so the length is found by bisection; in strides
-    of a few tokens, because few matches are longer. For the same reason a shard that lacks a suffix
-    is not asked for longer ones: most shards are left out early, however many there are.
-    """
-    size = len(context)
-    low, high = 0, min(longest, size)
-    trial = np.empty((len(table), 2), np.int64)
-    for s in range(len(table)):
-        intervals[s, 0] = intervals[s, 1] = 0
-    for back in range(high):  # ids outside the vocabulary match nothing
-        if not 0 <= context[size - 1 - back] < table[0, VOCABULARY]:
-            high = back
-            break
-    while low < high:
-        middle = min((low + high + 1) >> 1, low + STRIDE)
-        if _find_again(table, context[size - middle :], intervals, low > 0, trial):
-            low = middle
-            for s in range(len(table)):
-                intervals[s, 0], intervals[s, 1] = trial[s, 0], trial[s, 1]
-        else:
-            high = middle - 1
     return low

@@ -1,0 +1,57 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngramkit.kernels.compile import allocating_entry
+from ngramkit.kernels.suffix import known
+
+recall, remember = (allocating_entry(f.py_func) for f in (known.recall, known.remember))
+
+HIGHEST = (1 << 31) - 2  # token
+TREES = st.lists(st.tuples(st.integers(0, HIGHEST), st.integers(1, 31), st.integers(1, 1 << 40)))
+PATTERNS = st.lists(st.sampled_from([0, 1, HIGHEST]), min_size=1, max_size=known.LENGTH + 2)
+
+
+def rows_of(tree):
+    """int64[n, 4]: token, an earlier node or the root, depth, count."""
+    rows = [(token, depth % (i + 1) - 1, depth, n) for i, (token, depth, n) in enumerate(tree)]
+    return np.array(rows, np.int64).reshape(-1, 4)
+
+
+def asked(table, pattern, budget):
+    found, total = recall(table, np.array(pattern, np.int32), budget)
+    return found.tolist(), total
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(PATTERNS, st.integers(1, 3), TREES), max_size=12), st.integers(1, 4))
+def test_what_is_recalled_is_what_was_last_remembered_or_nothing(drafts, rows):
+    table, kept = known.new_known(rows), {}
+    for number, (pattern, budget, tree) in enumerate(drafts):
+        found = rows_of(tree)
+        remember(table, np.array(pattern, np.int32), budget, found, number)
+        if len(found) and len(pattern) <= known.LENGTH:
+            kept[tuple(pattern), budget] = found.tolist(), number
+            assert asked(table, pattern, budget) == kept[tuple(pattern), budget]
+    for pattern, budget, _ in drafts:
+        answer = asked(table, pattern, budget)
+        assert answer == ([], 0) or answer == kept[tuple(pattern), budget]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), PATTERNS.filter(lambda p: len(p) <= known.LENGTH), TREES.filter(len))
+def test_a_row_that_another_thread_was_writing_is_not_believed(data, pattern, tree):
+    table = known.new_known(1)
+    remember(table, np.array(pattern, np.int32), 64, rows_of(tree), 7)
+    used = known.FIRST + 2 * len(tree)
+    word = data.draw(st.integers(0, used - 1))
+    table[0, word] += data.draw(st.integers(1, 1 << 40))
+    assert asked(table, pattern, 64) == ([], 0)
+
+
+def test_drafts_too_large_to_keep_are_not_kept():
+    table = known.new_known(1)
+    pattern = np.ones(1, np.int32)
+    for budget, size in ((known.NODES + 1, 1), (64, known.NODES + 1), (64, 0)):
+        remember(table, pattern, budget, rows_of([(1, 1, 1)] * size), 5)
+        assert not table.any()
