@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.builders.frozen_slices import TASK_MEMORY, Table, count_apart
+from ngramkit.builders.partitions import Counts, Keys, Partition
 from ngramkit.builders.pieces import Piece, join, merge_ends, most_frequent, prune
 from ngramkit.builders.stages import BASE_MEMORY
-from ngramkit.builders.windows import Counts, Keys, Partition, Windows
+from ngramkit.builders.windows import Windows
 from ngramkit.errors import InputError, require_between
 from ngramkit.executors.base import Executor
 from ngramkit.formats.artifact import token_dtype

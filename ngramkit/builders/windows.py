@@ -1,8 +1,9 @@
 """Every n-gram of a token store, sorted, in bounded memory.
 
-The windows of a corpus (see kernels/counting) are split into partitions: ranges of the first
+The windows of a corpus (see kernels/scattering) are split into partitions: ranges of the first
 token, or, where one token alone is too frequent, of the token after a prefix. Partitions that fit
-into memory together are filled in one pass over the memory-mapped store, then sorted one by one.
+into memory together, of prefixes of one token or none, are filled in one pass over the
+memory-mapped store, then sorted one by one.
 This module does not know leaders from followers.
 """
 
@@ -10,44 +11,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from ngramkit.builders.partitions import (
+    Counts,
+    Keys,
+    Partition,
+    Runs,
+    Stretch,
+    as_runs,
+    in_order,
+    partition_of,
+    shares_of,
+)
 from ngramkit.formats.container import Array
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.kernels.counting import count_next, runs_of, scatter, scatter_wide
+from ngramkit.kernels.scattering import (
+    NONE,
+    SECOND,
+    count_next,
+    count_seconds,
+    scatter,
+    scatter_wide,
+)
 
 COMFORTABLE = 1 << 19  # rows; a partition of this size is sorted in the cache
 MOST_ROWS = 1 << 31  # rows in a partition; kernels count them in 32 bits
 
-Keys = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
-Stretch = tuple[Array, Array, int, int]  # tokens, documents, begin and end positions
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Partition:
-    """The windows that begin with `prefix` and then a token of [low, high)."""
-
-    prefix: tuple[int, ...]
-    low: int
-    high: int
-    windows: int
-
-
-@dataclass(frozen=True)
-class Runs:
-    """A partition's distinct windows in order, packed as `kernels.counting.scatter` packs them."""
-
-    partition: Partition
-    keys: Keys  # uint64[distinct, words]
-    counts: Counts  # int64[distinct]
 
 
 class Windows:
@@ -68,8 +62,9 @@ class Windows:
         self.vocabulary = vocabulary
         self.bits = max(1, (self.vocabulary - 1).bit_length())
         self._pool = ThreadPoolExecutor(workers)
-        self._work = _shares(stretches, workers)
+        self._work = shares_of(stretches, workers)
         self._histograms = lru_cache(maxsize=2)(self._count)
+        self._seconds: dict[int, Counts] = {}  # histograms after first tokens that are frequent
         key = 8 * self.words(length)  # bytes
         in_use = 3 * key + 8 * length + 40  # bytes per row while a partition is being counted
         half = memory // 2
@@ -96,12 +91,12 @@ class Windows:
             keys, ends = self._fill(group)
             parts = np.split(keys, ends[:-1])
             yield from self._pool.map(
-                lambda partition, part: use(partition, _sorted(part), None), group, parts
+                lambda partition, part: use(partition, in_order(part), None), group, parts
             )
 
     def runs(self) -> Iterator[Runs]:
         """Every distinct window with its count, in ascending order."""
-        yield from self.each(_as_runs)
+        yield from self.each(as_runs)
 
     def words(self, rest: int) -> int:
         """u64 words for `rest` tokens; the first token of the first word is relative."""
@@ -138,16 +133,43 @@ class Windows:
         list(self._pool.map(count, self._work, counts))
         return counts
 
+    def _after(self, prefix: tuple[int, ...]) -> Counts:
+        """As `_count`; what follows single tokens is counted for many of them in one pass."""
+        if len(prefix) != 1:
+            return self._histograms(prefix)
+        if prefix[0] not in self._seconds:
+            self._seconds = {}  # the others of them have passed
+            first = self._histograms(()).sum(axis=0)
+            wanted = np.flatnonzero(first > self._most)
+            at_a_time = max(self._most // (self.vocabulary * len(self._work)), 1)
+            wanted = wanted[np.searchsorted(wanted, prefix[0]) :][:at_a_time]
+            self._seconds = self._count_seconds(wanted)
+        return self._seconds[prefix[0]]
+
+    def _count_seconds(self, wanted: Counts) -> dict[int, Counts]:
+        """{token: as `_count` after it}"""
+        rows = np.full(self.vocabulary, -1, np.int32)
+        rows[wanted] = np.arange(len(wanted))
+        counts = np.zeros((len(self._work), len(wanted), self.vocabulary), np.int64)
+
+        def count(stretches: list[Stretch], found: Counts) -> None:
+            for tokens, documents, begin, end in stretches:
+                count_seconds(tokens, documents, begin, end, self.length, rows, found)
+
+        list(self._pool.map(count, self._work, counts))
+        return {token: counts[:, row] for row, token in enumerate(wanted.tolist())}
+
     def _partitions(self, prefix: tuple[int, ...] = ()) -> Iterator[Partition]:
         """In ascending order; each small enough, or of the last token alone."""
-        counts = self._histograms(prefix).sum(axis=0)
+        each = self._after(prefix)
+        counts = each.sum(axis=0)
         rest = self.length - len(prefix)
         enough, span = min(COMFORTABLE, self._most), self._span(rest)
         low = windows = 0
         for token in np.flatnonzero(counts).tolist():
             count = int(counts[token])
             if windows and (windows + count > enough or token - low >= span):
-                yield Partition(prefix, low, token, windows)
+                yield partition_of(prefix, low, token, each)
                 windows = 0
             if count > self._most and rest > 1:
                 yield from self._partitions((*prefix, token))
@@ -155,14 +177,14 @@ class Windows:
             low = token if not windows else low
             windows += count
         if windows:
-            yield Partition(prefix, low, min(low + span, self.vocabulary), windows)
+            yield partition_of(prefix, low, min(low + span, self.vocabulary), each)
 
     def _groups(self) -> Iterator[list[Partition]]:
-        """Neighbours with one prefix that fit into memory together."""
+        """Neighbours that fit into memory together, and can be filled in one pass."""
         group: list[Partition] = []
         held = 0
         for partition in self._partitions():
-            apart = bool(group) and group[0].prefix != partition.prefix
+            apart = bool(group) and not self._at_once(group[0].prefix, partition.prefix)
             if group and (apart or held + partition.windows > self._together):
                 yield group
                 group, held = [], 0
@@ -171,62 +193,50 @@ class Windows:
         if group:
             yield group
 
+    def _at_once(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        """Whether windows after two prefixes are told apart in one pass: after single tokens and
+        none they are, where their keys are one word and end with more than the last token."""
+        both = max(len(one), len(other)) <= 1 and self.length > 2 and self.words(self.length) == 1
+        return one == other or both
+
     def _last_tokens(self, partition: Partition) -> tuple[Keys, Counts]:
         """Only the last token is open: the histogram is the answer already."""
-        counts = self._histograms(partition.prefix).sum(axis=0)[partition.low : partition.high]
+        counts = self._after(partition.prefix).sum(axis=0)[partition.low : partition.high]
         last = np.flatnonzero(counts)
         return last.astype(np.uint64)[:, None], counts[last]
 
     def _fill(self, group: list[Partition]) -> tuple[Keys, Counts]:
         """One pass over the store: (keys uint64[n, words], where each partition ends)."""
-        prefix = np.array(group[0].prefix, np.int64)
-        owner = np.full(self.vocabulary, -1, np.int32)
-        for i, part in enumerate(group):
-            owner[part.low : part.high] = i
-        counts = self._histograms(group[0].prefix)
-        sizes = np.stack([counts[:, p.low : p.high].sum(axis=1) for p in group])
+        prefix = () if self._at_once((), group[0].prefix) else group[0].prefix
+        owner, second = self._owners(group, len(prefix))
+        sizes = np.array([part.shares for part in group])
         ends = np.cumsum(sizes.ravel()).reshape(sizes.shape)
         bases = np.array([part.low for part in group], np.uint64)
         keys = np.empty((int(ends[-1, -1]), self.words(self.length - len(prefix))), np.uint64)
-        write = scatter if keys.shape[1] == 1 else scatter_wide
+        begins = np.array(prefix, np.int64)
 
         def fill(stretches: list[Stretch], cursors: Counts) -> None:
             for tokens, documents, begin, end in stretches:
-                where = (tokens, documents, begin, end, self.length, prefix)
-                write(*where, owner, self.bits, bases, cursors, keys)
+                where = (tokens, documents, begin, end, self.length, begins, owner)
+                if keys.shape[1] == 1:
+                    scatter(*where, second, self.bits, bases, cursors, keys)
+                else:
+                    scatter_wide(*where, self.bits, bases, cursors, keys)
 
         list(self._pool.map(fill, self._work, np.ascontiguousarray((ends - sizes).T)))
         return keys, ends[:, -1]
 
-
-def _shares(stretches: Sequence[Stretch], workers: int) -> list[list[Stretch]]:
-    """For each worker, its part of every stretch."""
-    shares: list[list[Stretch]] = [[] for _ in range(workers)]
-    for tokens, documents, first, last in stretches:
-        cuts = np.linspace(first, last, workers + 1).astype(np.int64).tolist()
-        for share, (begin, end) in zip(shares, pairwise(cuts), strict=True):
-            share.append((tokens, documents, begin, end))
-    return shares
-
-
-def _sorted(keys: Keys) -> Keys:
-    """Rows in ascending order: by the first word, in place; then, where rows tie, by the next."""
-    if keys.shape[1] == 1:
-        keys[:, 0].sort()
-        return keys
-    keys = keys[np.argsort(keys[:, 0])]
-    ties = keys[1:, 0] == keys[:-1, 0]  # with the row before
-    for word in range(1, keys.shape[1]):
-        rows = np.flatnonzero(np.append(False, ties) | np.append(ties, False))
-        groups = np.cumsum(np.append(True, ~ties))[rows]
-        keys[rows] = keys[rows[np.lexsort((keys[rows, word], groups))]]
-        ties &= keys[1:, word] == keys[:-1, word]
-    return keys
-
-
-def _as_runs(partition: Partition, keys: Keys, counts: Counts | None) -> Runs:
-    if counts is None:
-        counts = np.empty(len(keys), np.int64)
-        distinct = runs_of(keys, counts)
-        keys, counts = keys[:distinct], counts[:distinct]
-    return Runs(partition, keys, counts)
+    def _owners(self, group: list[Partition], depth: int) -> tuple[Array, Array]:
+        """Which partition of `group` each token after the first `depth` belongs to, int32[V], and
+        of those that stand for a prefix the token after them, int32[prefixes, V]; see `scatter`."""
+        owner = np.full(self.vocabulary, NONE, np.int32)
+        longer = sorted({part.prefix[depth] for part in group if len(part.prefix) > depth})
+        second = np.full((max(len(longer), 1), self.vocabulary), NONE, np.int32)
+        owner[longer] = SECOND - np.arange(len(longer))
+        for i, part in enumerate(group):
+            if len(part.prefix) > depth:
+                second[longer.index(part.prefix[depth]), part.low : part.high] = i
+            else:
+                inside = owner[part.low : part.high]
+                inside[inside == NONE] = i  # a frequent token in it has partitions of its own
+        return owner, second

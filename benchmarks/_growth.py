@@ -1,0 +1,218 @@
+"""Once, 4 and 16 times as much text: what a datastore and a frozen table of it take, and a draft.
+
+    python -m benchmarks._growth --data DIR --work DIR --out DIR [--memory 1G] [--no-builds]
+
+DIR of --data holds a token store `tokens` and recorded answers `records.npz` (see benchmarks.rest).
+Builds are commands of their own, on one thread, with --memory; their own memory is what Linux calls
+RssAnon, looked at 20 times a second (pages of files that are mapped come and go, and are not in
+it). Before and after each, the smallest is built again: what a token costs is told in times that.
+What is built stays in --work (4.5 GB for each 640 M tokens), so that --no-builds measures the
+drafts anew. Figures go to --out; the table is printed.
+
+Text that is only repeated would be sorted as nobody's text is. So each further copy has its
+documents in another order, and of their tokens one in 16 is replaced by one drawn from the corpus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SIZES = (1, 4, 16)
+NOISE = 16  # one token of so many is another one in a copy
+KINDS = {"datastore": "build-datastore --workers 1", "frozen": "build-frozen"}
+DRAFTERS = ("rest", "blend")
+POSITIONS, ROUNDS = 4_000, 3
+CLI = "import sys; sys.argv[0] = 'ngramkit'; from ngramkit_cli.main import run; sys.exit(run())"
+
+
+class Spent(NamedTuple):
+    """What a command took."""
+
+    seconds: float
+    processor: float  # seconds
+    memory: int  # bytes of its own at the peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks._growth", description=__doc__)
+    for name in ("data", "work", "out"):
+        parser.add_argument(f"--{name}", type=Path, metavar="DIR", required=True)
+    parser.add_argument("--memory", default="1G")
+    parser.add_argument("--no-builds", action="store_true", help="only drafts, of what --work has")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "growth.json"
+    figures: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    for times in options.sizes:
+        found = figures.setdefault(str(times), {})
+        folder = options.work / f"x{times}"
+        if not options.no_builds:
+            found["tokens"] = grown(options.data / "tokens", folder / "tokens", times)
+            for kind in KINDS:
+                found[kind] = _beside(kind, folder, options.work / f"x{options.sizes[0]}", options)
+        found["drafts"] = drafts(options.data, folder / "datastore")
+        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print(table(figures))
+
+
+def _beside(kind: str, folder: Path, smallest: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """As `built`; `times` is the processor time of a token by that of the smallest."""
+    before = built(kind, smallest, options.memory)
+    found = built(kind, folder, options.memory)
+    after = built(kind, smallest, options.memory)
+    each = (before["processor"] + after["processor"]) / 2 / before["tokens"]
+    found["times"] = found["processor"] / found["tokens"] / each
+    print(folder.name, kind, found, flush=True)
+    return found
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Markdown, a row for each size; per token beside the first."""
+    rows = [
+        "| | tokens | seconds | ns a token | memory | on disk | p50, p99 of `rest` | of `blend` |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for times, found in figures.items():
+        tokens = found["tokens"]
+        for kind in KINDS:
+            spent = found[kind]
+            each = spent["processor"] / tokens
+            cells = [
+                f"{times} x, {kind}",
+                f"{tokens / 1e6:,.0f} M",
+                f"{spent['seconds']:,.0f}",
+                f"{1e9 * each:,.0f} ({spent['times']:.2f})",
+                f"{spent['memory'] / 2**20:,.0f} MiB",
+                f"{spent['bytes'] / 1e6:,.0f} MB",
+            ]
+            for drafter in DRAFTERS:
+                middle, late = found["drafts"][drafter]
+                cells.append(f"{middle:,.0f}, {late:,.0f} us" if kind == "datastore" else "")
+            rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def grown(source: Path, target: Path, times: int) -> int:
+    """A token store of `times` as much text; how many tokens it has."""
+    from ngramkit.formats.tokens import TokenStore
+    from ngramkit.formats.writer import ArtifactWriter, already_built
+
+    whole = TokenStore.open(source)
+    plan = {"copies": times, "noise": NOISE, "of": whole.manifest.build}
+    if not already_built(target, plan):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with ArtifactWriter(target, "tokens", plan) as writer:
+            counts = {"documents": 0, "tokens": 0}
+            for index, (tokens, offsets) in enumerate(_copies(whole, times)):
+                arrays = {"tokens": tokens, "documents": offsets}
+                writer.write(f"shard-{index:05d}.safetensors", arrays)
+                counts["documents"] += len(offsets) - 1
+                counts["tokens"] += len(tokens)
+            corpus = {**whole.manifest.corpus, "id": f"{times} copies"}
+            parameters = whole.manifest.parameters
+            writer.commit(whole.tokenizer, parameters=parameters, corpus=corpus, counts=counts)
+    return TokenStore.open(target).manifest.counts["tokens"]
+
+
+def _copies(whole: Any, times: int) -> Iterator[tuple[Any, Any]]:
+    """(tokens, documents) of one shard after another."""
+    drawn = np.concatenate([shard.tokens for shard in whole.shards])
+    for copy in range(times):
+        random = np.random.default_rng(copy)
+        for shard in whole.shards:
+            lengths = np.diff(shard.documents.astype(np.int64))
+            order = random.permutation(len(lengths)) if copy else np.arange(len(lengths))
+            ends = np.cumsum(lengths[order])
+            shift = shard.documents[:-1].astype(np.int64)[order] - (ends - lengths[order])
+            tokens = shard.tokens[np.repeat(shift, lengths[order]) + np.arange(len(shard.tokens))]
+            if copy:
+                _disturb(tokens, drawn, whole.tokenizer.eos, random)
+            yield tokens, np.concatenate([[0], ends]).astype(np.uint64)
+
+
+def _disturb(tokens: Any, drawn: Any, eos: int, random: np.random.Generator) -> None:
+    at = np.flatnonzero(random.integers(0, NOISE, len(tokens), np.uint8) == 0)
+    others = drawn[random.integers(0, len(drawn), len(at))]
+    kept = (others != eos) & (tokens[at] != eos)
+    tokens[at[kept]] = others[kept]
+
+
+def built(kind: str, folder: Path, memory: str) -> dict[str, Any]:
+    """Builds it; what that took, and its bytes."""
+    import ngramkit
+
+    out = folder / kind
+    shutil.rmtree(out, ignore_errors=True)  # else it would be up to date
+    command = [
+        *KINDS[kind].split(),
+        "--tokens",
+        str(folder / "tokens"),
+        "--out",
+        str(out),
+        "--force",
+    ]
+    spent = watched([sys.executable, "-c", CLI, *command, "--memory", memory])
+    manifest = ngramkit.open_artifact(out).manifest
+    counts = {"tokens": manifest.counts["tokens"], "files": len(manifest.files)}
+    return {**spent._asdict(), "bytes": manifest.bytes, **counts}
+
+
+def watched(command: Sequence[str]) -> Spent:
+    """Runs a command to its end. Raises CalledProcessError where it fails."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command)
+    peak = 0
+    while True:
+        done, status, used = os.wait4(process.pid, os.WNOHANG)
+        if done:
+            break
+        peak = max(peak, _own_memory(process.pid))
+        time.sleep(0.05)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return Spent(time.perf_counter() - started, used.ru_utime + used.ru_stime, peak)
+
+
+def _own_memory(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    except OSError:
+        return 0
+    found = re.search(r"RssAnon:\s+(\d+) kB", status)
+    return int(found[1]) << 10 if found else 0
+
+
+def drafts(data: Path, place: Path) -> dict[str, tuple[float, float]]:
+    """{drafter: microseconds of a draft of 64 nodes, p50 and p99}, pages warm."""
+    os.environ["NGRAMKIT_BENCH_DATA"] = str(data)
+    from benchmarks.rest import contexts
+    from benchmarks.shards import _drafter, _latencies
+
+    pairs = contexts()
+    found: dict[str, tuple[float, float]] = {}
+    for name in DRAFTERS:
+        best = np.inf
+        for _ in range(ROUNDS):
+            best = np.minimum(best, _latencies(_drafter(name, place), pairs, POSITIONS))
+        middle, late = np.percentile(best, [50, 99])
+        found[name] = float(middle), float(late)
+        print(f"{place.parent.name}, {name}: {middle:.1f}, {late:.1f} us", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()
