@@ -69,14 +69,28 @@ def _row_of(table: FrozenTable) -> npt.NDArray[np.int64]:
 
 
 def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:
-    if len(datastores) != 1:
+    def new() -> Corpus:
         shards = [shard for datastore in datastores for shard in datastore.shards]
         ends = np.cumsum([len(datastore.shards) for datastore in datastores], dtype=np.int64)
-        return new_corpus(search_table(shards), ends=ends)
+        firsts = [_first_tokens(datastore)[:-1] for datastore in datastores]  # no separator
+        summed = np.stack(firsts) if firsts else None
+        return new_corpus(search_table(shards), ends=ends, firsts=summed)
+
+    if len(datastores) != 1:
+        return new()
     known = _KNOWN.setdefault(datastores[0], {})
     if sampled not in known:
-        known[sampled] = new_corpus(search_table(datastores[0].shards))
+        known[sampled] = new()
     return known[sampled]
+
+
+def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:
+    """int64[V + 1]: how many suffixes begin with each token, over all shards."""
+    counts = np.zeros(datastore.separator + 1, np.int64)
+    for shard in datastore.shards:
+        bounds = shard.first_token.astype(np.int64)
+        counts += bounds[1:] - bounds[:-1]
+    return counts
 
 
 def log_shares(
@@ -84,8 +98,8 @@ def log_shares(
 ) -> npt.NDArray[np.float32]:
     """float32[V + 1]: log(1 + each token's share of the corpora's tokens, in millionths)."""
     counts = np.zeros(vocabulary + 1, np.float64)
-    for shard in (shard for datastore in datastores for shard in datastore.shards):
-        counts += np.diff(shard.first_token.astype(np.float64))
+    for datastore in datastores:
+        counts += _first_tokens(datastore)
     if frozen is not None:  # a longer leader's last token stands for itself
         np.add.at(counts, frozen.leaders[:, -1], frozen.leader_counts)
     counts *= MILLION / max(counts.sum(), 1)

@@ -106,7 +106,7 @@ class Desk:
 
 
 def _own(corpus: Corpus, rows: int) -> Corpus:
-    return new_corpus(corpus.table, rows, corpus.ends)
+    return new_corpus(corpus.table, rows, corpus.ends, corpus.firsts)
 
 
 def _own_history(history: History) -> History:

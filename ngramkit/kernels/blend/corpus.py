@@ -14,7 +14,7 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of
 from ngramkit.kernels.compile import part
-from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
+from ngramkit.kernels.suffix.search import VOCABULARY, bucket, position_at, token_at
 
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often
 KEPT = 32  # successors remembered of a context
@@ -37,6 +37,7 @@ class Corpus(NamedTuple):
 
     table: Array  # int64[shards, 7], see suffix.search.shard_table
     ends: Array  # int64[sources], where the shards of each end in it
+    firsts: Array  # int64[sources, vocabulary], where each token stands; [0, 0] where not summed up
     memo: Memo
     pair_keys: Array  # uint64[rows]
     pairs: Array  # int64[rows, shards, 2], the intervals of two tokens in a row
@@ -53,14 +54,17 @@ def new_memo(rows: int) -> Memo:
     )
 
 
-def new_corpus(table: Array, rows: int = MEMO_ROWS, ends: Array | None = None) -> Corpus:
+def new_corpus(
+    table: Array, rows: int = MEMO_ROWS, ends: Array | None = None, firsts: Array | None = None
+) -> Corpus:
     """The shards behind `table` (see suffix.search.shard_table) must outlive it; of one source,
-    where `ends` does not part them."""
+    where `ends` does not part them. `firsts` saves a look into every shard for each token."""
     shards = len(table)
     rows = rows if shards else 1
     return Corpus(
         table=table,
         ends=np.array([shards], np.int64) if ends is None else ends,
+        firsts=np.empty((0, 0), np.int64) if firsts is None else firsts,
         memo=new_memo(rows),
         pair_keys=np.zeros(rows, np.uint64),
         pairs=np.zeros((rows, shards, 2), np.int64),
@@ -74,15 +78,58 @@ def first_of(corpus, source):
 
 
 @part
+def first_width(corpus, source, token):
+    """How many suffixes begin with `token`, as `corpus.firsts` say."""
+    return corpus.firsts[source, token] if 0 <= token < corpus.firsts.shape[1] else np.int64(0)
+
+
+@part
+def buckets(table, first, end, token, intervals):
+    """The intervals of one token in shards of [first, end); returns how wide they are together."""
+    width = np.int64(0)
+    for s in range(first, end):
+        intervals[s, 0], intervals[s, 1] = bucket(table[s], token)
+        width += intervals[s, 1] - intervals[s, 0]
+    return width
+
+
+@part
+def _width(corpus, source, order, recent, intervals, scan):
+    """How often the last `order` tokens stand in a source. Where one token stands is only looked
+    up where that is asked for: few occurrences are read, and many sampled once."""
+    first, end = first_of(corpus, source), corpus.ends[source]
+    if order == 1 and len(corpus.firsts):
+        token = np.int64(recent[0])
+        width = first_width(corpus, source, token)
+        if width > scan and corpus.memo.keys[_slot(corpus, source, 1, recent)] == _key(
+            source, 1, recent
+        ):
+            return width
+        return buckets(corpus.table, first, end, token, intervals)
+    width = np.int64(0)
+    for s in range(first, end):
+        width += intervals[s, 1] - intervals[s, 0]
+    return width
+
+
+@part
+def _key(source, order, recent):
+    return hashed(recent, order) + APART * np.uint64(source)
+
+
+@part
+def _slot(corpus, source, order, recent):
+    return np.int64(_key(source, order, recent) % np.uint64(len(corpus.memo.keys)))
+
+
+@part
 def count_corpus(corpus, source, intervals, recent, into, scan, sample):
     """Adds what followed `recent` in a source; `intervals` are those of `descend`."""
     table, memo = corpus.table, corpus.memo
     first, end = first_of(corpus, source), corpus.ends[source]
     level = 0
     for order in range(1, DEPTH + 1):
-        width = 0
-        for s in range(first, end):
-            width += intervals[order, s, 1] - intervals[order, s, 0]
+        width = _width(corpus, source, order, recent, intervals[order], scan)
         if width == 0:
             return
         if width <= scan:
@@ -90,8 +137,7 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
                 _read(table[s], intervals[order, s], order, recent, into, level)
             return
         if LEVELS[level] == order:
-            key = hashed(recent, order) + APART * np.uint64(source)
-            slot = np.int64(key % np.uint64(len(memo.keys)))
+            key, slot = _key(source, order, recent), _slot(corpus, source, order, recent)
             if memo.keys[slot] != key:
                 begin_row(memo, slot, key, np.float32(width))
                 taken = sample // SPARSER[order]

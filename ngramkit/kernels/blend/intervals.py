@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.blend.corpus import APART, first_of
+from ngramkit.kernels.blend.corpus import APART, buckets, first_of, first_width
 from ngramkit.kernels.blend.table import DEPTH, hashed
 from ngramkit.kernels.compile import part
 from ngramkit.kernels.suffix.search import bucket, narrow
@@ -25,7 +25,7 @@ def descend(corpus, parent, child, recent, scan, awake):
 
     `parent`, `child` int64[DEPTH + 1, shards, 2]. Stops in each source at the first order with at
     most `scan` occurrences: longer ones are told apart there by comparing backwards. Sources that
-    are not `awake` have none.
+    are not `awake` have none. Those of one token are left to `blend.corpus` where it has `firsts`.
     """
     for order in range(1, DEPTH + 1):
         for s in range(len(corpus.table)):
@@ -38,10 +38,11 @@ def descend(corpus, parent, child, recent, scan, awake):
 @part
 def _descend(corpus, source, parent, child, recent, scan):
     table, first, end = corpus.table, first_of(corpus, source), corpus.ends[source]
-    width, token = 0, np.int64(recent[0])
-    for s in range(first, end):
-        child[1, s, 0], child[1, s, 1] = bucket(table[s], token)
-        width += child[1, s, 1] - child[1, s, 0]
+    token = np.int64(recent[0])
+    if len(corpus.firsts):
+        width = first_width(corpus, source, token)
+    else:
+        width = buckets(table, first, end, token, child[1])
     if width <= scan:
         return
     width = _pair(corpus, source, child[2], recent)
