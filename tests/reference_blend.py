@@ -7,14 +7,15 @@ from collections import Counter
 
 from reference_counts import LEVELS, Counting
 from reference_experts import Weighing
+from reference_opinions import SURENESS, Opining, first_trust
 
 COLUMNS = 2 * len(LEVELS)
 REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
-SURENESS, CONTINUATIONS, PRIOR, UNSEEN = 4, 32, 10.0, 1e-6
-FIRST_PAST_TRUST, FIRST_BIGRAM_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7), 0.1
+CONTINUATIONS, PRIOR, UNSEEN = 32, 10.0, 1e-6
+FIRST_PAST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)
 
 
-class Twin(Counting, Weighing):
+class Twin(Counting, Weighing, Opining):
     """`stores`: of each datastore, its shards: token lists with separators. `weights`: the
     seven arrays, as lists.
 
@@ -29,6 +30,7 @@ class Twin(Counting, Weighing):
         self.stores, self.vocabulary, self.weights = stores, vocabulary, weights
         self.scan, self.sample, self.hops, self.eos = scan, sample, hops, eos
         self.frozen, self.bigram, self.past = frozen or {}, bigram or {}, past
+        self.opinions_none()
         self.accounts = {}  # kind of opinion -> [times right, times asked]
         self.predictions = {}  # of the last draft, by path
         everything = Counter(t for shards in stores for shard in shards for t in shard)
@@ -64,17 +66,21 @@ class Twin(Counting, Weighing):
         p = self._by_counts(live, context, least, self._asked(score))
         for origin in (0, 1):
             p = self._mixed(p, *self._past(origin, context))
-        return self._mixed(p, *self._bigrams(context, p))
+        for number, theirs in self.opinions(context):
+            p = self._mixed(p, _kind(number, p), theirs)
+        return p
 
     def judge(self, live, written):
-        """Credits experts, past requests and bigrams with what came after `live`."""
+        """Credits experts, past requests and the model's opinions with what came after `live`."""
         p = self._by_counts(live, live, 0.0, range(len(self.trust)), written)
         for origin in (0, 1):
             kind, theirs = self._past(origin, live)
             self._credit(kind, p, theirs, written)
             p = self._mixed(p, kind, theirs)
-        kind, theirs = self._bigrams(live, p)
-        self._credit(kind, p, theirs, written)
+        for number, theirs in self.opinions(live):
+            kind = _kind(number, p)
+            self._credit(kind, p, theirs, written)
+            p = self._mixed(p, kind, theirs)
 
     def _mixed(self, p, kind, theirs):
         if kind is None:
@@ -94,10 +100,7 @@ class Twin(Counting, Weighing):
         account[1] += 1
 
     def _account(self, kind):
-        if kind[0] == "bigram":
-            first = FIRST_BIGRAM_TRUST * (1 - (kind[1] + 0.5) / SURENESS)
-        else:
-            first = FIRST_PAST_TRUST[kind[1]]
+        first = first_trust(*kind[1:]) if kind[0] == "opinion" else FIRST_PAST_TRUST[kind[1]]
         return self.accounts.setdefault(kind, [PRIOR * first, PRIOR])
 
     def _past(self, origin, context):
@@ -112,12 +115,6 @@ class Twin(Counting, Weighing):
         total = totals[level]
         found = {t: n / total for t, n in columns[level].items() if n >= total / CONTINUATIONS}
         return (origin, level, 0 if total < 2 else 1 if total < 4 else 2), found
-
-    def _bigrams(self, context, p):
-        if context[-1] not in self.bigram:
-            return None, {}
-        sure = min(int(max(p.values(), default=0.0) * SURENESS), SURENESS - 1)
-        return ("bigram", sure), self.bigram[context[-1]]
 
     def _by_counts(self, live, context, least, asked, written=None):
         weights, mixtures, nones, pairs = [], [], [], set()
@@ -190,3 +187,9 @@ class Twin(Counting, Weighing):
             unit = b + sum(v * row[h] for v, row in zip(x, token_in, strict=True))
             y += max(unit, 0) * token_out[h]
         return math.exp(y)
+
+
+def _kind(number, p):
+    """An opinion's account: which it is, and how sure the counts and those before it are."""
+    sure = min(int(max(p.values(), default=0.0) * SURENESS), SURENESS - 1)
+    return "opinion", number, sure

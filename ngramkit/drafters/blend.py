@@ -31,11 +31,12 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.arrays import NO_TOKEN
+from ngramkit.kernels.blend.beside import WITHOUT
 from ngramkit.kernels.blend.context import new_tree
 from ngramkit.kernels.blend.corpus import new_corpus
 from ngramkit.kernels.blend.live import grown
 from ngramkit.kernels.blend.mixture import Weights
-from ngramkit.kernels.blend.opinions import ORDERS, forget, opine
+from ngramkit.kernels.blend.opinions import forget, opine
 from ngramkit.kernels.blend.predict import Sources, look, new_place
 from ngramkit.kernels.blend.table import BUFFER
 from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act
@@ -156,11 +157,13 @@ class Blend(Described):
             opine(
                 self._sources.inside["opinions"],
                 before,
+                self._place.parts.recent,
+                np.ascontiguousarray(tokens, np.int32),
                 np.ascontiguousarray(evidence.token_ids, np.int32),
                 np.ascontiguousarray(evidence.parents, np.int32),
                 np.ascontiguousarray(evidence.top_ids, np.int32),
                 np.ascontiguousarray(evidence.top_log_probs, np.float32),
-                np.empty(ORDERS, np.int32),
+                np.empty(WITHOUT, np.int32),
             )
 
     def _append(self, tokens: TokenArray, *, judged: bool = False) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from blend_sources import EOS, VOCABULARY, ids, scores_by_path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference_blend import Twin
 
+from ngramkit.drafters.base import Evidence
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.blend_weights import load_weights
 from ngramkit.drafters.past_requests import PastRequests
@@ -25,19 +27,31 @@ def as_dictionary(table):
     return found
 
 
+def as_evidence(nodes, parents, tops):
+    likely = np.array([list(top) for top in tops], np.int32)
+    p = np.array([list(top.values()) for top in tops], np.float32)
+    return Evidence(ids(*nodes), ids(*parents), likely, np.log(p))
+
+
 texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
 some_texts = st.lists(texts, min_size=1, max_size=8)
 
 
-def assert_twins(drafter, twin, prompt, written, budget):
+def assert_twins(drafter, twin, prompt, written, budget, told=None):
+    """`told`: a function of (text, tokens written next) that gives what `hear` takes."""
     drafter.start(ids(*prompt))
     live = list(prompt)
     for tokens in [[], *written]:
+        before = list(live)
         for token in tokens:
             twin.judge(live, token)
             live.append(token)
-        if tokens:
+        if tokens and told is None:
             drafter.accept(ids(*tokens))
+        elif tokens:
+            nodes, parents, tops = told(before, tokens)
+            twin.hear(before, tokens, nodes, parents, tops)
+            drafter.accept(ids(*tokens), as_evidence(nodes, parents, tops))
         tree = drafter.draft(budget)
         tree.check()
         found, wanted = scores_by_path(tree), twin.draft(live, budget)
@@ -132,3 +146,43 @@ def test_the_tree_of_several_corpora_is_its_twins(
     twin = Twin(shards, VOCABULARY, weights, scan, 8, 5, EOS, held)
     drafter = Blend(stores, table, scan=scan, sample=8, hops=5)
     assert_twins(drafter, twin, prompt, written, budget)
+
+
+@twins
+@given(
+    documents=some_texts,
+    prompt=texts,
+    written=continued,
+    budget=st.integers(1, 30),
+    seed=st.integers(0, 1 << 16),
+    few=st.integers(2, VOCABULARY - 1),
+)
+def test_the_tree_that_listens_to_the_model_is_its_twins(
+    datastore, bigram, documents, prompt, written, budget, seed, few
+):
+    """Passes over what was written and nodes beside it; of few tokens, so that contexts meet."""
+    store, (pairs, known) = datastore(documents), bigram(seed % 10)
+    random = np.random.default_rng(seed)
+    prompt, written = [t % few for t in prompt], [[t % few for t in each] for each in written]
+
+    def told(before, tokens):
+        nodes, parents = [before[-1], *tokens[:-1]], list(range(-1, len(tokens) - 1))
+        places = set(zip(parents[1:], nodes[1:], strict=True)) | {(len(tokens) - 1, tokens[-1])}
+        for token, at in zip(random.integers(0, few, 24), random.random(24), strict=True):
+            place = int(at * len(nodes)), int(token)
+            if place not in places:  # siblings are distinct
+                places.add(place)
+                parents.append(place[0])
+                nodes.append(place[1])
+        tops = []
+        for _ in nodes:
+            p = np.sort(random.dirichlet([1.0, 1.0, 1.0]).astype(np.float32))[::-1] * 0.9
+            tokens = random.choice(VOCABULARY, 3, replace=False).tolist()
+            tops.append(dict(zip(tokens, p.tolist(), strict=True)))
+        return nodes, parents, tops
+
+    weights = [w.tolist() for w in load_weights()]
+    shards = [shard.tokens.tolist() for shard in store.shards]
+    twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS, bigram=known)
+    drafter = Blend([store], bigram=pairs, scan=3, sample=8, hops=5)
+    assert_twins(drafter, twin, prompt, written, budget, told)

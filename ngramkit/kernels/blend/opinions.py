@@ -3,7 +3,8 @@
 As Token Recycling (arXiv:2408.08696) keeps the model's top candidates per token, but for the last
 one, two and three tokens; where it has said nothing of them yet, its bigrams (N-Grammys) say what
 it holds likely after the last token alone. The longest that is known is mixed with the counts'
-prediction. How much it is trusted is learnt while decoding (`blend.trust`).
+prediction; before it, what was held likely beside the text (`blend.beside`). How much each is
+trusted is learnt while decoding (`blend.trust`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.blend.beside import (
+    WITHOUT,
+    Beside,
+    gather,
+    hashed_without,
+    new_beside,
+    stands_after,
+)
 from ngramkit.kernels.blend.table import hashed
 from ngramkit.kernels.blend.trust import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
 from ngramkit.kernels.compile import entry, part
@@ -21,12 +30,10 @@ from ngramkit.kernels.pointers import load_u16, unsigned_at
 
 ORDERS = 3
 OPINION_ROWS = 1 << 14
-FIRST_TRUST = (
-    0.1,
-    0.3,
-    0.5,
-    0.7,
-)  # by order, the bigrams' first; the less the surer the counts are
+OTHERS = 2  # kinds of opinion that have no order
+BESIDE, ASIDE = ORDERS + 1, ORDERS + 2
+# By order, the bigrams' first, then the others; the less the surer the counts are.
+FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
 TOPS = 16  # candidates kept, at most
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
@@ -40,12 +47,15 @@ class Bigram(NamedTuple):
 
 
 class Opinions(NamedTuple):
-    """By a hash of the last 1, 2 or 3 tokens; a newer opinion overwrites an older."""
+    """By a hash of the last 1, 2 or 3 tokens, or of the last four without one; a newer opinion
+    overwrites an older."""
 
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
     p: Array  # float32[rows + 1, TOPS]
-    trust: Array  # float64[ORDERS + 1, SURENESS, 2], see blend.trust; order 0 is the bigrams'
+    beside: Beside
+    # float64[ORDERS + 1 + OTHERS, SURENESS, 2], see blend.trust; order 0 is the bigrams'
+    trust: Array
 
 
 def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> Bigram:
@@ -62,7 +72,8 @@ def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
         keys=np.zeros(rows, np.uint64),
         tokens=np.zeros((rows + 1, TOPS), np.int32),
         p=np.zeros((rows + 1, TOPS), np.float32),
-        trust=np.zeros((ORDERS + 1, SURENESS, 2), np.float64),
+        beside=new_beside(),
+        trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
     )
     forget(opinions)
     return opinions
@@ -71,30 +82,43 @@ def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
 def forget(opinions: Opinions) -> None:
     """A new request: other text, other opinions."""
     opinions.keys[:] = 0
+    opinions.beside.tokens[0] = -1
     unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
     opinions.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
     opinions.trust[..., ASKED] = PRIOR
 
 
 @entry
-def opine(opinions, recent, tokens, parents, top_ids, top_log_probs, scratch):
-    """Keeps the opinions of one pass. `recent` is the context that ends with row 0's token.
+def opine(opinions, recent, now, written, tokens, parents, top_ids, top_log_probs, scratch):
+    """Keeps the opinions of one pass. `recent` is the context that ends with row 0's token, `now`
+    the same after int32[k] `written`, which came of the pass.
 
     tokens, parents int32[n], top_ids int32[n, k], top_log_probs float32[n, k]: see Evidence.
-    `scratch` int32[ORDERS].
+    `scratch` int32[WITHOUT].
     """
+    for row in range(len(tokens) - 1, -1, -1):  # of alike contexts the likelier node's is kept
+        _context(recent, tokens, parents, row, scratch)
+        if scratch[WITHOUT - 1] >= 0:
+            _keep(opinions, hashed_without(scratch), top_ids[row], top_log_probs[row])
     for row in range(len(tokens)):
-        at = row
-        for i in range(ORDERS):
-            if at > 0:
-                scratch[i] = tokens[at]
-                at = parents[at]
-            else:  # at or above the root
-                scratch[i] = recent[-at]
-                at -= 1
+        _context(recent, tokens, parents, row, scratch)
         for order in range(1, ORDERS + 1):
             if scratch[order - 1] >= 0:
                 _keep(opinions, hashed(scratch, order), top_ids[row], top_log_probs[row])
+    gather(opinions.beside, now, written, tokens, parents, top_ids, top_log_probs)
+
+
+@part
+def _context(recent, tokens, parents, row, newest):
+    """Fills `newest` with the last tokens of a row's context, newest first."""
+    at = row
+    for i in range(len(newest)):
+        if at > 0:
+            newest[i] = tokens[at]
+            at = parents[at]
+        else:  # at or above the root
+            newest[i] = recent[-at]
+            at -= 1
 
 
 @part
@@ -132,9 +156,19 @@ def _longest(opinions, bigram, recent):
 
 @part
 def mix_in_opinion(opinions, bigram, recent, into, p, written):
-    """Mixes the longest known opinion into p float32[CANDIDATES]. `written`, what came there, is
-    credited first; -1 where nothing has."""
+    """Mixes into p float32[CANDIDATES] what was held likely beside the text, then the longest known
+    opinion. `written`, what came there, is credited first; -1 where nothing has."""
+    beside = opinions.beside
+    if stands_after(beside, recent):
+        account = opinions.trust[BESIDE, sureness(into, p)]
+        consult(account, beside.tokens, beside.p, into, p, written)
     order, row = _longest(opinions, bigram, recent)
+    if order < ORDERS and recent[WITHOUT - 1] >= 0:
+        key = hashed_without(recent)
+        slot = np.int64(key % np.uint64(len(opinions.keys)))
+        if opinions.keys[slot] == key:
+            account = opinions.trust[ASIDE, sureness(into, p)]
+            consult(account, opinions.tokens[slot], opinions.p[slot], into, p, written)
     if order >= 0:
         account = opinions.trust[order, sureness(into, p)]
         consult(account, opinions.tokens[row], opinions.p[row], into, p, written)

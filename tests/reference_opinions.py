@@ -1,0 +1,88 @@
+"""blend's opinions of the model, naively: see kernels.blend.opinions and kernels.blend.beside."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+ROWS, ORDERS, NODES, MOST = 1 << 14, 3, 8, 64
+SURENESS = 4
+FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)  # bigrams, by order, beside, aside
+BESIDE, ASIDE = 4, 5
+WORD = (1 << 64) - 1
+SALT, BY_ORDER = 0x51ED270B76A3C9F1, 0xD6E8FEB86659FD93
+
+
+def hashed(tokens, begin):
+    """64 bits of tokens, newest first: two contexts may share a row, and the later has it then."""
+    key = begin & WORD
+    for token in tokens:
+        key = (key ^ token) * 0x9E3779B97F4A7C15 & WORD
+        key ^= key >> 29
+    return key | 1
+
+
+def of_order(context, order):
+    return hashed(context[: -order - 1 : -1], order * BY_ORDER)
+
+
+def without_last_but_one(context):
+    return hashed([context[-1], context[-3], context[-4]], SALT)
+
+
+class Opining:
+    """`bigram`: {token: {next: p}}."""
+
+    def opinions_none(self):
+        self.rows, self.beside = {}, ((), {})
+
+    def hear(self, before, written, nodes, parents, tops):
+        """After a pass over `nodes`, the text's last token first: what the model held likely, a
+        {token: p} for each. The text was `before` and goes on with `written`."""
+        contexts = [before]
+        for node in range(1, len(nodes)):
+            contexts.append([*contexts[parents[node]], nodes[node]])
+        for context, top in reversed(list(zip(contexts, tops, strict=True))):
+            if len(context) >= 4:
+                self._keep(without_last_but_one(context), top)
+        for context, top in zip(contexts, tops, strict=True):
+            for order in range(1, ORDERS + 1):
+                if len(context) >= order:
+                    self._keep(of_order(context, order), top)
+        text = [*before, *written]
+        end = contexts.index(text[:-1])
+        instead = [n for n in range(1, len(nodes)) if parents[n] == end and nodes[n] != text[-1]]
+        weights = [1e-3 + tops[end].get(nodes[n], 0.0) for n in instead[:NODES]]
+        sums = Counter()
+        for node, weight in zip(instead[:NODES], weights, strict=True):
+            for token, p in tops[node].items():
+                if token in sums or len(sums) < MOST:
+                    sums[token] += weight * p
+        self.beside = tuple(text[-3:]), {t: p / math.fsum(weights) for t, p in sums.items()}
+
+    def _keep(self, key, top):
+        self.rows[key % ROWS] = key, top
+
+    def _known(self, key):
+        held, top = self.rows.get(key % ROWS, (None, {}))
+        return top if held == key else None
+
+    def opinions(self, context):
+        """(number of FIRST_TRUST, {token: p}) of each that has a say, in the order mixed in."""
+        if self.beside[1] and tuple(context[-3:]) == self.beside[0]:
+            yield BESIDE, self.beside[1]
+        orders = range(min(ORDERS, len(context)), 0, -1)
+        known = [(order, self._known(of_order(context, order))) for order in orders]
+        order, top = next(((o, t) for o, t in known if t is not None), (-1, {}))
+        if order < ORDERS and len(context) >= 4:
+            aside = self._known(without_last_but_one(context))
+            if aside is not None:
+                yield ASIDE, aside
+        if order < 0 and context[-1] in self.bigram:
+            order, top = 0, self.bigram[context[-1]]
+        if order >= 0:
+            yield order, top
+
+
+def first_trust(number, sure):
+    return FIRST_TRUST[number] * (1 - (sure + 0.5) / SURENESS)
