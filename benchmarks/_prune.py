@@ -3,26 +3,34 @@
     python -m benchmarks._prune --data DIR --out DIR
 
 DIR of --data holds a token store `tokens`, its `datastore`, its frozen table `frozen`, and recorded
-answers `records.npz` (see benchmarks.rest). Of each share of the documents a datastore and a frozen
-table are built, and the whole ones are pruned to as many bytes. Figures, and a picture of them, go
-to --out; the table is printed.
+answers `records.npz` (see benchmarks.rest), two turns of each question. Of each share of the
+documents a datastore and a frozen table are built, and the whole ones are pruned to as many bytes.
+
+Every second question is for choosing: the rule's n-grams are chosen by replaying them at the least
+size, and their answers are what `--answers` would be given. The others alone are judged by.
+Figures, and a picture of them, go to --out; the table is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 SHARES = (64, 16, 4, 1)  # one document of so many
 BUDGET = 64
-PRUNED, SAMPLE = "pruned", "a sample of documents"
+PRUNED, TOLD, SAMPLE = "pruned", "pruned by answers", "a sample of documents"
+CHOOSING, JUDGING = 0, 1  # halves of the questions
+RULES = ((2, 3), (1, 2, 3), (3, 4))  # n-grams that passages are chosen for
 TITLE = "Tokens per pass by the size of what is drafted from"
 
 
@@ -40,13 +48,13 @@ def main() -> None:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Markdown of {drafter: {"pruned" or "a sample of documents": {bytes: tokens/step}}}."""
-    rows = ["| drafter | MB | pruned | a sample of documents |", "|---|---|---|---|"]
-    for drafter, kinds in figures.items():
-        for size, step in kinds[SAMPLE].items():
-            other = kinds[PRUNED].get(size)
-            shown = f"{other:.3f}" if other else "(the whole)"
-            rows.append(f"| {drafter} | {int(size) / 1e6:,.1f} | {shown} | {step:.3f} |")
+    """Markdown of {drafter: {way: {bytes: tokens/step}}}."""
+    ways = (PRUNED, TOLD, SAMPLE)
+    rows = [f"| drafter | MB | {' | '.join(ways)} |", "|---|---|---|---|---|"]
+    for drafter, kinds in figures["steps"].items():
+        for size in kinds[SAMPLE]:
+            shown = [f"{kinds[way][size]:.3f}" if size in kinds[way] else "" for way in ways]
+            rows.append(f"| {drafter} | {int(size) / 1e6:,.1f} | {' | '.join(shown)} |")
     return "\n".join(rows)
 
 
@@ -55,40 +63,57 @@ def measured(data: Path) -> dict[str, Any]:
     from ngramkit.builders.prune import prune
 
     os.environ["NGRAMKIT_BENCH_DATA"] = str(data)
-    whole = {kind: ngramkit.open_artifact(data / kind) for kind in ("datastore", "frozen")}
+    whole = {kind: ngramkit.open_artifact(data / kind) for kind in KINDS}
+    answers = [np.concatenate([p[-8:], a]) for p, a in _half(CHOOSING)]
     steps: dict[str, Any] = {}
-
-    def note(drafter: str, way: str, artifact: Any) -> None:
-        size = artifact.manifest.bytes
-        found = _steps(drafter, artifact)
-        steps.setdefault(drafter, {}).setdefault(way, {})[str(size)] = round(found, 4)
-        print(f"{drafter}, {way}, {size / 1e6:.1f} MB: {found:.3f}", flush=True)
-
+    rule: dict[str, Any] = {}
     for share in SHARES:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             built = whole if share == 1 else _sampled(data / "tokens", share, folder)
-            for kind, drafters in DRAFTERS.items():
-                for drafter in drafters:
-                    note(drafter, SAMPLE, built[kind])
-                if share == 1:
-                    continue
-                pruned = prune(whole[kind], folder / f"p-{kind}", built[kind].manifest.bytes)
-                for drafter in drafters:
-                    _noted_at(note, drafter, pruned, built[kind].manifest.bytes, steps)
-    return steps
+            size = {kind: built[kind].manifest.bytes for kind in KINDS}
+            rule = rule or _chosen(whole["datastore"], size["datastore"], folder)
+            for kind, drafters in KINDS.items():
+                made = {SAMPLE: built[kind]}
+                if share > 1:
+                    with _by(tuple(rule["chosen"])):
+                        made[PRUNED] = prune(whole[kind], folder / f"p-{kind}", size[kind])
+                        out = folder / f"t-{kind}"
+                        made[TOLD] = prune(whole[kind], out, size[kind], answers=answers)
+                for drafter, (way, artifact) in product(drafters, made.items()):
+                    found = _steps(drafter, artifact, JUDGING)
+                    ways = steps.setdefault(drafter, {PRUNED: {}, TOLD: {}, SAMPLE: {}})
+                    ways[way][str(size[kind])] = round(found, 4)
+                    print(f"{drafter}, {way}, {size[kind] / 1e6:.1f} MB: {found:.3f}", flush=True)
+    return {"rule": rule, "steps": steps}
 
 
-DRAFTERS = {"datastore": ("rest", "blend"), "frozen": ("blend, frozen table",)}
+KINDS = {"datastore": ("rest", "blend"), "frozen": ("blend, frozen table",)}
 
 
-def _noted_at(
-    note: Callable[[str, str, Any], None], drafter: str, pruned: Any, size: int, steps: Any
-) -> None:
-    """Under the size that was asked for, so that the two stand in one row."""
-    note(drafter, PRUNED, pruned)
-    kept = steps[drafter][PRUNED]
-    kept[str(size)] = kept.pop(str(pruned.manifest.bytes))
+def _chosen(datastore: Any, size: int, folder: Path) -> dict[str, Any]:
+    """Which n-grams give most on the half for choosing, rest and blend together."""
+    from ngramkit.builders.prune import prune
+
+    found = {}
+    for orders in RULES:
+        with _by(orders):
+            pruned = prune(datastore, folder / f"rule-{'-'.join(map(str, orders))}", size)
+        found[orders] = {name: _steps(name, pruned, CHOOSING) for name in KINDS["datastore"]}
+        print(f"n-grams of {orders}, on the half for choosing: {found[orders]}", flush=True)
+    best = max(found, key=lambda orders: math.prod(found[orders].values()))
+    return {"chosen": list(best), "tried": {str(orders): found[orders] for orders in RULES}}
+
+
+def _by(orders: tuple[int, ...]) -> Any:
+    return mock.patch("ngramkit.builders.passages.ORDERS", orders)
+
+
+def _half(which: int) -> list[Any]:
+    """(prompt, answer) of the turns of every second question."""
+    from benchmarks.rest import contexts
+
+    return [pair for turn, pair in enumerate(contexts()) if turn // 2 % 2 == which]
 
 
 def _sampled(tokens: Path, share: int, folder: Path) -> dict[str, Any]:
@@ -115,14 +140,13 @@ def _sampled(tokens: Path, share: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def _steps(drafter: str, artifact: Any) -> float:
-    """Tokens/step on the record, each turn begun anew."""
-    from benchmarks.rest import contexts
+def _steps(drafter: str, artifact: Any, half: int) -> float:
+    """Tokens/step on a half of the record, each turn begun anew."""
     from ngramkit.drafters import load_drafter
     from ngramkit.evaluate.records import Record, Turn
     from ngramkit.evaluate.replay import replay
 
-    turns = [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(contexts())]
+    turns = [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(_half(half))]
     if drafter.endswith("frozen table"):
         make = lambda: load_drafter("blend", frozen_table=artifact)  # noqa: E731
     else:
@@ -139,12 +163,12 @@ def drawn(figures: Mapping[str, Any]) -> str:
 
 
 def _draw(axes: Any, figures: Mapping[str, Any]) -> None:
-    for number, (drafter, kinds) in enumerate(figures.items()):
-        for way, style in ((PRUNED, "-"), (SAMPLE, "--")):
+    for number, (drafter, kinds) in enumerate(figures["steps"].items()):
+        for way, style in ((PRUNED, "-"), (TOLD, ":"), (SAMPLE, "--")):
             points = {
                 **kinds[way],
                 **dict(list(kinds[SAMPLE].items())[-1:]),
-            }  # both end at the whole
+            }  # all end at the whole
             sizes = sorted((int(size) / 1e6, step) for size, step in points.items())
             label = f"{drafter}, {way}"
             axes.plot(*zip(*sizes, strict=True), style, marker="o", color=f"C{number}", label=label)

@@ -21,10 +21,10 @@ from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.kernels.worth import choose, new_wanted, text_table, want
 
 PASSAGE = 64  # tokens at most
-ORDERS = (1, 2, 3)  # lengths of the n-grams that a passage is worth something for
+ORDERS = (2, 3)  # lengths of the n-grams that a passage is worth something for
 ANSWER = 8  # what an n-gram of the answers is worth, beside one of the split alone
 SPLIT, MOST_TRAINED = 16, 1 << 21  # one document of so many, up to so many tokens of them
-RULE = "most new n-grams per token, 1"  # in manifests: another number for any other choice
+RULE = "most new n-grams per token, 2"  # in manifests: another number for any other choice
 MIXED = np.uint64(0xBF58476D1CE4E5B9)
 
 
