@@ -116,8 +116,7 @@ def record(work: Work, asked: list[Question], seconds: float) -> None:
 
     begun = time.monotonic()
     model = load_model(work.model)
-    told = listeners(work)
-    asking = [told[name] for name in ASKED.get(work.model, told)]
+    asking = list(_asked(work).values())
     done = set(work.filled.read_text(encoding="utf-8").split("\n")) if work.filled.exists() else ()
     left = iter(question for question in asked if str(question.id) not in done)
     oracle: Oracle | None = None
@@ -160,6 +159,11 @@ def listeners(work: Work) -> Makers:
         "automaton": lambda: load("automaton", datastores=[store]),
         "recycling": lambda: load("recycling"),
     }
+
+
+def _asked(work: Work) -> Makers:
+    told = listeners(work)
+    return {name: told[name] for name in ASKED.get(work.model, told)}
 
 
 def deaf(work: Work) -> Makers:
@@ -209,7 +213,7 @@ def replayed(work: Work) -> dict[str, Any]:
         for each in oracle.records()
         if each.name in done
     ]
-    told, untold = listeners(work), deaf(work)
+    told, untold = _asked(work), deaf(work)
     steps: dict[str, dict[str, Any]] = {}
     missing: dict[str, float] = {}
     for budget in BUDGETS[work.model]:
