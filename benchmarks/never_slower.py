@@ -9,7 +9,8 @@ OMP_NUM_THREADS=1): whole runs one after another differ by a fifth on a machine 
 prompt below 0.97 is asked again in more rounds, of which the median counts then: what was noise
 goes, a loss stays. What passes cost is learnt in the first prompts of a model, as for any user.
 
-blend is also measured by the rule of 0.1, which knew what passes cost from a profile made before.
+blend is also measured by the rule of 0.1, which knew what passes cost from a profile made before;
+the two in several rounds, in turns.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from ngramkit.drafters.none import NoDraft
 
 NONE, CALIBRATED = "none", "blend, calibrated"
 LEAST = 0.97
+COMPARED = 2  # more rounds of blend in turns with what it is compared to
 AGAIN = 6  # more rounds where a prompt was below LEAST
 CALIBRATION = 15.0  # seconds
 
@@ -74,6 +76,7 @@ class Asked:
         for way in ways:
             warm_up(self._task, prompt, self._drafts.make(way.partition(",")[0]))
         self._rounds(tried, prompt, ways, rounds)
+        self._rounds(tried, prompt, ["blend", CALIBRATED], COMPARED)
         low = [way for way in ways if tried.ratio(way) < LEAST]
         self._rounds(tried, prompt, low, AGAIN)
         return tried
