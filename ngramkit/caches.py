@@ -6,6 +6,7 @@ Nothing in it decides a result; all of it may be deleted at any time.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -32,3 +33,13 @@ def private_folder(name: str) -> Path | None:
     if hasattr(os, "geteuid") and (stat.st_uid != os.geteuid() or stat.st_mode & 0o077):
         return None
     return folder if folder.is_dir() and not folder.is_symlink() else None
+
+
+def make_room(folder: Path, most: int) -> None:
+    """Leaves the `most` files of the folder that were written last."""
+    held = list(folder.iterdir())
+    if len(held) <= most:
+        return
+    with suppress(OSError):  # another process may be doing the same
+        for path in sorted(held, key=lambda path: path.stat().st_mtime_ns)[: len(held) - most]:
+            path.unlink()

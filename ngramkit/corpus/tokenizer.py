@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.chat_template import default_template, find_chat_template, render_chat
+from ngramkit.corpus.tokenizer_digests import DECISIVE, Digests, digests
 from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files
 from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord
@@ -24,8 +25,6 @@ from ngramkit.formats.probes import encodes, same_ids
 from ngramkit.hub_errors import as_known
 from ngramkit.models import resolve_model, split_revision
 
-# What decides ids: not the post-processor, the padding or the file's name.
-DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
 # Where tokenizers differ: spaces, digits, contractions, scripts, combining marks, code, marks.
 PROBE = (
     "Hello  world, it's 12345 days \u2014 na\u00efve e\u0301 \u6f22\u5b57 \U0001f642\n"
@@ -132,13 +131,10 @@ def _described(
     model: str, backend: Any, special: Mapping[str, str], template: str | None
 ) -> TextTokenizer:
     eos = special.get("eos_token")
-    vocabulary = backend.get_vocab(with_added_tokens=True)
     record = TokenizerRecord(
         id=model,
-        vocabulary=max(vocabulary.values()) + 1,
-        fingerprint=fingerprint(backend),
         eos=None if eos is None else backend.token_to_id(eos),
-        encodes=_encodes(backend, vocabulary),
+        **digests(backend, _digests)._asdict(),
     )
     return TextTokenizer(record, backend, special, template)
 
@@ -164,17 +160,19 @@ def fingerprint(backend: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _encodes(backend: Any, vocabulary: Mapping[str, int] | None = None) -> str:
-    """See ngramkit.formats.probes."""
-    if vocabulary is None:
-        vocabulary = backend.get_vocab(with_added_tokens=True)
-    return encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids)
+def _digests(backend: Any) -> Digests:
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    return Digests(
+        max(vocabulary.values()) + 1,
+        fingerprint(backend),
+        encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids),
+    )
 
 
 def agrees(backend: Any, record: TokenizerRecord) -> bool:
     """Whether a tokenizers.Tokenizer gives the ids that `record` tells of."""
-    same = fingerprint(backend) == record.fingerprint
-    return same or same_ids(_encodes(backend), record.encodes)
+    found = digests(backend, _digests)
+    return found.fingerprint == record.fingerprint or same_ids(found.encodes, record.encodes)
 
 
 def _load_full(model: str, files: TokenizerFiles, revision: str | None = None) -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ngramkit.caches import private_folder
+from ngramkit.caches import make_room, private_folder
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.files import Identity, identity
 from ngramkit.formats.json_text import read_json
@@ -69,7 +69,7 @@ def remember(checksum: str, copy: Mapping[str, Identity]) -> None:
     try:
         temporary.write_text(json.dumps({"copies": copies}), encoding="utf-8")
         temporary.replace(folder / _name(checksum))
-        _make_room(folder)
+        make_room(folder, MOST)
     except OSError:
         with suppress(OSError):
             temporary.unlink()
@@ -96,15 +96,6 @@ def _copy(found: dict[str, object]) -> Copy:
         for name, each in found.items()
         if isinstance(each, list) and len(each) == 5 and {*map(type, each)} == {int}
     }
-
-
-def _make_room(folder: Path) -> None:
-    held = list(folder.iterdir())
-    if len(held) <= MOST:
-        return
-    with suppress(OSError):  # another process may be doing the same
-        for path in sorted(held, key=lambda path: path.stat().st_mtime_ns)[: len(held) - MOST]:
-            path.unlink()
 
 
 def _tell_once() -> None:

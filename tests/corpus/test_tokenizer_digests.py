@@ -1,0 +1,104 @@
+"""What tells a tokenizer apart is found out once; a cache that lies decides nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tokenizers import Tokenizer
+
+from ngramkit import caches
+from ngramkit.corpus import tokenizer_digests
+from ngramkit.corpus.tokenizer import fingerprint, load_tokenizer
+from ngramkit.corpus.tokenizer_digests import Digests, digests
+
+TEXT = {"vocabulary": 64, "fingerprint": "0" * 64, "encodes": "1" * 24}
+FOUND = Digests(**TEXT)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "ngramkit" / "tokenizers"
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return load_tokenizer("demo").backend
+
+
+@pytest.fixture
+def backend(demo):
+    return Tokenizer.from_str(demo.to_str())
+
+
+def never(backend):
+    raise AssertionError("it was known")
+
+
+def test_found_once_then_kept(folder, backend):
+    assert digests(backend, lambda _: FOUND) == FOUND
+    assert digests(backend, never) == FOUND
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_another_tokenizer_is_another(folder, backend):
+    digests(backend, lambda _: FOUND)
+    changed = [Tokenizer.from_str(backend.to_str()) for _ in range(3)]
+    changed[0].add_tokens(["<another>"])
+    changed[1].encode_special_tokens = True
+    changed[2].normalizer = None
+    body = json.loads(backend.to_str())
+    assert body["normalizer"] is not None or changed.pop()
+    for each in changed:
+        other = FOUND._replace(vocabulary=65)
+        assert digests(each, lambda _, other=other: other) == other
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "",
+        "[]",
+        "null",
+        "{",
+        '{"vocabulary": 64}',
+        json.dumps(TEXT | {"vocabulary": -1}),
+        json.dumps(TEXT | {"vocabulary": 6.5}),
+        json.dumps(TEXT | {"fingerprint": "\x1b[2J"}),
+        json.dumps(TEXT | {"encodes": None}),
+        json.dumps(TEXT | {"more": 1}),
+    ],
+)
+def test_what_was_not_written_so_is_found_again(folder, backend, lie):
+    digests(backend, lambda _: FOUND)
+    file = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    file.write_text(lie)
+    other = FOUND._replace(vocabulary=65)
+    assert digests(backend, lambda _: other) == other
+    assert digests(backend, never) == other
+
+
+def test_without_a_cache_it_is_found_each_time(folder, backend):
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file, no folder")
+    asked = []
+    for _ in range(2):
+        digests(backend, lambda each: asked.append(each) or FOUND)
+    assert len(asked) == 2
+
+
+def test_the_oldest_go_first(folder, backend, monkeypatch):
+    monkeypatch.setattr(tokenizer_digests, "MOST", 3)
+    for i in range(5):
+        backend.add_tokens([f"<number {i}>"])
+        digests(backend, lambda _: FOUND)
+    assert len(list(folder.iterdir())) == 3
+    assert digests(backend, never) == FOUND
+
+
+def test_a_tokenizer_is_described_as_without_it(folder):
+    first, second = load_tokenizer("demo"), load_tokenizer("demo")
+    assert first.record == second.record
+    assert first.record.fingerprint == fingerprint(first.backend)
+    assert caches.private_folder("tokenizers") == folder
