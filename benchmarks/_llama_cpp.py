@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks.__main__ import machine
 
+OFF = "ngramkit, switched off"  # what the engine itself takes for asking a drafter
 LOOKUPS = {"its lookup, 10 tokens": 10, "its lookup, 2 tokens": 2}
 DRAWS = 2000  # of the bootstrap
 
@@ -84,12 +85,15 @@ def _models(path: Path, clock: OwnTime) -> dict[str, Any]:
     from llama_cpp import Llama
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
+    from ngramkit.engines.config import DraftConfig
     from ngramkit.engines.llama_cpp import Drafter
 
     options: dict[str, Any] = {"n_ctx": 1024, "n_threads": 1, "n_threads_batch": 1, "seed": 0}
     options["verbose"] = False
     none = Llama(str(path), **options)
     ways: dict[str, Any] = {"ngramkit": Drafter(vocabulary=none.n_vocab(), clock=clock)}
+    ways[OFF] = Drafter(DraftConfig(), vocabulary=none.n_vocab())
+    ways[OFF].enabled = False
     for name, length in LOOKUPS.items():
         ways[name] = LlamaPromptLookupDecoding(num_pred_tokens=length)
     drafting = {n: Llama(str(path), draft_model=way, **options) for n, way in ways.items()}

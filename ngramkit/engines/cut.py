@@ -19,8 +19,8 @@ BELIEF = (
     4.0  # expected tokens that scores count as right by, in each level, before anything is known
 )
 FADE = 0.998  # of what is known, with each judged chain
-PROBE = 32  # every so many steps chains are cut elsewhere, so that what is known stays true:
-PROBED = 0.5  # at so much of the cost, where scores may be worth more or less than they were
+PROBE = 64  # every so many steps chains are cut elsewhere, so that what is known stays true:
+PROBED = 0.7  # at so much of the cost, where scores may be worth more or less than they were
 LOWEST = 0.005  # cuts are never below
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 ENOUGH = 24  # drafted tokens before a request is judged
 PROBED = 6  # drafted tokens that a probe is judged by
-FIRST_PAUSE, LONGEST_PAUSE = 32, 512  # steps
+FIRST_PAUSE, LONGEST_PAUSE = 8, 512  # steps
 FADE = 0.95  # of what was earned and spent, with each judged draft
 
 
