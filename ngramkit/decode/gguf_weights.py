@@ -103,7 +103,7 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
     if sum(p.numel() for p in hollow.parameters()) > MORE_THAN_FILED * filed:
         raise broken(header.path, "its sizes ask for more weights than it holds")
     read, facts = models.from_pretrained(
-        place, gguf_file=file, dtype=dtype, output_loading_info=True
+        place, config=config, gguf_file=file, dtype=dtype, output_loading_info=True
     )
     wrong = sorted(map(str, [*facts["missing_keys"], *facts["mismatched_keys"]]))
     if wrong:
