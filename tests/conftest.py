@@ -7,11 +7,16 @@ from pathlib import Path
 import environment  # noqa: F401 (before anything imports numba or torch)
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
+
+# No test fails because the machine is slow.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 TESTS = Path(__file__).parent
 # Files that take longest, begun first, so that no process ends long after the others.
