@@ -5,7 +5,7 @@ Artifacts are those of `make demo`, and the model's own tables; they are built f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.history import History
-from ngramkit.formats.kinds import open_artifact
 
 NEW_TOKENS = 128
 
@@ -58,25 +57,30 @@ def task_of(
 class Drafters:
     """Every drafter of the registry, new each time: one that learns must not have seen the answer.
 
-    `past` holds the requests that ssd and blend know; it is empty at first.
+    `past` holds the requests that ssd and blend know; it is empty at first. `artifacts` are what
+    `load_drafter` takes; without any, those of the demo model are built.
     """
 
-    def __init__(self, model: LanguageModel, folder: Path) -> None:
+    def __init__(
+        self, model: LanguageModel, folder: Path, artifacts: Mapping[str, Any] | None = None
+    ) -> None:
         self.model = model
-        store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
-        build_model_bigram(model.model, model.tokenizer, folder / "bigram")
-        build_model_unigram(model.model, model.tokenizer, folder / "unigram")
         self.past = History.at(folder / "past", model.tokenizer.record)
-        self._artifacts: dict[str, Any] = {
-            "datastores": [build_datastore(store, folder / "datastore")],
-            "frozen_table": build_frozen(store, folder / "frozen"),
-            "bigram": open_artifact(folder / "bigram"),
-            "unigram": open_artifact(folder / "unigram"),
-        }
+        self._artifacts = _of_demo(model, folder) if artifacts is None else artifacts
 
     def make(self, name: str) -> Drafter:
         past = PastRequests(History.open(self.past.path), background=False, forgetful=True)
         return load_drafter(name, past=past, **self._artifacts)
+
+
+def _of_demo(model: LanguageModel, folder: Path) -> dict[str, Any]:
+    store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    return {
+        "datastores": [build_datastore(store, folder / "datastore")],
+        "frozen_table": build_frozen(store, folder / "frozen"),
+        "bigram": build_model_bigram(model.model, model.tokenizer, folder / "bigram").table,
+        "unigram": build_model_unigram(model.model, model.tokenizer, folder / "unigram").table,
+    }
 
 
 def generated(model: LanguageModel, prompt: Tokens, **options: Any) -> Tokens:

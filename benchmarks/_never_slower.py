@@ -20,7 +20,6 @@ from ngramkit.decode.pass_costs import PassCosts
 from ngramkit.decode.priors import Prior
 from ngramkit.decode.profile import Profile
 from ngramkit.demo import demo_prompts
-from ngramkit.formats.history import History
 from ngramkit.formats.kinds import open_artifact
 
 REAL = Path(os.environ.get("NGRAMKIT_BENCH_REAL", "build/real"))
@@ -108,25 +107,22 @@ def models(names: Sequence[str] | None = None) -> Iterator[tuple[LanguageModel, 
         yield load_model("smollm2-135m", device="cpu"), count or 3, 96, 1
 
 
-class Drafts(Drafters):
-    """Every drafter for one model, new each time."""
-
-    @classmethod
-    def of(cls, model: LanguageModel, folder: Path) -> Drafts:
-        if model.name != "smollm2-135m":
-            return cls(model, folder)
-        drafts = cls.__new__(cls)
-        drafts.model = model
-        build_model_unigram(model.model, model.tokenizer, folder / "unigram")
-        drafts.past = History.at(folder / "past", model.tokenizer.record)
-        built = REAL / "artifacts"
-        drafts._artifacts = {
+def drafters_of(model: LanguageModel, folder: Path) -> Drafters:
+    """Every drafter for one of `models`; `folder` holds what is built for it."""
+    if model.name != "smollm2-135m":
+        return Drafters(model, folder)
+    built = REAL / "artifacts"
+    unigram = build_model_unigram(model.model, model.tokenizer, folder / "unigram").table
+    return Drafters(
+        model,
+        folder,
+        {
             "datastores": [open_artifact(built / "chat-smollm2-135m-datastore")],
             "frozen_table": open_artifact(built / "chat-smollm2-135m-frozen"),
             "bigram": open_artifact(built / "smollm2-135m-model-bigram"),
-            "unigram": open_artifact(folder / "unigram"),
-        }
-        return drafts
+            "unigram": unigram,
+        },
+    )
 
 
 class Measured(PassCosts):

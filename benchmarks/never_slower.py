@@ -26,7 +26,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import Row
-from benchmarks._never_slower import Calibrated, Drafts, Measured, models, texts
+from benchmarks._decoding import Drafters
+from benchmarks._never_slower import Calibrated, Measured, drafters_of, models, texts
 from ngramkit.decode.lockstep import in_lockstep
 from ngramkit.decode.loop import Run
 from ngramkit.decode.measuring import measure
@@ -61,7 +62,7 @@ class Tried:
 class Asked:
     """One model."""
 
-    def __init__(self, given: Drafts, new_tokens: int, *, sampled: bool) -> None:
+    def __init__(self, given: Drafters, new_tokens: int, *, sampled: bool) -> None:
         self.model, self._drafts = given.model, given
         runner = replace(Runner.of(self.model.model), profile=None)
         sampling = Sampling(temperature=1.0) if sampled else GREEDY
@@ -106,9 +107,8 @@ def rows() -> Iterator[Row]:
     chosen = os.environ.get("NGRAMKIT_BENCH_MODELS", "")
     for model, each, new_tokens, rounds in models(chosen.split(",") if chosen else None):
         with TemporaryDirectory() as folder:
-            asked = Asked(
-                Drafts.of(model, Path(folder)), new_tokens, sampled=model.name.startswith("random")
-            )
+            drafters, sampled = drafters_of(model, Path(folder)), model.name.startswith("random")
+            asked = Asked(drafters, new_tokens, sampled=sampled)
             found = []
             for kind, text in texts(each):
                 found.append(asked.ask(kind, prompt_ids(model.tokenizer, text), rounds))
