@@ -165,3 +165,21 @@ def bad_leaders(vocabulary, leaders, leader_counts, offsets, followers, follower
         if not whole:
             bad.append(row)
     return bad
+
+
+def merged_tables(tables, leaders, followers):
+    """{leader: (count, [(follower, count), ...])} in order, of several {leader: (count, {follower:
+    count})}: counts added, then the most frequent of both."""
+    counts, seen = Counter(), {}
+    for table in tables:
+        for leader, (count, after) in table.items():
+            counts[leader] += count
+            seen.setdefault(leader, Counter()).update(after)
+    kept = sorted(sorted(counts, key=lambda leader: (-counts[leader], leader))[:leaders])
+    return {
+        leader: (
+            counts[leader],
+            sorted(seen[leader].items(), key=lambda pair: (-pair[1], pair[0]))[:followers],
+        )
+        for leader in kept
+    }

@@ -72,6 +72,14 @@ Gguf = Annotated[
     ),
 ]
 U32 = Annotated[bool, typer.Option("--u32", help="rest-idx: 32-bit ids, for a patched REST.")]
+TaskMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="Frozen tables: for a range of leaders being added, like 512M. Default: 1G.",
+    ),
+]
 Order = Annotated[
     int | None,
     typer.Option(min=1, max=4, help="llama.cpp: take the n-grams with this many context tokens."),
@@ -167,6 +175,7 @@ def merge(
     out_dir: Annotated[
         str, typer.Option("--out", metavar="DIR|URL", help="The artifact to write.")
     ],
+    memory: TaskMemory = None,
     where: ExecutorOptions,
     force: Force = False,
     json: Json = False,
@@ -178,7 +187,12 @@ def merge(
     """
     with Output("merge", json=json, debug=debug) as out:
         artifact = ngramkit.merge(
-            sources, out_dir, **where.options, reporter=out.reporter, force=force
+            sources,
+            out_dir,
+            memory=memory_bytes(memory),
+            **where.options,
+            reporter=out.reporter,
+            force=force,
         )
         if artifact.kind == "frozen-table":
             out.say("counts are exact only for n-grams that every part had kept")

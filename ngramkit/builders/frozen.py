@@ -78,7 +78,7 @@ def build_frozen(
             table = _count_here(store, wanted, memory, threads(workers), reporter)
         else:
             table = _count_apart(store, wanted, memory, writer, executor, reporter)
-        arrays = _arrays(table, store.tokenizer.vocabulary)
+        arrays = table_arrays(table, store.tokenizer.vocabulary)
         writer.write(TABLE, arrays)
         counts = {
             **store.manifest.counts,
@@ -227,17 +227,18 @@ def _one_leader(
     return Piece(ngrams[:1, :leader_len], total, size, ngrams[:, leader_len:], counts[best])
 
 
-def _arrays(table: Piece, vocabulary: int) -> dict[str, Any]:
+def table_arrays(table: Piece, vocabulary: int) -> dict[str, Array]:
+    """The arrays of a frozen table's file."""
     ids = token_dtype(vocabulary)
     return {
         "leaders": table.leaders.astype(ids, copy=False),
-        "leader_counts": narrow(table.counts),
+        "leader_counts": _narrow(table.counts),
         "follower_offsets": np.concatenate([[0], np.cumsum(table.sizes)]).astype(np.uint64),
         "followers": table.followers.astype(ids, copy=False),
-        "follower_counts": narrow(table.follower_counts),
+        "follower_counts": _narrow(table.follower_counts),
     }
 
 
-def narrow(counts: Array) -> Array:
+def _narrow(counts: Array) -> Array:
     fits = int(counts.max(initial=0)) < 1 << 32
     return counts.astype(np.uint32 if fits else np.uint64)

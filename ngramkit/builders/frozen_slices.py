@@ -9,14 +9,21 @@ depend on no order, so neither slices nor ranges show in the table.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.pieces import Piece, best_followers, prune, summed
+from ngramkit.builders.pieces import (
+    Piece,
+    best_followers,
+    piece_arrays,
+    prune,
+    read_piece,
+    summed,
+)
+from ngramkit.builders.ranges import Range, even_ranges, row_bytes, rows_of
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -36,16 +43,7 @@ from ngramkit.progress import Reporter
 
 TASK_MEMORY = 1 << 30  # bytes of a task, where nobody says
 MOST_TOKENS = 1 << 24  # of a slice
-SAMPLES = 64  # rows looked at for each range
 COUNTS: Layout = {"windows": (("uint16", "uint32"), 2), "counts": (("uint32",), 1)}
-PIECE: Layout = {
-    "leaders": (("uint16", "uint32"), 2),
-    "counts": (("uint64",), 1),
-    "sizes": (("uint64",), 1),
-    "followers": (("uint16", "uint32"), 2),
-    "follower_counts": (("uint64",), 1),
-}
-Window = tuple[int, ...]
 
 
 class Table(NamedTuple):
@@ -94,16 +92,17 @@ def count_apart(
     if not cuts:
         return
     counted = [_opened(writer.partial / name) for name in names]
-    in_use = 3 * width + 16 * table.length + 48  # bytes a row, while it is added
-    ranges = split(counted, max(memory // in_use, 1))
+    windows = [each for each, _ in counted]
+    most = max(memory // row_bytes(vocabulary, table.length), 1)
+    ranges = even_ranges(list(map(len, windows)), lambda number, rows: windows[number][rows], most)
     adding = []
-    for number, (low, high) in enumerate(ranges):
+    for number, within in enumerate(ranges):
         name = f"piece-{number:05d}.safetensors"
         title = f"sums {number + 1} of {len(ranges)}, {writer.path.name}"
-        adding.append(Task(title, name, add_range, (folder, names, low, high, table, name), need))
+        adding.append(Task(title, name, add_range, (folder, names, within, table, name), need))
     run_stage(Stage("adding counts", adding, "ranges", True), writer, executor, reporter)
     for task in adding:
-        yield _read_piece(writer.partial / task.file)
+        yield read_piece(writer.partial / task.file)
 
 
 def slices(store: TokenStore, most: int) -> list[Slice]:
@@ -140,64 +139,18 @@ def _opened(path: Path) -> tuple[Array, Array]:
     return arrays["windows"], arrays["counts"]
 
 
-def split(
-    counted: Sequence[tuple[Array, Array]], most: int
-) -> list[tuple[Window | None, Window | None]]:
-    """Ranges [low, high) of windows with about `most` rows each over all slices; None is open.
-
-    By a sample of the rows, in equal steps through all slices.
-    """
-    rows = sum(len(windows) for windows, _ in counted)
-    parts = max(-(-rows // most), 1)
-    step = max(rows // (parts * SAMPLES), 1)
-    looked_at: list[Window] = []
-    before = 0  # rows
-    for windows, _ in counted:
-        looked_at += map(tuple, windows[-before % step :: step].tolist())
-        before += len(windows)
-    looked_at.sort()
-    bounds = sorted({looked_at[len(looked_at) * part // parts] for part in range(1, parts)})
-    return list(zip([None, *bounds], [*bounds, None], strict=True))
-
-
 def add_range(
-    folder: str,
-    names: Sequence[str],
-    low: Window | None,
-    high: Window | None,
-    table: Table,
-    name: str,
+    folder: str, names: Sequence[str], within: Range, table: Table, name: str
 ) -> Written:
-    """A task: the part of the table that windows from `low` on and before `high` give."""
+    """A task: the part of the table that windows of a range give."""
     windows, counts = [], []
     for each in names:
         found, times = _opened(Path(folder) / each)
-        inside = slice(_place(found, low, 0), _place(found, high, len(found)))
+        inside = rows_of(found, within)
         windows.append(found[inside])
         counts.append(times[inside])
     rows, sums = summed(np.concatenate(windows), np.concatenate(counts).astype(np.int64))
     piece = best_followers(rows, sums, table.leader_len, table.followers)
     if len(piece.leaders) > table.leaders:
         piece = prune(piece, table.leaders)
-    return write_file(folder, name, _arrays(piece))
-
-
-def _place(windows: Array, bound: Window | None, otherwise: int) -> int:
-    """Of the first window that is not below `bound`."""
-    if bound is None:
-        return otherwise
-    return bisect_left(range(len(windows)), bound, key=lambda row: tuple(windows[row].tolist()))
-
-
-def _arrays(piece: Piece) -> dict[str, Array]:
-    held: dict[str, Any] = vars(piece)
-    return {name: held[name].astype(np.uint64, copy=False) if "uint64" in dtypes else held[name]
-            for name, (dtypes, _) in PIECE.items()}  # fmt: skip
-
-
-def _read_piece(path: Path) -> Piece:
-    arrays = open_arrays(path)
-    require_layout(path, arrays, PIECE)
-    signed = {name: arrays[name].astype(np.int64) if "uint64" in dtypes else np.array(arrays[name])
-              for name, (dtypes, _) in PIECE.items()}  # fmt: skip
-    return Piece(*(signed[name] for name in PIECE))
+    return write_file(folder, name, piece_arrays(piece))

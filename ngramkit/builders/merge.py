@@ -13,10 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ngramkit.builders.frozen import narrow
-from ngramkit.builders.pieces import best_followers, summed
+from ngramkit.builders.frozen import table_arrays
+from ngramkit.builders.frozen_slices import Table
+from ngramkit.builders.merge_frozen import add_tables
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -25,11 +24,11 @@ from ngramkit.builders.stages import (
     run_stage,
     write_file,
 )
-from ngramkit.errors import UsageError
+from ngramkit.errors import UsageError, require_between
 from ngramkit.executors.base import Executor, Task
 from ngramkit.executors.local import Local
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha256_of
+from ngramkit.formats.container import WrongFileError, open_arrays, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
@@ -40,17 +39,20 @@ def merge(
     parts: Sequence[Artifact],
     out: str | Path,
     *,
+    memory: int | None = None,
     executor: Executor | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
     """Two or more datastores or frozen tables as one artifact at `out`.
 
-    `executor` copies the shards of datastores, by default one after the other; tables are added by
-    this process. The bytes are the same.
+    `executor` copies the shards of datastores, and adds frozen tables by ranges of their leaders;
+    by default one after the other. `memory` (bytes; default 1 GiB, at least 32 MiB) is what adding
+    a range may take; the merged table comes on top, and so do Python and the kernels. The bytes
+    depend on neither.
     Raises UsageError where the parts cannot be merged, ArtifactError where their tokenizers differ.
     """
-    _validate(parts)
+    _validate(parts, memory)
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
     kind = type(parts[0])
     if already_built(out, plan):
@@ -61,7 +63,8 @@ def merge(
         if isinstance(parts[0], Datastore):
             parameters, counts = _datastores(parts, writer, executor or Local(1), reporter)
         else:
-            parameters, counts = _frozen_tables(parts, writer)
+            one_by_one = Local(1) if executor is None or executor.local else executor
+            parameters, counts = _frozen_tables(parts, memory, writer, one_by_one, reporter)
         writer.commit(
             parts[0].tokenizer,
             parameters={**parameters, "merged": len(parts)},
@@ -71,7 +74,7 @@ def merge(
     return kind.open(out)
 
 
-def _validate(parts: Sequence[Artifact]) -> None:
+def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
     if len(parts) < 2:
         raise UsageError("there is only one artifact to merge", "name at least two")
     for left, right in pairwise(parts):
@@ -85,6 +88,14 @@ def _validate(parts: Sequence[Artifact]) -> None:
         raise UsageError(f"a {parts[0].kind} cannot be merged", "merge datastores or frozen tables")
     if len({part.manifest.build for part in parts}) < len(parts):
         raise UsageError("one artifact is named twice", "its counts would be added to themselves")
+    if memory is not None:
+        require_between("memory", memory, 1)
+        if parts[0].kind == Datastore.kind:
+            raise UsageError(
+                "memory means nothing to datastores, whose shards are copied",
+                "leave it out",
+                option="memory",
+            )
 
 
 def _corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
@@ -133,7 +144,11 @@ def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
 
 
 def _frozen_tables(
-    parts: Sequence[Artifact], writer: ArtifactWriter
+    parts: Sequence[Artifact],
+    memory: int | None,
+    writer: ArtifactWriter,
+    executor: Executor,
+    reporter: Reporter,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     tables = [part for part in parts if isinstance(part, FrozenTable)]
     if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
@@ -144,41 +159,14 @@ def _frozen_tables(
         )
     parameters = dict(tables[0].manifest.parameters)
     for name in ("leaders", "followers"):
-        parameters[name] = max(table.manifest.parameters[name] for table in tables)
-    arrays = add_tables(tables, parameters["leaders"], parameters["followers"])
+        parameters[name] = max(table.parameter(name) for table in tables)
+    first = tables[0]
+    lengths = {"leader_len": first.leader_len, "follower_len": first.follower_len}
+    wanted = Table(leaders=parameters["leaders"], followers=parameters["followers"], **lengths)
+    added = add_tables(tables, wanted, memory, writer, executor, reporter)
+    arrays = table_arrays(added, first.tokenizer.vocabulary)
     writer.write(TABLE, arrays)
     return parameters, {
         "leaders": len(arrays["leaders"]),
         "followers": len(arrays["followers"]),
     }
-
-
-def add_tables(tables: Sequence[FrozenTable], leaders: int, followers: int) -> dict[str, Array]:
-    """The arrays of one table: the `leaders` most frequent, each with its `followers` best."""
-    stacked = np.concatenate([table.leaders for table in tables])
-    union, owner = np.unique(stacked, axis=0, return_inverse=True)
-    counts = np.zeros(len(union), np.int64)
-    np.add.at(counts, owner, np.concatenate([table.leader_counts for table in tables]))
-    kept = np.zeros(len(union), bool)
-    kept[np.argsort(-counts, kind="stable")[:leaders]] = True
-
-    owners = np.split(owner, np.cumsum([len(table.leaders) for table in tables])[:-1])
-    rows = np.concatenate([_rows(table, own) for table, own in zip(tables, owners, strict=True)])
-    seen = np.concatenate([table.follower_counts for table in tables]).astype(np.int64)
-    wanted = kept[rows[:, 0]]
-    best = best_followers(*summed(rows[wanted], seen[wanted]), 1, followers)
-    sizes = np.zeros(len(union), np.int64)
-    sizes[best.leaders[:, 0]] = best.sizes
-    return {
-        "leaders": union[kept],
-        "leader_counts": narrow(counts[kept]),
-        "follower_offsets": np.concatenate([[0], np.cumsum(sizes[kept])]).astype(np.uint64),
-        "followers": best.followers.astype(stacked.dtype),
-        "follower_counts": narrow(best.follower_counts),
-    }
-
-
-def _rows(table: FrozenTable, owner: Array) -> Array:
-    """int64[F, 1 + FL]: the merged row of each follower's leader, and the follower."""
-    sizes: Array = np.diff(table.follower_offsets.astype(np.int64))
-    return np.column_stack([np.repeat(owner, sizes), table.followers.astype(np.int64)])

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
-from ngramkit.formats.container import Array
+from ngramkit.formats.artifact import Layout, require_layout
+from ngramkit.formats.container import Array, open_arrays
+
+PIECE: Layout = {
+    "leaders": (("uint16", "uint32"), 2),
+    "counts": (("uint64",), 1),
+    "sizes": (("uint64",), 1),
+    "followers": (("uint16", "uint32"), 2),
+    "follower_counts": (("uint64",), 1),
+}
 
 
 class Piece:
@@ -117,3 +129,19 @@ def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) 
     return Piece(
         rows[starts, :leader_len], totals, sizes, rows[chosen, leader_len:], counts[chosen]
     )
+
+
+def piece_arrays(piece: Piece) -> dict[str, Array]:
+    """What the file of a piece holds, which `read_piece` reads."""
+    held: dict[str, Any] = vars(piece)
+    return {name: held[name].astype(np.uint64, copy=False) if "uint64" in dtypes else held[name]
+            for name, (dtypes, _) in PIECE.items()}  # fmt: skip
+
+
+def read_piece(path: Path) -> Piece:
+    """Raises ArtifactError where the file is damaged."""
+    arrays = open_arrays(path)
+    require_layout(path, arrays, PIECE)
+    signed = {name: arrays[name].astype(np.int64) if "uint64" in dtypes else np.array(arrays[name])
+              for name, (dtypes, _) in PIECE.items()}  # fmt: skip
+    return Piece(*(signed[name] for name in PIECE))

@@ -18,6 +18,7 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result, Rows
 from ngramkit.storage.publishing import written
 from ngramkit.verbs.looking import open_artifact
+from ngramkit.verbs.texts import size_of
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ def merge(
     sources: Sequence[str | Path | Artifact],
     out: str | Path,
     *,
+    memory: int | str | None = None,
     executor: str = "local",
     ray_address: str | None = None,
     reporter: Reporter = SILENT,
@@ -76,12 +78,12 @@ def merge(
 ) -> Artifact:
     """One artifact of several: datastores side by side, frozen tables with counts added.
 
-    `executor` and `ray_address` as in `ngramkit.tokenize`. Raises as
-    `ngramkit.builders.merge.merge`.
+    `memory` (bytes, or "4G") is for frozen tables, see `ngramkit.builders.merge.merge`; raises as
+    that. `executor` and `ray_address` as in `ngramkit.tokenize`.
     """
     from ngramkit.builders.merge import merge as merged
 
     parts = [s if isinstance(s, Artifact) else open_artifact(s, reporter=reporter) for s in sources]
     with executing(executor, ray_address, reporter=reporter) as where:
-        build = partial(merged, parts, executor=where)
+        build = partial(merged, parts, memory=size_of(memory), executor=where)
         return written(build, out, reporter=reporter, force=force)
