@@ -232,13 +232,13 @@ def table_arrays(table: Piece, vocabulary: int) -> dict[str, Array]:
     ids = token_dtype(vocabulary)
     return {
         "leaders": table.leaders.astype(ids, copy=False),
-        "leader_counts": _narrow(table.counts),
+        "leader_counts": narrow(table.counts),
         "follower_offsets": np.concatenate([[0], np.cumsum(table.sizes)]).astype(np.uint64),
         "followers": table.followers.astype(ids, copy=False),
-        "follower_counts": _narrow(table.follower_counts),
+        "follower_counts": narrow(table.follower_counts),
     }
 
 
-def _narrow(counts: Array) -> Array:
+def narrow(counts: Array) -> Array:
     fits = int(counts.max(initial=0)) < 1 << 32
     return counts.astype(np.uint32 if fits else np.uint64)

@@ -139,9 +139,7 @@ def _opened(path: Path) -> tuple[Array, Array]:
     return arrays["windows"], arrays["counts"]
 
 
-def add_range(
-    folder: str, names: Sequence[str], within: Range, table: Table, name: str
-) -> Written:
+def add_range(folder: str, names: Sequence[str], within: Range, table: Table, name: str) -> Written:
     """A task: the part of the table that windows of a range give."""
     windows, counts = [], []
     for each in names:

@@ -63,6 +63,25 @@ def run_stage(stage: Stage, writer: ArtifactWriter, executor: Executor, reporter
         done.add(task, written.facts)
 
 
+class Apart(NamedTuple):
+    """Where a build of several stages runs, and who is told of it."""
+
+    writer: ArtifactWriter
+    executor: Executor
+    reporter: Reporter
+
+    @property
+    def folder(self) -> str:
+        return str(self.writer.partial.absolute())
+
+    def run(self, stage: Stage) -> None:
+        run_stage(stage, self.writer, self.executor, self.reporter)
+
+    def facts(self, task: Task[Written]) -> Mapping[str, Any]:
+        """Those of its file; empty before it is written."""
+        return self.writer.finished(task.file) or {}
+
+
 class _Done:
     """What the bar shows of a stage."""
 

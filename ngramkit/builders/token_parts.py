@@ -5,64 +5,60 @@ becomes a file of ids and lengths, in any order. Their lengths say where shards 
 `builders.tokens`: with the document that fills them. Then each shard is copied out of the parts
 that it spans. A sample is drawn by the index of a document in its corpus, so then the documents of
 every part are counted first. A limit counts documents that are kept: parts are begun in order until
-it is reached.
+it is reached. Of a sifted corpus, which documents are kept is found first (`token_sifting`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ngramkit.builders.stages import BASE_MEMORY, Stage, Written, run_stage
-from ngramkit.builders.token_tasks import Cut, Ids, copy_shard, count_part, encode_part, open_part
+from ngramkit.builders.stages import BASE_MEMORY, Apart, Stage, Written
+from ngramkit.builders.token_sifting import sift
+from ngramkit.builders.token_tasks import (
+    MEMORY,
+    Cut,
+    Ids,
+    Part,
+    copy_shard,
+    count_part,
+    encode_part,
+    open_part,
+)
 from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.mixing import Mixture
+from ngramkit.corpus.open import AnyCorpus
+from ngramkit.corpus.sifting import Sifted
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.executors.base import Executor, Task
+from ngramkit.executors.base import Task
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.formats.writer import SCRATCH, ArtifactWriter
-from ngramkit.progress import Reporter
+from ngramkit.formats.writer import SCRATCH
 
-MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids
 TOKENIZER = "tokenizer.safetensors"
 
 
-class Apart(NamedTuple):
-    """What a token store is made with, beside its corpus and its tokenizer."""
-
-    writer: ArtifactWriter
-    executor: Executor
-    reporter: Reporter
-
-    @property
-    def folder(self) -> str:
-        return str(self.writer.partial.absolute())
-
-    def run(self, stage: Stage) -> None:
-        run_stage(stage, self.writer, self.executor, self.reporter)
-
-    def facts(self, task: Task[Written]) -> Mapping[str, Any]:
-        return self.writer.finished(task.file) or {}
-
-
 def tokenize_apart(
-    corpus: Corpus | Mixture,
+    corpus: AnyCorpus,
     tokenizer: TextTokenizer,
     eos: bool,
     shard_tokens: int,
     apart: Apart,
 ) -> tuple[dict[str, int], Counter[str]]:
     """Writes all shards; returns the store's counts, and how many documents have each licence."""
-    record, where = tokenizer.record, apart.writer.partial.absolute() / TOKENIZER
+    record = tokenizer.record
     text = np.frombuffer(tokenizer.backend.to_str().encode(), np.uint8)
     apart.writer.write(TOKENIZER, {"json": text}, **{SCRATCH: record.fingerprint})
-    ids = Ids(str(where), record.vocabulary, record.eos if eos else None)
-    parts = list(_parts(corpus, apart))
+    where = str(apart.writer.partial.absolute() / TOKENIZER)
+    ids = Ids(where, record.fingerprint, record.vocabulary, record.eos if eos else None)
     limit = corpus.selection.limit
+    if isinstance(corpus, Sifted):
+        parts = sift(corpus, list(_parts(corpus.corpus, apart)), apart)
+        limit = None
+    else:
+        parts = list(_parts(corpus, apart))
     tasks = [_encoding(number, len(parts), part, limit, ids, apart)
              for number, part in enumerate(parts)]  # fmt: skip
     apart.run(Stage("tokenize", tasks, "parts", True, _Enough(tasks, limit, apart)))
@@ -87,14 +83,7 @@ def tokenize_apart(
     return counts, licenses
 
 
-class _Part(NamedTuple):
-    """One part of a corpus, on its own, and the index of its first document."""
-
-    corpus: Corpus
-    first: int
-
-
-def _parts(corpus: Corpus | Mixture, apart: Apart) -> Iterator[_Part]:
+def _parts(corpus: Corpus | Mixture, apart: Apart) -> Iterator[Part]:
     """In order; where documents are sampled, once those of every part before are counted."""
     before = 0
     for one in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
@@ -111,16 +100,17 @@ def _parts(corpus: Corpus | Mixture, apart: Apart) -> Iterator[_Part]:
             found = [apart.facts(task)["documents"] for task in counting]
             firsts = np.cumsum([0, *found])[:-1].tolist()
         before += len(alone)
-        yield from map(_Part, alone, firsts)
+        yield from map(Part, alone, firsts)
 
 
 def _encoding(
-    number: int, parts: int, part: _Part, limit: int | None, ids: Ids, apart: Apart
+    number: int, parts: int, part: Part, limit: int | None, ids: Ids, apart: Apart
 ) -> Task[Written]:
     name = f"part-{number:05d}.safetensors"
     title = f"tokenize part {number + 1} of {parts}, {apart.writer.path.name}"
-    given = (part.corpus, part.first, limit, ids, apart.folder, name)
-    return Task(title, name, encode_part, given, MEMORY, 1, (number, part.first, limit))
+    kept = (apart.writer.finished(part.kept) or {}).get(SCRATCH)
+    key = (number, part.first, limit, kept)
+    return Task(title, name, encode_part, (part, limit, ids, apart.folder, name), MEMORY, 1, key)
 
 
 class _Enough:
@@ -143,7 +133,7 @@ class _Enough:
 
 
 def _within(
-    tasks: list[Task[Written]], limit: int | None, parts: Sequence[_Part], ids: Ids, apart: Apart
+    tasks: list[Task[Written]], limit: int | None, parts: Sequence[Part], ids: Ids, apart: Apart
 ) -> list[Task[Written]]:
     """The parts that hold the first `limit` documents; the last is done anew, without the others'.
 

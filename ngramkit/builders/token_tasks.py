@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,23 +16,36 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.stages import Written, require_shared, write_file
-from ngramkit.corpus.document import Corpus, Position
+from ngramkit.builders.stages import BASE_MEMORY, Written, require_shared, write_file
+from ngramkit.corpus.document import Corpus, Document, Position
 from ngramkit.corpus.encoders import Encoder, open_encoder
 from ngramkit.corpus.encoding import encoded, use_cores
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.progress import Reporter
 
+MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids
+KEPT = "kept"  # u8 [documents], of a part: 1 for those that are kept
 PART: Layout = {"tokens": (("uint16", "uint32"), 1), "lengths": (("uint64",), 1)}
 
 
 class Ids(NamedTuple):
-    """How text becomes ids: the tokenizer's file, its size, and what ends a document."""
+    """How text becomes ids: the tokenizer's file and fingerprint, its size, and what ends a
+    document."""
 
     tokenizer: str
+    fingerprint: str
     vocabulary: int
     ending: int | None
+
+
+class Part(NamedTuple):
+    """A part of a corpus, on its own, and the index of its first document. `kept` is the file of
+    the build that says which of its documents are kept, where that is not for the corpus to say."""
+
+    corpus: Corpus
+    first: int
+    kept: str = ""
 
 
 class Cut(NamedTuple):
@@ -55,19 +68,29 @@ def count_part(part: Corpus, folder: str, name: str) -> Written:
     return write_file(folder, name, arrays, documents=counted)
 
 
-def encode_part(
-    part: Corpus, first: int, limit: int | None, ids: Ids, folder: str, name: str
-) -> Written:
+def documents_of(part: Part, limit: int | None) -> Iterator[Document]:
+    """The documents of a part that its corpus selects, `limit` at most."""
+    _require_places(part.corpus)
+    bounded = replace(part.corpus, selection=replace(part.corpus.selection, limit=limit))
+    return bounded.documents(Position(first=part.first, number=part.first))
+
+
+def _chosen(documents: Iterable[Document], path: Path) -> Iterator[Document]:
+    kept = open_arrays(require_shared(path))[KEPT]
+    return (document for document, keep in zip(documents, kept, strict=True) if keep)
+
+
+def encode_part(part: Part, limit: int | None, ids: Ids, folder: str, name: str) -> Written:
     """A task: the ids and the lengths of the documents that are kept of a part, `limit` at most.
 
     Its ids are gathered on the disk, so that the part may be of any size."""
-    _require_places(part)
-    bounded = replace(part, selection=replace(part.selection, limit=limit))
-    encoder, notes = _encoder(ids.tokenizer)
+    encoder, notes = _encoder(ids.tokenizer, ids.fingerprint)
     lengths, licenses = [np.empty(0, np.int64)], Counter[str]()
     dtype, count = token_dtype(ids.vocabulary), 0
     with tempfile.TemporaryFile() as spool:
-        documents = bounded.documents(Position(first=first, number=first))
+        documents = documents_of(part, limit)
+        if part.kept:
+            documents = _chosen(documents, Path(folder) / part.kept)
         for packed in encoded(documents, encoder, ids.vocabulary, ids.ending):
             spool.write(np.ascontiguousarray(packed.tokens, dtype).data)
             lengths.append(packed.lengths)
@@ -96,8 +119,10 @@ class _Notes(Reporter):
 
 
 @lru_cache(maxsize=2)
-def _encoder(tokenizer: str) -> tuple[Encoder, _Notes]:
-    """Of this process, for one part after another: what it has proven, it need not prove again."""
+def _encoder(tokenizer: str, fingerprint: str) -> tuple[Encoder, _Notes]:
+    """Of this process, for one part after another: what it has proven, it need not prove again.
+
+    Another build in the same place may have another tokenizer in a file of that name."""
     from tokenizers import Tokenizer
 
     use_cores(1)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.token_parts import Apart, tokenize_apart
+from ngramkit.builders.stages import Apart
+from ngramkit.builders.token_parts import tokenize_apart
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoders import open_encoder
 from ngramkit.corpus.encoding import Packed, encoded, use_cores
@@ -66,9 +67,7 @@ def build_tokens(
         return TokenStore.open(path)
     read = corpus.places
     with ArtifactWriter(path, TokenStore.kind, plan, inputs=read, force=force) as writer:
-        if executor is None or executor.local or isinstance(corpus, Sifted):
-            if executor is not None and not executor.local:
-                reporter.note("tokenised by this machine: one document after another is sifted")
+        if executor is None or executor.local:
             use_cores(workers)
             cutter = ShardCutter(writer, token_dtype(tokenizer.record.vocabulary), shard_tokens)
             _fill(cutter, corpus, tokenizer, eos, reporter)

@@ -68,7 +68,10 @@ def both(build, out, reporter=None):
     return there
 
 
-@pytest.mark.parametrize("options", [{}, {"sample": 0.5}, {"limit": 250}], ids=str)
+OPTIONS = [{}, {"sample": 0.5}, {"limit": 250}, {"dedup": "exact", "limit": 300}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_tokens_are_those_of_one_machine(cluster, texts, tmp_path, options):
     listening = Listening()
     both(lambda **more: ngramkit.tokenize(str(texts), "demo", **more, **options), tmp_path,
@@ -77,8 +80,13 @@ def test_tokens_are_those_of_one_machine(cluster, texts, tmp_path, options):
 
 
 def test_artifacts_are_those_of_one_machine(cluster, store, tmp_path):
-    (tmp_path / "frozen").mkdir()
-    both(lambda **more: ngramkit.build_frozen(store, **more), tmp_path / "frozen")
+    tables = []
+    for leaders in (50, 1 << 20):
+        (tmp_path / f"frozen-{leaders}").mkdir()
+        tables.append(both(lambda leaders=leaders, **more: ngramkit.build_frozen(
+            store, leaders=leaders, **more), tmp_path / f"frozen-{leaders}"))  # fmt: skip
+    (tmp_path / "merged").mkdir()
+    both(lambda **more: ngramkit.merge(tables, memory="32M", **more), tmp_path / "merged")
     built = []
     for fill in (20_000, 50_000):
         (tmp_path / str(fill)).mkdir()
