@@ -19,7 +19,6 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -65,30 +64,52 @@ def measured(data: Path) -> dict[str, Any]:
     os.environ["NGRAMKIT_BENCH_DATA"] = str(data)
     whole = {kind: ngramkit.open_artifact(data / kind) for kind in KINDS}
     answers = [np.concatenate([p[-8:], a]) for p, a in _half(CHOOSING)]
-    steps: dict[str, Any] = {}
+    made: dict[str, Any] = {kind: {PRUNED: {}, TOLD: {}, SAMPLE: {}} for kind in KINDS}
     rule: dict[str, Any] = {}
-    for share in SHARES:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+    with tempfile.TemporaryDirectory() as name:
+        for share in SHARES:
+            folder = Path(name) / str(share)
             built = whole if share == 1 else _sampled(data / "tokens", share, folder)
-            size = {kind: built[kind].manifest.bytes for kind in KINDS}
-            rule = rule or _chosen(whole["datastore"], size["datastore"], folder)
-            for kind, drafters in KINDS.items():
-                made = {SAMPLE: built[kind]}
-                if share > 1:
-                    with _by(tuple(rule["chosen"])):
-                        made[PRUNED] = prune(whole[kind], folder / f"p-{kind}", size[kind])
-                        out = folder / f"t-{kind}"
-                        made[TOLD] = prune(whole[kind], out, size[kind], answers=answers)
-                for drafter, (way, artifact) in product(drafters, made.items()):
-                    found = _steps(drafter, artifact, JUDGING)
-                    ways = steps.setdefault(drafter, {PRUNED: {}, TOLD: {}, SAMPLE: {}})
-                    ways[way][str(size[kind])] = round(found, 4)
-                    print(f"{drafter}, {way}, {size[kind] / 1e6:.1f} MB: {found:.3f}", flush=True)
+            rule = rule or _chosen(whole["datastore"], built["datastore"].manifest.bytes, folder)
+            for kind, artifact in built.items():
+                size = artifact.manifest.bytes
+                made[kind][SAMPLE][size] = artifact
+                if share == 1:
+                    continue
+                with _by(tuple(rule["chosen"])):
+                    out = folder / f"pruned-{kind}"
+                    made[kind][PRUNED][size] = prune(whole[kind], out, size)
+                    out = folder / f"told-{kind}"
+                    made[kind][TOLD][size] = prune(whole[kind], out, size, answers=answers)
+        steps = {}
+        for kind, ways in made.items():
+            steps.update(_along(kind, ways))
     return {"rule": rule, "steps": steps}
 
 
-KINDS = {"datastore": ("rest", "blend"), "frozen": ("blend, frozen table",)}
+def _along(kind: str, ways: Mapping[str, Mapping[int, Any]]) -> dict[str, Any]:
+    """{drafter: {way: {bytes that were asked for: tokens/step}}}, as `ngramkit.replay` has it."""
+    import ngramkit
+
+    curves = {way: list(by_size.values()) for way, by_size in ways.items()}
+    tokenizer = next(iter(ways[SAMPLE].values())).tokenizer
+    found = ngramkit.replay(
+        _records(JUDGING), model=tokenizer, drafters=KINDS[kind], budgets=[BUDGET], artifacts=curves
+    ).by_bytes()
+    asked = {way: sorted(by_size) for way, by_size in ways.items()}
+    return {
+        drafter + ", frozen table" * (kind == "frozen"): {
+            way: {
+                str(size): round(steps, 4)
+                for size, (_, steps) in zip(asked[way], points, strict=True)
+            }
+            for way, points in lines.items()
+        }
+        for drafter, lines in found.items()
+    }
+
+
+KINDS = {"datastore": ("rest", "blend"), "frozen": ("blend",)}
 
 
 def _chosen(datastore: Any, size: int, folder: Path) -> dict[str, Any]:
@@ -140,18 +161,21 @@ def _sampled(tokens: Path, share: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def _steps(drafter: str, artifact: Any, half: int) -> float:
+def _steps(drafter: str, datastore: Any, half: int) -> float:
     """Tokens/step on a half of the record, each turn begun anew."""
-    from ngramkit.drafters import load_drafter
-    from ngramkit.evaluate.records import Record, Turn
-    from ngramkit.evaluate.replay import replay
+    import ngramkit
 
-    turns = [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(_half(half))]
-    if drafter.endswith("frozen table"):
-        make = lambda: load_drafter("blend", frozen_table=artifact)  # noqa: E731
-    else:
-        make = lambda: load_drafter(drafter, datastores=[artifact])  # noqa: E731
-    return replay(drafter, make, turns, BUDGET).total.tokens_per_step
+    found = ngramkit.replay(
+        _records(half), model=datastore.tokenizer, drafters=drafter, budgets=[BUDGET],
+        artifacts=datastore,
+    )  # fmt: skip
+    return float(found[0].total.tokens_per_step)
+
+
+def _records(half: int) -> list[Any]:
+    from ngramkit.evaluate.records import Record, Turn
+
+    return [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(_half(half))]
 
 
 def drawn(figures: Mapping[str, Any]) -> str:
@@ -163,19 +187,20 @@ def drawn(figures: Mapping[str, Any]) -> str:
 
 
 def _draw(axes: Any, figures: Mapping[str, Any]) -> None:
-    for number, (drafter, kinds) in enumerate(figures["steps"].items()):
-        for way, style in ((PRUNED, "-"), (TOLD, ":"), (SAMPLE, "--")):
-            points = {
-                **kinds[way],
-                **dict(list(kinds[SAMPLE].items())[-1:]),
-            }  # all end at the whole
-            sizes = sorted((int(size) / 1e6, step) for size, step in points.items())
-            label = f"{drafter}, {way}"
-            axes.plot(*zip(*sizes, strict=True), style, marker="o", color=f"C{number}", label=label)
-    axes.set_xscale("log")
-    axes.set(xlabel="MB of the artifact", ylabel="tokens/step")
-    axes.legend(fontsize=8, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    from ngramkit.evaluate.plot_bytes import draw_bytes
+
+    draw_bytes(axes, {drafter: _lines(ways) for drafter, ways in figures["steps"].items()})
+
+
+def _lines(ways: Mapping[str, Mapping[str, float]]) -> dict[str, list[tuple[int, float]]]:
+    """Points in order; all lines end at the whole."""
+    whole = max(ways[SAMPLE], key=int)
+    return {
+        way: sorted(
+            (int(size), step) for size, step in {**found, whole: ways[SAMPLE][whole]}.items()
+        )
+        for way, found in ways.items()
+    }
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from ngramkit_cli.replay_options import (
     Plot,
     Questions,
     Repeat,
+    ReplaySources,
     Seed,
     parse_budgets,
 )
 from ngramkit_cli.replay_output import say
-from ngramkit_cli.source_options import DrafterNames, SourceOptions
+from ngramkit_cli.source_options import DrafterNames
 from ngramkit_cli.staging_options import takes_urls
 
 
@@ -33,7 +34,7 @@ def replay(
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,
     budget: Budgets = "8,16,32,64,96",
-    sources: SourceOptions,
+    sources: ReplaySources,
     keep_state: KeepState = False,
     seed: Seed = 0,
     repeat: Repeat = 1,
@@ -80,6 +81,6 @@ def replay(
         if plot is not None:
             from ngramkit.evaluate.plot import plot as draw
 
-            draw(results.results, plot, learning=keep_state)
+            draw(results.results, plot, learning=keep_state, by_bytes=results.by_bytes())
             out.say(f"picture: {plot}")
         out.result(plot, **results.to_dict())

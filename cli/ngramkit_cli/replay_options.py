@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from ngramkit_cli.source_options import SourceOptions
 
 Answers = Annotated[
     Path | None,
@@ -45,6 +48,36 @@ DropLeaked = Annotated[
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
 
 
+@dataclass(frozen=True)
+class ReplaySources(SourceOptions):
+    """Where none is named, those under artifacts/ that fit are taken. A field is an option."""
+
+    curve: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]PATH|URL",
+            help="An artifact by itself, in place of --datastore and the like; may be repeated. "
+            "Tokens/step by bytes, a line for each NAME.",
+        ),
+    ] = None
+
+    def sources(self) -> Any:
+        """What drafters share; with --curve, {curve: artifacts}."""
+        from ngramkit.errors import UsageError
+
+        if self.curve is None:
+            return super().sources()
+        shared = ("datastore", "frozen_table", "bigram", "unigram", "history")
+        given = [name for name in shared if getattr(self, name) is not None]
+        if given:
+            raise UsageError(
+                f"curve names one artifact after another, not beside {given[0]}",
+                "leave out one of them",
+                option=("curve", given[0]),
+            )
+        return parse_curves(self.curve)
+
+
 def parse_budgets(text: str) -> list[int]:
     """Numbers of nodes, each once. Raises UsageError where `text` is none."""
     from ngramkit.errors import UsageError
@@ -56,3 +89,17 @@ def parse_budgets(text: str) -> list[int]:
     if not budgets or min(budgets) < 1:
         raise UsageError(f"--budget {text!r} is not a list of numbers of nodes", "like 8,16,64")
     return list(dict.fromkeys(budgets))
+
+
+def parse_curves(given: list[str]) -> dict[str, list[str]]:
+    """Curve -> artifacts, of NAME=PATH or PATH; what is there as a path is no name.
+
+    >>> parse_curves(["pruned=a/4M", "pruned=a/15M", "s3://b/x?y=1"])
+    {'pruned': ['a/4M', 'a/15M'], '': ['s3://b/x?y=1']}
+    """
+    curves: dict[str, list[str]] = {}
+    for text in given:
+        name, sign, path = text.partition("=")
+        named = sign and path and not set("/\\:") & set(name) and not Path(text).exists()
+        curves.setdefault(name if named else "", []).append(path if named else text)
+    return curves

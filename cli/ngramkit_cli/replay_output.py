@@ -20,6 +20,9 @@ def say(results: Replays, out: Output) -> None:
     passes = f"{results[0].total.tokens:,} tokens after the prefills'"
     out.say("", f"tokens/step by draft nodes per pass ({passes})")
     _say_budgets(results, budgets, out)
+    if results.curves:
+        _say_curves(results, out)
+        return
     out.say("", f"with {budgets[-1]} nodes")
     _say_passes(widest, out)
     missing = _missing(results)
@@ -41,6 +44,19 @@ def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> 
     names = dict.fromkeys(r.drafter for r in results)
     rows = [[name, *(cell[name, budget] for budget in budgets)] for name in names]
     out.say(*figures(rows, ["", *map(str, budgets)], justify="right"))
+
+
+def _say_curves(results: Replays, out: Output) -> None:
+    """A line per drafter and artifact, smallest first, with the curves that it stands in."""
+    budget = max(r.budget for r in results)
+    rows = [
+        [drafter, curve, f"{size / 1e6:,.1f}", f"{steps:.3f}"]
+        for drafter, curves in results.by_bytes().items()
+        for curve, points in curves.items()
+        for size, steps in points
+    ]
+    out.say("", f"tokens/step by bytes, {budget} nodes")
+    out.say(*figures(rows, ["", "curve", "MB", "tokens/step"], justify="right"))
 
 
 def _say_passes(results: Sequence[Replay], out: Output) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of replays: tokens/step against budget, against requests seen, and by category.
+"""Pictures of replays: tokens/step against budget, requests seen, or bytes, and by category.
 
 Knows results only; matplotlib is imported when a picture is asked for. Who draws names the picture:
 plot() above the axes, the report of a benchmark in its page.
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ngramkit.errors import UsageError
+from ngramkit.evaluate.curves import ByBytes
+from ngramkit.evaluate.plot_bytes import draw_bytes
 from ngramkit.evaluate.plot_categories import draw_categories, projection
 from ngramkit.evaluate.replay import Replay, categories
 from ngramkit.evaluate.style import MUTED, legend_below, styled
@@ -32,12 +34,22 @@ def require_picture(path: Path) -> None:
         )
 
 
-def plot(results: Sequence[Replay], path: Path, *, learning: bool = False) -> None:
+def plot(
+    results: Sequence[Replay],
+    path: Path,
+    *,
+    learning: bool = False,
+    by_bytes: ByBytes | None = None,
+) -> None:
     """Writes a PNG (or whatever `path`'s suffix says) of all results.
 
-    `learning` where drafters kept their state: adds tokens/step against requests seen.
+    `learning` where drafters kept their state: adds tokens/step against requests seen. `by_bytes`
+    of curves: tokens/step against bytes, and nothing else.
     """
     require_picture(path)
+    if by_bytes:
+        _plot_bytes(by_bytes, max(result.budget for result in results), path)
+        return
     names = list(dict.fromkeys(result.drafter for result in results))
     spokes = categories(results)
     panels = 1 + learning + (len(spokes) > 1)
@@ -59,6 +71,17 @@ def plot(results: Sequence[Replay], path: Path, *, learning: bool = False) -> No
             }
             axes = _titled(figure, panels, panels, f"by category, {widest} nodes", spokes)
             draw_categories(axes, values, spokes, colors, "tokens/step")
+        figure.savefig(path, dpi=120)
+        pyplot.close(figure)
+
+
+def _plot_bytes(by_bytes: ByBytes, budget: int, path: Path) -> None:
+    with styled():
+        from matplotlib import pyplot
+
+        figure = pyplot.figure(figsize=(6.8, 5.5), layout="constrained")
+        axes = _titled(figure, 1, 1, f"tokens/step by bytes drafted from, {budget} nodes")
+        draw_bytes(axes, by_bytes)
         figure.savefig(path, dpi=120)
         pyplot.close(figure)
 

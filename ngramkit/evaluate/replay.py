@@ -65,6 +65,7 @@ class Replay:
     categories: list[str] = field(default_factory=list)  # likewise
     reliability: Reliability = field(default_factory=Reliability)
     misses: Misses | None = None  # of the oracle, for a drafter that asks
+    bytes: int = 0  # of the artifacts that it drafts from
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One per question, in the order replayed."""
@@ -87,6 +88,7 @@ class Replay:
         return {
             "drafter": self.drafter,
             "budget": self.budget,
+            "bytes": self.bytes,
             "tokens": total.tokens,
             "passes": total.passes,
             "tokens_per_step": total.tokens_per_step,

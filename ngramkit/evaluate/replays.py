@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,16 @@ from ngramkit.choose import (
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.leakage import Leakage, without_leaks
+from ngramkit.evaluate.curves import Curve, Curves, choose_along
+from ngramkit.evaluate.leakage import without_leaks
 from ngramkit.evaluate.oracle import Oracle
-from ngramkit.evaluate.paired import Ratio, ratio
 from ngramkit.evaluate.records import Record, read_records
-from ngramkit.evaluate.replay import Replay, shuffled
 from ngramkit.evaluate.replay import replay as replay_one
+from ngramkit.evaluate.replay import shuffled
+from ngramkit.evaluate.replayed import Replays as Replays
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.results import Entries, Tabular
 from ngramkit.sources import Given, Sources
 from ngramkit.templates import Template
 
@@ -44,66 +44,14 @@ class KeepState:
     repeat: int = 1
 
 
-class Replays(Entries[Replay], Tabular):
-    """One Replay per drafter and budget, over the same questions."""
-
-    def __init__(self, results: Sequence[Replay], leakage: Leakage, template: str | None) -> None:
-        super().__init__(results)
-        self.leakage, self.template = leakage, template
-
-    @property
-    def results(self) -> list[Replay]:
-        return self._entries
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per drafter, budget and question."""
-        for result in self.results:
-            yield from result.rows()
-
-    def ratios(self, budget: int | None = None) -> list[Ratio]:
-        """tokens/step of every drafter over that of every later one, at the widest budget or at
-        `budget`, with 95 % intervals over questions."""
-        nodes = max(r.budget for r in self.results) if budget is None else budget
-        columns = {r.drafter: _columns(r) for r in self.results if r.budget == nodes}
-        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `ngramkit replay --json` prints them."""
-        budgets = sorted({r.budget for r in self.results})
-        return {
-            "results": [result.to_dict() for result in self.results],
-            "ratios": [
-                {"budget": nodes, **each.to_dict()}
-                for nodes in budgets
-                for each in self.ratios(nodes)
-            ],
-            "template": self.template,
-            "records": self.leakage.records,
-            "leaked": self.leakage.leaked,
-            "leaked_dropped": self.leakage.dropped,
-        }
-
-    def __repr__(self) -> str:
-        best = max(r.budget for r in self.results)
-        shown = ", ".join(
-            f"{r.drafter} {r.total.tokens_per_step:.2f}" for r in self.results if r.budget == best
-        )
-        return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
-
-
-def _columns(result: Replay) -> tuple[str, list[int], list[int]]:
-    tallies = result.by_record
-    return result.drafter, [t.tokens for t in tallies], [t.passes for t in tallies]
-
-
 def replay(
-    answers: str | Path | None = None,
+    answers: str | Path | Sequence[Record] | None = None,
     questions: str | Path | None = None,
     *,
-    model: str | TextTokenizer | None = None,
+    model: str | TextTokenizer | TokenizerRecord | None = None,
     drafters: Sequence[str | Callable[[], Drafter]] | str = DRAFTER,
     budgets: Sequence[int] = BUDGETS,
-    artifacts: Sources | Sequence[Given] | Given = (),
+    artifacts: Sources | Curves | Sequence[Given] | Given = (),
     template: str = "auto",
     keep_state: KeepState | None = None,
     drop_leaked: bool = False,
@@ -113,13 +61,15 @@ def replay(
 ) -> Replays:
     """tokens/step of drafters on what a model once wrote, without the model.
 
-    `answers` and `questions`: see ngramkit.evaluate.records. `oracle`: a folder of `record`, in
-    their place; drafters are then told what the model held likely, as far as it is on record, and
-    with `model` given, it is asked for the rest, which is added to the folder. `model`: whose
-    tokenizer the answers are read with; None: as `ngramkit.models.chosen_model`. `drafters` as in
-    `choose_drafter`, or functions that make one. `budgets`: draft nodes per pass. `template` is how
-    prompts were built; auto: the model's own, else the one known for its name. `drop_leaked` leaves
-    out answers that stand in a datastore's corpus. `limit`: only the first records.
+    `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, `model` then
+    the TokenizerRecord of their ids. `oracle`: a folder of `record`, in their place; drafters are
+    then told what the model held likely, as far as it is on record, and with `model` given, it is
+    asked for the rest, which is added to the folder. `model`: whose tokenizer the answers are read
+    with; None: as `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions
+    that make one. `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
+    `Replays.by_bytes`. `budgets`: draft nodes per pass. `template` is how prompts were built; auto:
+    the model's own, else the one known for its name. `drop_leaked` leaves out answers that stand in
+    a datastore's corpus. `limit`: only the first records.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
@@ -132,8 +82,7 @@ def replay(
         tokenizer, records, form = told.folder.tokenizer, told.records(), None
     else:
         tokenizer, records, form = _recorded(answers, questions, model, template, reporter)
-    given = Sources.of(artifacts).recorded()
-    choices = distinct(_chosen(each, tokenizer, given, reporter) for each in asked)
+    choices, drawn = _choices(asked, artifacts, tokenizer, reporter)
     _say_deaf(choices if told is None else (), reporter)
     records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)
     kept = keep_state is not None
@@ -149,10 +98,24 @@ def replay(
                 choice.label, choice.load, records, nodes, keep_state=kept, oracle=told,
                 reporter=reporter,
             )  # fmt: skip
+            result.bytes = sum(each.manifest.bytes for each in choice.opened)
             results.append(result)
             if told is not None:
                 told.save()
-    return Replays(results, leakage, None if form is None else form.name)
+    return Replays(results, leakage, None if form is None else form.name, drawn)
+
+
+def _choices(
+    asked: Sequence[Any],
+    artifacts: Sources | Curves | Sequence[Given] | Given,
+    tokenizer: TokenizerRecord,
+    reporter: Reporter,
+) -> tuple[list[DrafterChoice], list[Curve]]:
+    choose = partial(_chosen, tokenizer=tokenizer, reporter=reporter)
+    if isinstance(artifacts, Mapping):
+        return choose_along(asked, artifacts, choose, reporter)
+    given = Sources.of(artifacts).recorded()
+    return distinct(choose(each, given) for each in asked), []
 
 
 def _ask(
@@ -185,9 +148,9 @@ def _say_deaf(choices: Sequence[DrafterChoice], reporter: Reporter) -> None:
 
 
 def _recorded(
-    answers: str | Path | None,
+    answers: str | Path | Sequence[Record] | None,
     questions: str | Path | None,
-    model: str | TextTokenizer | None,
+    model: str | TextTokenizer | TokenizerRecord | None,
     template: str,
     reporter: Reporter,
 ) -> tuple[TokenizerRecord, list[Record], Template | None]:
@@ -198,6 +161,10 @@ def _recorded(
             "give answers, or an oracle",
             option=("answers", "oracle"),
         )
+    if not isinstance(answers, str | Path):
+        if not isinstance(model, TokenizerRecord):
+            model = _tokenizer(model, reporter).record
+        return model, list(answers), None
     tokenizer = _tokenizer(model, reporter)
     records, form = read_records(answers, questions, tokenizer, template)
     if form is not None:
@@ -218,7 +185,7 @@ def _oracle(path: str | Path, files: Any, model: Any, reporter: Reporter) -> Ora
     return oracle
 
 
-def _tokenizer(model: str | TextTokenizer | None, reporter: Reporter) -> TextTokenizer:
+def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:
     if isinstance(model, TextTokenizer):
         return model
     chosen = chosen_model(model)
@@ -229,8 +196,8 @@ def _tokenizer(model: str | TextTokenizer | None, reporter: Reporter) -> TextTok
 
 def _chosen(
     drafter: str | Callable[[], Drafter],
-    tokenizer: TokenizerRecord,
     artifacts: Sources,
+    tokenizer: TokenizerRecord,
     reporter: Reporter,
 ) -> DrafterChoice:
     if not isinstance(drafter, str):
