@@ -25,6 +25,7 @@ from ngramkit.errors import InputError, require_between
 from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
+from ngramkit.words import many
 
 ALL = "all"
 DECODING = ("decoding", "budget", "rows", "past", "references")  # what decoding may need
@@ -94,7 +95,7 @@ def tasks_of(drafter: str) -> list[str]:
 def _counted(names: Sequence[str]) -> str:
     if not names:
         return "nothing to compile"
-    return f"{len(names)} kernel{'s' if len(names) > 1 else ''} compiled"
+    return f"{many(len(names), 'kernel')} compiled"
 
 
 def _done(task: str) -> list[str]:

@@ -25,6 +25,7 @@ EVERYWHERE = {
     "machine",
     "visible",
     "hub_bars",
+    "words",
 }
 # What stands between drafters and decode; `test_the_choice_knows_no_decoding`.
 CHOICE = {"choose", "fitting", "sources", "automatic", "templates"}

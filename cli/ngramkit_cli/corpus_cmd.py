@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.executor_options import ExecutorOptions
@@ -84,7 +85,8 @@ def tokenize(
         counts, size = store.manifest.counts, store.manifest.bytes
         rate = counts["tokens"] / out.seconds
         out.say(
-            f"{store.where}: {counts['documents']:,} documents, {counts['tokens']:,} tokens, "
+            f"{store.where}: {many(counts['documents'], 'document')}, "
+            f"{many(counts['tokens'], 'token')}, "
             f"{size:,} bytes, {rate:,.0f} tokens/s"
         )
         out.result(

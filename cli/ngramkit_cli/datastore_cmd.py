@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.executor_options import ExecutorOptions
 from ngramkit_cli.option_groups import takes_groups
@@ -61,8 +62,9 @@ def build_datastore(
         counts, shards = built.manifest.counts, len(built.manifest.files)
         rate = counts["tokens"] / out.seconds
         out.say(
-            f"{built.where}: {counts['documents']:,} documents, {counts['tokens']:,} tokens in "
-            f"{shards:,} shards, {built.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
+            f"{built.where}: {many(counts['documents'], 'document')}, "
+            f"{many(counts['tokens'], 'token')} in {many(shards, 'shard')}, "
+            f"{built.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
         )
         out.result(
             built.where,

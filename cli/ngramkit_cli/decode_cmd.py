@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ngramkit.errors import UsageError
+from ngramkit.words import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.cache_options import CacheName, KvOptions
 from ngramkit_cli.conversing import converse
@@ -135,7 +136,7 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
         "the rest": run.other_seconds,
     }
     times = ", ".join(f"{name} {share:.3f} s" for name, share in shares.items())
-    passes = "1 pass" if run.passes == 1 else f"{run.passes:,} passes"
+    passes = many(run.passes, "pass", "passes")
     out.say(
         f"{len(run.token_ids):,} tokens, {passes}, {run.tokens_per_step:.2f} tokens/step, "
         f"{run.tokens_per_second:,.1f} tokens/s ({times}){ENDS.get(run.ended_by, '')}"

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.executor_options import ExecutorOptions
 from ngramkit_cli.option_groups import takes_groups
@@ -62,8 +63,9 @@ def build_frozen(
         counts = table.manifest.counts
         rate = counts["tokens"] / out.seconds
         out.say(
-            f"{table.where}: {counts['leaders']:,} leaders, {counts['followers']:,} followers of "
-            f"{counts['tokens']:,} tokens, {table.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
+            f"{table.where}: {many(counts['leaders'], 'leader')}, "
+            f"{many(counts['followers'], 'follower')} of {many(counts['tokens'], 'token')}, "
+            f"{table.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
         )
         out.result(
             table.where,

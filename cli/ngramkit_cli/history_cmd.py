@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli.command import App
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
@@ -59,7 +60,7 @@ def merge(paths: Folders, out_path: NewFolder, json: Json = False, debug: Debug 
     """
     with Output("history merge", json=json, debug=debug) as out:
         made = ngramkit.merge_histories(paths, out_path)
-        out.say(f"{made.path}: {made.requests:,} requests, {made.tokens:,} tokens")
+        out.say(f"{made.path}: {many(made.requests, 'request')}, {many(made.tokens, 'token')}")
         out.result(made.path, requests=made.requests, tokens=made.tokens)
 
 
@@ -72,7 +73,7 @@ def trim(path: Folder, tokens: Tokens, json: Json = False, debug: Debug = False)
     with Output("history trim", json=json, debug=debug) as out:
         kept = ngramkit.trim_history(path, tokens)
         out.say(
-            f"{path}: {kept.dropped:,} requests dropped, {kept.requests:,} kept "
+            f"{path}: {many(kept.dropped, 'request')} dropped, {kept.requests:,} kept "
             f"({kept.tokens:,} tokens)"
         )
         out.result(path, dropped=kept.dropped, requests=kept.requests, tokens=kept.tokens)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli.options import Debug, Force, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.staging_options import takes_urls
@@ -51,7 +52,9 @@ def push(
             create_pr=create_pr,
             reporter=out.reporter,
         )
-        said = f"{done.files} files, {done.bytes:,} bytes sent, {done.skipped} there already"
+        said = (
+            f"{many(done.files, 'file')}, {done.bytes:,} bytes sent, {done.skipped} there already"
+        )
         out.say(f"{done.pull_request or done.url}: {said}")
         out.result(path, **done.to_dict())
 

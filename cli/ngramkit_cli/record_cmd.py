@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Json, the_model
@@ -56,8 +57,8 @@ def record(
             reporter=out.reporter,
         )
         out.say(
-            f"{found.path}: {found.answers:,} answers of {found.tokens:,} tokens added, "
-            f"{found.rows:,} contexts",
+            f"{found.path}: {many(found.answers, 'answer')} of {many(found.tokens, 'token')} "
+            f"added, {many(found.rows, 'context')}",
             f"next: ngramkit replay --oracle {found.path} --drafter blend",
         )
         out.result(found.path, **found.to_dict())

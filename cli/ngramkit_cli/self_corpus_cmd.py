@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, ModelName, the_model
@@ -65,7 +66,7 @@ def self_corpus(
         )
         rate = found.new_tokens / found.seconds if found.new_tokens else 0
         out.say(
-            f"{found.path}: {found.answers:,} answers, {found.tokens:,} tokens"
+            f"{found.path}: {many(found.answers, 'answer')}, {many(found.tokens, 'token')}"
             + (f", {rate:,.0f} tokens/s" if rate else "")
             + (f"; {found.repeated:,} were there already or empty" if found.repeated else "")
             + (f"; {found.left_out:,} did not fit into the context" if found.left_out else ""),

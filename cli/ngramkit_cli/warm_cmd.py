@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.words import many
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 
@@ -34,7 +35,7 @@ def warm(
         done = ngramkit.warm(drafter, workers=workers, reporter=out.reporter)
         fresh = sum(map(len, done.compiled.values()))
         what = f"{fresh:,} compiled" if fresh else "nothing to compile"
-        out.say(f"{done.folder}: {done.kernels:,} kernels, {what} in {done.seconds:.1f} s")
+        out.say(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
         out.result(
             done.folder, compiled=done.compiled, kernels=done.kernels, processes=done.processes
         )

@@ -11,6 +11,7 @@ from ngramkit.drafters.references import NONE, ReferenceTexts, require_reference
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import InputError, UsageError, reason
 from ngramkit.progress import Reporter
+from ngramkit.words import many
 
 MOST_BYTES = 4 << 20  # of a file; encoding takes thirty times as much memory
 
@@ -27,7 +28,7 @@ def open_references(
     if not len(given):
         return NONE
     found = ReferenceTexts([_ids(each, tokenizer) for each in given])
-    texts = "1 reference" if len(found) == 1 else f"{len(found)} references"
+    texts = many(len(found), "reference")
     reporter.note(f"drafting from {texts} too, {found.tokens:,} tokens")
     return found
 
