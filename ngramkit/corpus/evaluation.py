@@ -44,6 +44,9 @@ class EvaluationTexts:
     def stand_in(self, document: str) -> bool:
         """Whether the document holds one of them."""
         words = np.array([self._known.get(w, 0) for w in _words(document)], np.uint64)
+        # Whatever holds an n-gram of a text holds LEAST words of it in a row; most hold none.
+        if not _any_in(_grams(words, LEAST), self._in_a_row):
+            return False
         return any(self._held(words, length) for length in self._by_length)
 
     def _held(self, words: Array, length: int) -> bool:
@@ -52,7 +55,8 @@ class EvaluationTexts:
         low = np.searchsorted(keys, found)
         high = np.searchsorted(keys, found, side="right")
         hits = np.zeros(len(needed), np.int64)
-        for begin, end in zip(low, high, strict=True):
+        there = low < high
+        for begin, end in zip(low[there], high[there], strict=True):
             hits[owners[begin:end]] += 1  # each text has an n-gram once
         return bool(np.any(hits >= needed))
 
@@ -64,6 +68,13 @@ class EvaluationTexts:
             for word in _words(text):
                 found.setdefault(word, len(found) + 1)
         return found
+
+    @cached_property
+    def _in_a_row(self) -> Array:
+        """Hashes of every LEAST words in a row of the texts, in order (u64)."""
+        spoken = (np.array([self._known[w] for w in _words(t)], np.uint64) for t in self.texts)
+        none = np.empty(0, np.uint64)
+        return np.unique(np.concatenate([none, *(_grams(words, LEAST) for words in spoken)]))
 
     @cached_property
     def _by_length(self) -> dict[int, tuple[Array, Array, Array]]:
@@ -102,6 +113,14 @@ def _grams(words: Array, length: int) -> Array:
         keys ^= keys >> np.uint64(29)
         known &= part != 0
     return keys[known]
+
+
+def _any_in(keys: Array, known: Array) -> bool:
+    """Whether one of `keys` is in `known`, which is sorted; both u64."""
+    if not len(known):
+        return False
+    places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return bool(np.any(known[places] == keys))
 
 
 def is_evaluation(path: Path) -> bool:
