@@ -41,6 +41,7 @@ class Artifact(ABC):
         self.path = path
         self.manifest = manifest
         self.origin: str | None = None  # the URL that it was fetched from, or written to
+        self._places: dict[str, Path] = {name: path / name for name in manifest.files}
         self._identities: dict[str, Identity] = {}  # of the files that were found whole
         self._opened: dict[str, Opened] = {}  # those, mapped: a replacement changes nothing
 
@@ -96,7 +97,7 @@ class Artifact(ABC):
         """Which files there are now. ArtifactError where one is missing or of another size."""
         found = {}
         for name, record in self.manifest.files.items():
-            file = self.path / name
+            file = self._places[name]
             try:
                 state = identity(file.stat())
             except OSError as error:
@@ -112,11 +113,11 @@ class Artifact(ABC):
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
         opened = self._opened.get(name) or self._container(name)
-        require_layout(self.path / name, opened.arrays, layout)
+        require_layout(self._places[name], opened.arrays, layout)
         return opened.arrays
 
     def _container(self, name: str) -> Opened:
-        path = self.path / name
+        path = self._places[name]
         opened = open_container(path)
         if opened.identity != self._identities.get(name, opened.identity):
             raise ArtifactError(f"{path} was replaced after it was opened", "open it again")

@@ -50,7 +50,8 @@ DTYPES = {
     "F16": "<f2",
     "F32": "<f4",
 }
-NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+READ = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
+NAMES = {dtype: name for name, dtype in READ.items()}
 MAX_HEADER = 1 << 20
 MAX_DIMENSIONS = 8
 CHUNK = 1 << 24  # bytes hashed and written at a time
@@ -149,24 +150,27 @@ def open_container(path: Path) -> Opened:
             mapped = mmap.mmap(file.fileno(), found.st_size, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise ArtifactError(f"{path} cannot be mapped: {error}", AGAIN) from error
-    # A plain ndarray, not memmap: numpy's subclass costs microseconds at every slice.
-    raw = np.frombuffer(mapped, np.uint8)
-    header, start = _read_header(path, raw)
+    header, start = _read_header(path, mapped)
     spans = {name: _span(path, name, entry) for name, entry in header.items()}
-    _require_gapless(path, spans.values(), raw.size - start)
-    arrays = {name: raw[start + s.begin : start + s.end].view(s.dtype).reshape(s.shape)
-              for name, s in spans.items()}  # fmt: skip
+    _require_gapless(path, spans.values(), len(mapped) - start)
+    # Plain ndarrays, not memmap: numpy's subclass costs microseconds at every slice.
+    try:
+        arrays: dict[str, Array] = {
+            name: np.ndarray(s.shape, s.dtype, mapped, start + s.begin) for name, s in spans.items()
+        }
+    except ValueError as error:  # nothing times more than there can be
+        raise _damaged(path, "its shapes make no sense") from error
     return Opened(arrays, identity(found))
 
 
-def _read_header(path: Path, raw: Array) -> tuple[dict[str, Any], int]:
-    length = int.from_bytes(raw[:8].tobytes(), "little")
-    if length > min(MAX_HEADER, raw.size - 8):
+def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
+    length = int.from_bytes(raw[:8], "little")
+    if length > min(MAX_HEADER, len(raw) - 8):
         raise _damaged(path, "its header is cut short")
     if length % 8:
         raise _damaged(path, "its arrays would not be aligned")
     header = parse_json(
-        raw[8 : 8 + length].tobytes(), f"{path} is damaged: its header", strict=True,
+        raw[8 : 8 + length], f"{path} is damaged: its header", strict=True,
         error=ArtifactError, hint=AGAIN,
     )  # fmt: skip
     if not isinstance(header, dict):
@@ -184,7 +188,7 @@ class Span(NamedTuple):
 
 def _span(path: Path, name: str, entry: Any) -> Span:
     try:
-        dtype, shape = np.dtype(DTYPES[entry["dtype"]]), _numbers(entry["shape"])
+        dtype, shape = READ[entry["dtype"]], _numbers(entry["shape"])
         begin, end = _numbers(entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"the entry of {name!r:.40} makes no sense") from error

@@ -75,7 +75,7 @@ class Datastore(Artifact):
 
     def _arrays(self, name: str) -> dict[str, Array]:
         arrays = self.arrays(name, LAYOUT)
-        require_shape(self.path / name, DatastoreShard(**arrays), self.separator)
+        require_shape(self._places[name], DatastoreShard(**arrays), self.separator)
         return arrays
 
     def parts(self) -> list[Part]:

@@ -32,15 +32,10 @@ def parse_json(
     `strict` also refuses a key that stands twice, NaN and Infinity (which JSON does not know),
     text that is none, and what nests deeper than DEEPEST. Raises `error`.
     """
-    hooks: dict[str, Any] = {}
-    if strict:
-        hooks = {
-            "object_pairs_hook": _no_key_twice,
-            "parse_constant": _no_constant,
-            "parse_float": _finite,
-        }
     try:
-        body = json.loads(text, **hooks)
+        # What stands for a class gives the one decoder, which `loads` would make for each text.
+        decoder: Any = _strict_decoder if strict else None
+        body = json.loads(text, cls=decoder)
         if strict and not _plain(text):
             json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except RecursionError as failure:
@@ -89,6 +84,15 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text:.80} is too large a number")
     return value
+
+
+STRICT = json.JSONDecoder(
+    object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_finite
+)
+
+
+def _strict_decoder() -> json.JSONDecoder:
+    return STRICT
 
 
 def _plain(text: str | bytes) -> bool:

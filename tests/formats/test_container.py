@@ -93,8 +93,17 @@ def test_a_truncated_file_is_refused(whole, keep):
     ],
 )
 def test_a_header_without_sense_is_refused(whole, header):
-    whole.write_bytes(len(header).to_bytes(8, "little") + header + bytes(400))
-    with pytest.raises(ArtifactError, match="damaged"):
+    header += b" " * (-len(header) % 8)
+    whole.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(ArtifactError, match="damaged: (its header|the entry|the size)"):
+        open_arrays(whole)
+
+
+def test_nothing_times_more_than_there_can_be_is_refused(whole):
+    header = json.dumps({"a": {"dtype": "U64", "shape": [0, 1 << 62], "data_offsets": [0, 0]}})
+    header += " " * (-len(header) % 8)
+    whole.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    with pytest.raises(ArtifactError, match="its shapes make no sense"):
         open_arrays(whole)
 
 
