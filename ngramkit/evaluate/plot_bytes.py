@@ -1,4 +1,5 @@
-"""The picture of tokens/step against bytes: a colour for each drafter, a stroke for each curve."""
+"""The picture of tokens/step against bytes: a colour for each drafter, a stroke and a mark for each
+curve."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 from ngramkit.evaluate.style import MUTED, legend_below
 
-STROKES = ("-", "--", ":", "-.")
+STROKES = ("-o", "--s", ":^", "-.D")  # of matplotlib; the mark tells curves of one point apart
 Points = Sequence[tuple[int, float]]  # bytes, tokens/step
 
 
@@ -19,12 +20,12 @@ def draw_bytes(axes: Any, curves: Mapping[str, Mapping[str, Points]]) -> None:
     strokes = {name: STROKES[i % len(STROKES)] for i, name in enumerate(names)}
     for number, (drafter, lines) in enumerate(curves.items()):
         color = f"C{number}"
-        axes.plot([], [], color=color, marker="o", markersize=4, label=drafter)
+        axes.plot([], [], color=color, label=drafter)
         for name, points in lines.items():
             sizes, steps = zip(*((size / 1e6, step) for size, step in points), strict=True)
-            axes.plot(sizes, steps, strokes[name], marker="o", markersize=4, color=color)
+            axes.plot(sizes, steps, strokes[name], markersize=4, color=color)
     for name in filter(None, names):
-        axes.plot([], [], strokes[name], color=MUTED, label=name)
+        axes.plot([], [], strokes[name], markersize=4, color=MUTED, label=name)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -95,7 +95,7 @@ def test_a_truncated_file_is_refused(whole, keep):
 def test_a_header_without_sense_is_refused(whole, header):
     header += b" " * (-len(header) % 8)
     whole.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
-    with pytest.raises(ArtifactError, match="damaged: (its header|the entry|the size)"):
+    with pytest.raises(ArtifactError, match=r"damaged: (its header|the entry|the size)"):
         open_arrays(whole)
 
 
