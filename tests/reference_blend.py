@@ -7,7 +7,7 @@ from collections import Counter
 
 from reference_counts import LEVELS, Counting
 from reference_experts import Weighing
-from reference_opinions import SURENESS, Opining, first_trust
+from reference_opinions import SURENESS, Opining, first_trust, sharpened
 
 COLUMNS = 2 * len(LEVELS)
 REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
@@ -68,7 +68,8 @@ class Twin(Counting, Weighing, Opining):
             p = self._mixed(p, *self._past(origin, context))
         for number, theirs in self.opinions(context):
             p = self._mixed(p, _kind(number, p), theirs)
-        return p
+        likeliest = 0 < 9 * self.written <= 10 * self.likeliest
+        return sharpened(p, least) if likeliest else p
 
     def judge(self, live, written):
         """Credits experts, past requests and the model's opinions with what came after `live`."""

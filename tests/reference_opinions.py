@@ -9,6 +9,7 @@ ROWS, ORDERS, NODES, MOST = 1 << 14, 3, 8, 64
 SURENESS = 4
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)  # bigrams, by order, beside, aside
 BESIDE, ASIDE = 4, 5
+FLOOR, MARGIN, POWER, REST = 2e-3, 0.5, 1.25, 0.22
 WORD = (1 << 64) - 1
 SALT, BY_ORDER = 0x51ED270B76A3C9F1, 0xD6E8FEB86659FD93
 
@@ -34,7 +35,7 @@ class Opining:
     """`bigram`: {token: {next: p}}."""
 
     def opinions_none(self):
-        self.rows, self.beside = {}, ((), {})
+        self.rows, self.beside, self.written, self.likeliest = {}, ((), {}), 0, 0
 
     def hear(self, before, written, nodes, parents, tops):
         """After a pass over `nodes`, the text's last token first: what the model held likely, a
@@ -50,6 +51,7 @@ class Opining:
                 if len(context) >= order:
                     self._keep(of_order(context, order), top)
         text = [*before, *written]
+        self._watch(len(before), text, dict(zip(map(tuple, contexts), tops, strict=True)))
         end = contexts.index(text[:-1])
         instead = [n for n in range(1, len(nodes)) if parents[n] == end and nodes[n] != text[-1]]
         weights = [1e-3 + tops[end].get(nodes[n], 0.0) for n in instead[:NODES]]
@@ -59,6 +61,15 @@ class Opining:
                 if token in sums or len(sums) < MOST:
                     sums[token] += weight * p
         self.beside = tuple(text[-3:]), {t: p / math.fsum(weights) for t, p in sums.items()}
+
+    def _watch(self, begin, text, tops):
+        """Counts what was written, as far as it was verified, and how much was the likeliest."""
+        for size in range(begin, len(text)):
+            top = tops.get(tuple(text[:size]))
+            if top is None:
+                return
+            self.written += 1
+            self.likeliest += text[size] in top and top[text[size]] == max(top.values())
 
     def _keep(self, key, top):
         self.rows[key % ROWS] = key, top
@@ -82,6 +93,14 @@ class Opining:
             order, top = 0, self.bigram[context[-1]]
         if order >= 0:
             yield order, top
+
+
+def sharpened(p, least):
+    """See kernels.blend.sharpen; the caller asks whether it is due."""
+    floor = max(FLOOR, least * MARGIN)
+    powers = {t: v**POWER if v > floor else v * floor ** (POWER - 1) for t, v in p.items()}
+    whole = sum(powers.values()) + REST * max(1 - sum(p.values()), 0.01)
+    return {t: v / whole for t, v in powers.items()}
 
 
 def first_trust(number, sure):

@@ -172,6 +172,31 @@ def test_an_opinion_of_the_model_is_drafted_and_trusted_as_it_comes_true(datasto
     assert scores_by_path(blind.draft(8)).get((7,), 0) < before
 
 
+def test_where_the_likeliest_is_written_the_likely_is_held_likelier(datastore):
+    """What is told here is of another place, so that nothing else changes."""
+    log_p = np.log(np.array([[0.9, 0.05]], np.float32))
+
+    def after(likely):
+        drafter = Blend([datastore([[1, 2, 3], [1, 2, 3], [1, 2, 4]])])
+        drafter.start(ids(5, 9))
+        drafter.accept(ids(1, 2), likely and Evidence(ids(9), ids(-1), ids(*likely)[None], log_p))
+        found = scores_by_path(drafter.draft(8))
+        return drafter, {path: score for path, score in found.items() if len(path) == 1}
+
+    _, untold = after(None)
+    _, drawn = after((8, 1))  # the second was written
+    greedy, likelier = after((1, 8))
+    assert drawn == untold
+    assert untold[(3,)] > untold[(4,)]
+    assert likelier[(3,)] / likelier[(4,)] > untold[(3,)] / untold[(4,)]
+    assert likelier[(3,)] > untold[(3,)]
+    assert sum(likelier.values()) <= 1
+    greedy.start(ids(5, 9))
+    greedy.accept(ids(1, 2))
+    again = scores_by_path(greedy.draft(8))
+    assert {path: again[path] for path in untold} == untold  # a new request
+
+
 def test_bad_parameters_and_artifacts_are_refused(datastore, tmp_path):
     with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
         Blend([])

@@ -156,17 +156,20 @@ def test_the_tree_of_several_corpora_is_its_twins(
     budget=st.integers(1, 30),
     seed=st.integers(0, 1 << 16),
     few=st.integers(2, VOCABULARY - 1),
+    greedy=st.booleans(),
 )
 def test_the_tree_that_listens_to_the_model_is_its_twins(
-    datastore, bigram, documents, prompt, written, budget, seed, few
+    datastore, bigram, documents, prompt, written, budget, seed, few, greedy
 ):
-    """Passes over what was written and nodes beside it; of few tokens, so that contexts meet."""
+    """Passes over what was written and nodes beside it; of few tokens, so that contexts meet. Where
+    the model is greedy, what was written is what it held likeliest."""
     store, (pairs, known) = datastore(documents), bigram(seed % 10)
     random = np.random.default_rng(seed)
     prompt, written = [t % few for t in prompt], [[t % few for t in each] for each in written]
 
     def told(before, tokens):
         nodes, parents = [before[-1], *tokens[:-1]], list(range(-1, len(tokens) - 1))
+        likeliest = tokens if greedy else []
         places = set(zip(parents[1:], nodes[1:], strict=True)) | {(len(tokens) - 1, tokens[-1])}
         for token, at in zip(random.integers(0, few, 24), random.random(24), strict=True):
             place = int(at * len(nodes)), int(token)
@@ -175,10 +178,11 @@ def test_the_tree_that_listens_to_the_model_is_its_twins(
                 parents.append(place[0])
                 nodes.append(place[1])
         tops = []
-        for _ in nodes:
+        for row in range(len(nodes)):
             p = np.sort(random.dirichlet([1.0, 1.0, 1.0]).astype(np.float32))[::-1] * 0.9
-            tokens = random.choice(VOCABULARY, 3, replace=False).tolist()
-            tops.append(dict(zip(tokens, p.tolist(), strict=True)))
+            others = random.permutation(VOCABULARY).tolist()
+            likely = dict.fromkeys([*likeliest[row : row + 1], *others])
+            tops.append(dict(zip(likely, p.tolist(), strict=False)))
         return nodes, parents, tops
 
     weights = [w.tolist() for w in load_weights()]

@@ -63,7 +63,7 @@ def gather(beside, now, written, tokens, parents, top_ids, top_log_probs):
         beside.after[i] = now[i]
     row, last, nodes, count, whole = 0, written[-1], 0, 0, np.float32(0)
     for i in range(len(written) - 1):
-        row = _child(row, written[i], tokens, parents)
+        row = child(row, written[i], tokens, parents)
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
         if parents[node] != row or tokens[node] == last or nodes == NODES:
             continue
@@ -77,7 +77,7 @@ def gather(beside, now, written, tokens, parents, top_ids, top_log_probs):
 
 
 @part
-def _child(row, token, tokens, parents):
+def child(row, token, tokens, parents):
     """The node of `token` below `row`; -1 where there is none."""
     for node in range(row + 1, len(tokens) if row >= 0 else 0):
         if parents[node] == row and tokens[node] == token:

@@ -22,6 +22,7 @@ from ngramkit.kernels.blend.beside import (
     new_beside,
     stands_after,
 )
+from ngramkit.kernels.blend.sharpen import watch
 from ngramkit.kernels.blend.table import hashed
 from ngramkit.kernels.blend.trust import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
 from ngramkit.kernels.compile import entry, part
@@ -54,6 +55,7 @@ class Opinions(NamedTuple):
     tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
     p: Array  # float32[rows + 1, TOPS]
     beside: Beside
+    chosen: Array  # int64[2], see blend.sharpen
     # float64[ORDERS + 1 + OTHERS, SURENESS, 2], see blend.trust; order 0 is the bigrams'
     trust: Array
 
@@ -73,6 +75,7 @@ def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
         tokens=np.zeros((rows + 1, TOPS), np.int32),
         p=np.zeros((rows + 1, TOPS), np.float32),
         beside=new_beside(),
+        chosen=np.zeros(2, np.int64),
         trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
     )
     forget(opinions)
@@ -83,6 +86,7 @@ def forget(opinions: Opinions) -> None:
     """A new request: other text, other opinions."""
     opinions.keys[:] = 0
     opinions.beside.tokens[0] = -1
+    opinions.chosen[:] = 0
     unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
     opinions.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
     opinions.trust[..., ASKED] = PRIOR
@@ -96,6 +100,7 @@ def opine(opinions, recent, now, written, tokens, parents, top_ids, top_log_prob
     tokens, parents int32[n], top_ids int32[n, k], top_log_probs float32[n, k]: see Evidence.
     `scratch` int32[WITHOUT].
     """
+    watch(opinions.chosen, written, tokens, parents, top_ids, top_log_probs)
     for row in range(len(tokens) - 1, -1, -1):  # of alike contexts the likelier node's is kept
         _context(recent, tokens, parents, row, scratch)
         if scratch[WITHOUT - 1] >= 0:

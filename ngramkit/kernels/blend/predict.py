@@ -1,7 +1,8 @@
 """All sources asked for one context: p(next | path), and what is learnt from what came.
 
 Counts of corpora and live context are mixed first (`blend.experts`); then past requests, the
-model's own opinions and references, each as far as it is trusted (`blend.trust`).
+model's own opinions and references, each as far as it is trusted (`blend.trust`). Where the model
+writes what it holds likeliest, that is sharpened before references speak (`blend.sharpen`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ngramkit.kernels.blend.mixture import (
 )
 from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
 from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
+from ngramkit.kernels.blend.sharpen import is_likeliest_written, sharpen
 from ngramkit.kernels.blend.table import DEPTH, SAMPLE, SCAN, Candidates, clear
 from ngramkit.kernels.compile import allocating_entry, part
 from ngramkit.kernels.packed import Absent
@@ -177,6 +179,8 @@ def predict(sources, awake, intervals, past, recent, aligned, size, least, writt
         mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p, written)
     into.state[2] = MODEL
     mix_in_opinion(sources.opinions, sources.bigram, recent, into, p, written)
+    if is_likeliest_written(sources.opinions.chosen):
+        sharpen(into, p, least)
     into.state[2] = REFERENCE
     mix_in_reference(sources.references, aligned, into, p, written)
 
