@@ -51,4 +51,4 @@ def read_plain(
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise error(f"{path} has {size:,} bytes, more than {most:,}", hint)
-        return file.read(most)
+        return file.read(size)  # `most` would be set aside in memory first

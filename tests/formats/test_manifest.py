@@ -92,3 +92,17 @@ def test_another_tokenizer_is_refused_by_name():
     with pytest.raises(ArtifactError, match=r"the table was built for .*demo.*not for .*llama"):
         TOKENIZER.require(other, "the table")
     TOKENIZER.require(TokenizerRecord("same ids, other name", 4096, "f" * 64), "the table")
+
+
+def test_reading_takes_the_memory_of_the_file(tmp_path):
+    import tracemalloc
+
+    from ngramkit.formats.json_text import read_json
+
+    (tmp_path / "x.json").write_text("[1]")
+    tracemalloc.start()
+    try:
+        assert read_json(tmp_path / "x.json") == [1]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
