@@ -31,7 +31,9 @@ from ngramkit.errors import reason
 
 LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
-SHARE = 512  # nodes that are worth a thread: fewer are drafted before another is awake
+# Nodes that are worth a thread, those beyond the first few of each request: those few are Python's
+# work most of all, which threads cannot share; and fewer are drafted before another is awake.
+SHARE, FEW = 256, 16
 
 Rows = Sequence[npt.ArrayLike]
 Draw = Callable[..., DraftTree]  # of a request, at a desk, of size n
@@ -147,7 +149,7 @@ class BatchDrafter:
         cut = self.cut if chains else None
         if cut is not None:
             self._cutoff = cut.at(self._least)
-        worth = sum(sizes[i] for i in asked) // SHARE
+        worth = sum(max(sizes[i] - FEW, 0) for i in asked) // SHARE
         parts = max(min(len(self._desks), len(asked), worth), 1)
 
         def work(part: int) -> None:
