@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ngramkit.builders.frozen_slices import TASK_MEMORY, Table, count_apart
 from ngramkit.builders.partitions import Counts, Keys, Partition
 from ngramkit.builders.pieces import Piece, join, merge_ends, most_frequent, prune
-from ngramkit.builders.stages import BASE_MEMORY
+from ngramkit.builders.stages import BASE_MEMORY, Apart
 from ngramkit.builders.windows import Windows
 from ngramkit.errors import InputError, require_between
 from ngramkit.executors.base import Executor
@@ -77,7 +77,7 @@ def build_frozen(
         if executor is None or executor.local:
             table = _count_here(store, wanted, memory, threads(workers), reporter)
         else:
-            table = _count_apart(store, wanted, memory, writer, executor, reporter)
+            table = _count_apart(store, wanted, memory, Apart(writer, executor, reporter))
         arrays = table_arrays(table, store.tokenizer.vocabulary)
         writer.write(TABLE, arrays)
         counts = {
@@ -103,17 +103,10 @@ def _count_here(
     return count_table(windows, wanted, reporter)
 
 
-def _count_apart(
-    store: TokenStore,
-    wanted: Table,
-    memory: int | None,
-    writer: ArtifactWriter,
-    executor: Executor,
-    reporter: Reporter,
-) -> Piece:
+def _count_apart(store: TokenStore, wanted: Table, memory: int | None, apart: Apart) -> Piece:
     memory = max(memory or TASK_MEMORY, LEAST_MEMORY)
-    reporter.note(f"{memory >> 20:,} MiB for each task, Python and kernels on top")
-    return joined(count_apart(store, wanted, memory, writer, executor, reporter), wanted)
+    apart.reporter.note(f"{memory >> 20:,} MiB for each task, Python and kernels on top")
+    return joined(count_apart(store, wanted, memory, apart), wanted)
 
 
 def _bounded(memory: int | None, store: TokenStore, wanted: Table, reporter: Reporter) -> int:

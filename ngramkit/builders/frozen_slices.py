@@ -26,20 +26,18 @@ from ngramkit.builders.pieces import (
 from ngramkit.builders.ranges import Range, even_ranges, row_bytes, rows_of
 from ngramkit.builders.stages import (
     BASE_MEMORY,
+    Apart,
     Stage,
     Written,
     require_shared,
-    run_stage,
     write_file,
 )
 from ngramkit.builders.windows import Windows
-from ngramkit.executors.base import Executor, Task
+from ngramkit.executors.base import Task
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.tokens import TokenStore, open_shard
-from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels.counting import unpack
-from ngramkit.progress import Reporter
 
 TASK_MEMORY = 1 << 30  # bytes of a task, where nobody says
 MOST_TOKENS = 1 << 24  # of a slice
@@ -71,13 +69,11 @@ def count_apart(
     store: TokenStore,
     table: Table,
     memory: int,
-    writer: ArtifactWriter,
-    executor: Executor,
-    reporter: Reporter,
+    apart: Apart,
 ) -> Iterator[Piece]:
     """Parts of the table in the order of their leaders. `memory`, in bytes, is that of a task,
     beside Python and the kernels."""
-    vocabulary, folder = store.tokenizer.vocabulary, str(writer.partial.absolute())
+    vocabulary, folder, build = store.tokenizer.vocabulary, apart.folder, apart.writer.path.name
     width = token_dtype(vocabulary).itemsize * table.length + 4  # bytes of a window in a file
     cuts = slices(store, min(max(memory // (4 * width), 1), MOST_TOKENS))
     source, need = str(store.path.absolute()), BASE_MEMORY + memory
@@ -85,24 +81,24 @@ def count_apart(
     for number, cut in enumerate(cuts):
         names.append(f"counts-{number:05d}.safetensors")
         given = (source, cut, vocabulary, table.length, memory // 2, folder, names[-1])
-        title = f"n-grams of slice {number + 1} of {len(cuts)}, {writer.path.name}"
+        title = f"n-grams of slice {number + 1} of {len(cuts)}, {build}"
         counting.append(Task(title, names[-1], count_slice, given, need, cut.end - cut.begin))
-    run_stage(Stage("counting n-grams", counting, scratch=True), writer, executor, reporter)
+    apart.run(Stage("counting n-grams", counting, scratch=True))
 
     if not cuts:
         return
-    counted = [_opened(writer.partial / name) for name in names]
+    counted = [_opened(apart.writer.partial / name) for name in names]
     windows = [each for each, _ in counted]
     most = max(memory // row_bytes(vocabulary, table.length), 1)
     ranges = even_ranges(list(map(len, windows)), lambda number, rows: windows[number][rows], most)
     adding = []
     for number, within in enumerate(ranges):
         name = f"piece-{number:05d}.safetensors"
-        title = f"sums {number + 1} of {len(ranges)}, {writer.path.name}"
+        title = f"sums {number + 1} of {len(ranges)}, {build}"
         adding.append(Task(title, name, add_range, (folder, names, within, table, name), need))
-    run_stage(Stage("adding counts", adding, "ranges", True), writer, executor, reporter)
+    apart.run(Stage("adding counts", adding, "ranges", True))
     for task in adding:
-        yield read_piece(writer.partial / task.file)
+        yield read_piece(apart.writer.partial / task.file)
 
 
 def slices(store: TokenStore, most: int) -> list[Slice]:
@@ -149,6 +145,11 @@ def add_range(folder: str, names: Sequence[str], within: Range, table: Table, na
         counts.append(times[inside])
     rows, sums = summed(np.concatenate(windows), np.concatenate(counts).astype(np.int64))
     piece = best_followers(rows, sums, table.leader_len, table.followers)
-    if len(piece.leaders) > table.leaders:
-        piece = prune(piece, table.leaders)
+    return write_piece(folder, name, piece, table.leaders)
+
+
+def write_piece(folder: str, name: str, piece: Piece, most: int) -> Written:
+    """Without the leaders that cannot be among the `most` any more."""
+    if len(piece.leaders) > most:
+        piece = prune(piece, most)
     return write_file(folder, name, piece_arrays(piece))

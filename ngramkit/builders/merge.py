@@ -18,10 +18,10 @@ from ngramkit.builders.frozen_slices import Table
 from ngramkit.builders.merge_frozen import add_tables
 from ngramkit.builders.stages import (
     BASE_MEMORY,
+    Apart,
     Stage,
     Written,
     require_shared,
-    run_stage,
     write_file,
 )
 from ngramkit.errors import UsageError, require_between
@@ -61,10 +61,10 @@ def merge(
     read = [part.path for part in parts]
     with ArtifactWriter(out, kind.kind, plan, inputs=read, force=force) as writer:
         if isinstance(parts[0], Datastore):
-            parameters, counts = _datastores(parts, writer, executor or Local(1), reporter)
+            parameters, counts = _datastores(parts, Apart(writer, executor or Local(1), reporter))
         else:
             one_by_one = Local(1) if executor is None or executor.local else executor
-            parameters, counts = _frozen_tables(parts, memory, writer, one_by_one, reporter)
+            parameters, counts = _frozen_tables(parts, memory, Apart(writer, one_by_one, reporter))
         writer.commit(
             parts[0].tokenizer,
             parameters={**parameters, "merged": len(parts)},
@@ -113,22 +113,20 @@ def _sums(parts: Sequence[Artifact], *names: str) -> dict[str, int]:
     return {name: sum(part.manifest.counts.get(name, 0) for part in parts) for name in names}
 
 
-def _datastores(
-    parts: Sequence[Artifact], writer: ArtifactWriter, executor: Executor, reporter: Reporter
-) -> tuple[dict[str, Any], dict[str, int]]:
+def _datastores(parts: Sequence[Artifact], apart: Apart) -> tuple[dict[str, Any], dict[str, int]]:
     stores = [part for part in parts if isinstance(part, Datastore)]
     files = [
         (str(store.path.absolute() / name), record.sha256)
         for store in stores
         for name, record in sorted(store.manifest.files.items())
     ]
-    folder, tasks = str(writer.partial.absolute()), []
+    tasks = []
     for number, file in enumerate(files):
         name = f"shard-{number:05d}.safetensors"
-        title = f"copy {number + 1} of {len(files)}, {writer.path.name}"
-        given = (*file, folder, name)
+        title = f"copy {number + 1} of {len(files)}, {apart.writer.path.name}"
+        given = (*file, apart.folder, name)
         tasks.append(Task(title, name, copy_shard, given, BASE_MEMORY))
-    run_stage(Stage("copying shards", tasks, "shards"), writer, executor, reporter)
+    apart.run(Stage("copying shards", tasks, "shards"))
     shards = [shard for store in stores for shard in store.shards]
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
 
@@ -146,9 +144,7 @@ def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
 def _frozen_tables(
     parts: Sequence[Artifact],
     memory: int | None,
-    writer: ArtifactWriter,
-    executor: Executor,
-    reporter: Reporter,
+    apart: Apart,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     tables = [part for part in parts if isinstance(part, FrozenTable)]
     if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
@@ -163,9 +159,9 @@ def _frozen_tables(
     first = tables[0]
     lengths = {"leader_len": first.leader_len, "follower_len": first.follower_len}
     wanted = Table(leaders=parameters["leaders"], followers=parameters["followers"], **lengths)
-    added = add_tables(tables, wanted, memory, writer, executor, reporter)
+    added = add_tables(tables, wanted, memory, apart)
     arrays = table_arrays(added, first.tokenizer.vocabulary)
-    writer.write(TABLE, arrays)
+    apart.writer.write(TABLE, arrays)
     return parameters, {
         "leaders": len(arrays["leaders"]),
         "followers": len(arrays["followers"]),

@@ -14,24 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.builders import frozen
-from ngramkit.builders.frozen_slices import TASK_MEMORY, Table
-from ngramkit.builders.pieces import (
-    Piece,
-    best_followers,
-    piece_arrays,
-    prune,
-    read_piece,
-    summed,
-)
+from ngramkit.builders.frozen_slices import TASK_MEMORY, Table, write_piece
+from ngramkit.builders.pieces import Piece, best_followers, read_piece, summed
 from ngramkit.builders.ranges import Range, even_ranges, row_bytes, rows_of
-from ngramkit.builders.stages import BASE_MEMORY, Stage, Written, run_stage, write_file
+from ngramkit.builders.stages import BASE_MEMORY, Apart, Stage, Written
 from ngramkit.errors import InputError
-from ngramkit.executors.base import Executor, Task
+from ngramkit.executors.base import Task
 from ngramkit.formats.container import Array, WrongFileError
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.formats.writer import ArtifactWriter
-from ngramkit.progress import Reporter
 
 
 class Part(NamedTuple):
@@ -55,9 +46,7 @@ def add_tables(
     tables: Sequence[FrozenTable],
     wanted: Table,
     memory: int | None,
-    writer: ArtifactWriter,
-    executor: Executor,
-    reporter: Reporter,
+    apart: Apart,
 ) -> Piece:
     """The whole table. `memory` (bytes) is what a task takes beside Python and the kernels.
 
@@ -70,16 +59,17 @@ def add_tables(
     sizes = [len(table.followers) for table in tables]
     ranges = even_ranges(sizes, lambda number, rows: _leaders(tables[number], rows), most)
     parts = [Part(str(each.path.absolute()), each.manifest.files[TABLE].sha256) for each in tables]
-    folder, tasks = str(writer.partial.absolute()), []
+    tasks = []
     for number, within in enumerate(ranges):
         name = f"piece-{number:05d}.safetensors"
-        title = f"leaders {number + 1} of {len(ranges)}, {writer.path.name}"
-        given = (parts, within, wanted, folder, name)
+        title = f"leaders {number + 1} of {len(ranges)}, {apart.writer.path.name}"
+        given = (parts, within, wanted, apart.folder, name)
         tasks.append(Task(title, name, add_leaders, given, BASE_MEMORY + memory))
     if len(tasks) > 1:
-        reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
-    run_stage(Stage("adding tables", tasks, "ranges", True), writer, executor, reporter)
-    return frozen.joined((read_piece(writer.partial / task.file) for task in tasks), wanted)
+        apart.reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
+    apart.run(Stage("adding tables", tasks, "ranges", True))
+    written = (apart.writer.partial / task.file for task in tasks)
+    return frozen.joined(map(read_piece, written), wanted)
 
 
 def _leaders(table: FrozenTable, rows: Array) -> Array:
@@ -106,6 +96,4 @@ def add_leaders(
     piece = best_followers(*joined, wanted.leader_len, wanted.followers)
     # A leader was seen more often than the followers that were kept of it.
     _, piece.counts = summed(np.concatenate(leaders), np.concatenate(counts))
-    if len(piece.leaders) > wanted.leaders:
-        piece = prune(piece, wanted.leaders)
-    return write_file(folder, name, piece_arrays(piece))
+    return write_piece(folder, name, piece, wanted.leaders)

@@ -77,9 +77,9 @@ class Apart(NamedTuple):
     def run(self, stage: Stage) -> None:
         run_stage(stage, self.writer, self.executor, self.reporter)
 
-    def facts(self, task: Task[Written]) -> Mapping[str, Any]:
-        """Those of its file; empty before it is written."""
-        return self.writer.finished(task.file) or {}
+    def facts(self, file: str) -> Mapping[str, Any]:
+        """Those of a task's file; empty before it is written."""
+        return self.writer.finished(file) or {}
 
 
 class _Done:

@@ -75,7 +75,7 @@ def tokenize_apart(
         given = (apart.folder, shard, dtype.str, name)
         copying.append(Task(title, name, copy_shard, given, need, size))
     apart.run(Stage("token shards", copying))
-    facts = [apart.facts(task) for task in tasks]
+    facts = [apart.facts(task.file) for task in tasks]
     licenses = Counter[str]()
     for each in facts:
         licenses.update(each["licenses"])
@@ -97,7 +97,7 @@ def _parts(corpus: Corpus | Mixture, apart: Apart) -> Iterator[Part]:
                 given = (part, apart.folder, name)
                 counting.append(Task(title, name, count_part, given, MEMORY, 1, (number,)))
             apart.run(Stage("counting documents", counting, "parts", True))
-            found = [apart.facts(task)["documents"] for task in counting]
+            found = [apart.facts(task.file)["documents"] for task in counting]
             firsts = np.cumsum([0, *found])[:-1].tolist()
         before += len(alone)
         yield from map(Part, alone, firsts)
@@ -108,7 +108,7 @@ def _encoding(
 ) -> Task[Written]:
     name = f"part-{number:05d}.safetensors"
     title = f"tokenize part {number + 1} of {parts}, {apart.writer.path.name}"
-    kept = (apart.writer.finished(part.kept) or {}).get(SCRATCH)
+    kept = apart.facts(part.kept).get(SCRATCH)
     key = (number, part.first, limit, kept)
     return Task(title, name, encode_part, (part, limit, ids, apart.folder, name), MEMORY, 1, key)
 
@@ -126,7 +126,7 @@ class _Enough:
     def __call__(self) -> bool:
         if self._limit is None:
             return False
-        while self._next is not None and (facts := self._apart.facts(self._next)):
+        while self._next is not None and (facts := self._apart.facts(self._next.file)):
             self._documents += facts["documents"]
             self._next = next(self._left, None)
         return self._documents >= self._limit
@@ -141,7 +141,7 @@ def _within(
     before = 0
     for number, task in enumerate(tasks if limit is not None else []):
         assert limit is not None
-        documents = apart.facts(task)["documents"]
+        documents = apart.facts(task.file)["documents"]
         if before + documents == limit:
             return tasks[: number + 1]
         if before + documents > limit:

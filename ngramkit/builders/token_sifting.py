@@ -12,7 +12,7 @@ import hashlib
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -88,45 +88,48 @@ class _Choosing:
     def __call__(self) -> bool:
         while not self._sieve.full and len(self.files) < len(self._tasks):
             task = self._tasks[len(self.files)]
-            if not self._apart.facts(task):
+            if not self._apart.facts(task.file):
                 break
             self._decide(task)
         return self._sieve.full
 
     def _decide(self, task: Task[Written]) -> None:
-        held, digests, sketches = _opened(self._apart.writer.partial / task.file)
-        kept = np.zeros(len(held), np.uint8)
-        for row in range(len(held)):
+        marks = _Marks.read(self._apart.writer.partial / task.file)
+        kept = np.zeros(len(marks.held), np.uint8)
+        for row in range(len(kept)):
             if self._sieve.full:
                 break
-            likeness = partial(_sketch_at, sketches, row)
-            kept[row] = self._sieve.keeps(bool(held[row]), digests[row].tobytes, likeness)
+            digest_of, likeness = marks.digests[row].tobytes, partial(marks.sketch, row)
+            kept[row] = self._sieve.keeps(bool(marks.held[row]), digest_of, likeness)
         name = task.file.replace("marks", KEPT)
         scratch = hashlib.sha256(kept.tobytes()).hexdigest()
         self._apart.writer.write(name, {KEPT: kept}, **{SCRATCH: scratch})
         self.files.append(name)
 
 
-Sketches = Callable[[int], bytes]
+class _Marks(NamedTuple):
+    """What is known of a part's documents, see MARKS."""
 
+    held: Array
+    digests: Array
+    sketches: Array
+    ends: Array
 
-def _sketch_at(sketches: Sketches, row: int) -> Any:
-    return sketched(sketches(row))
+    @classmethod
+    def read(cls, path: Path) -> _Marks:
+        arrays = open_arrays(require_shared(path))
+        require_layout(path, arrays, MARKS)
+        marks = cls(**arrays)
+        fit = marks.digests.shape == (len(marks.held), DIGEST) and len(marks.ends) == len(
+            marks.held
+        )
+        require(fit, path, "its arrays do not fit each other")
+        return marks
 
-
-def _opened(path: Path) -> tuple[Array, Array, Sketches]:
-    """What is known of a part's documents: two arrays, and the sketch of a document."""
-    arrays = open_arrays(require_shared(path))
-    require_layout(path, arrays, MARKS)
-    held, ends = arrays["held"], arrays["ends"].astype(np.int64)
-    fit = arrays["digests"].shape == (len(held), DIGEST) and len(ends) == len(held)
-    require(fit, path, "its arrays do not fit each other")
-    starts = np.concatenate([[0], ends])[:-1]
-    return (
-        held,
-        arrays["digests"],
-        lambda row: bytes(arrays["sketches"][starts[row] : ends[row]].tobytes()),
-    )
+    def sketch(self, row: int) -> Any:
+        """A rensa.RMinHash."""
+        begin = int(self.ends[row - 1]) if row else 0
+        return sketched(self.sketches[begin : int(self.ends[row])].tobytes())
 
 
 def mark_part(

@@ -6,8 +6,6 @@ only where it alone knows how a tokenizer is loaded.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.chat_template import default_template, find_chat_template, render_chat
-from ngramkit.corpus.tokenizer_digests import DECISIVE, Digests, digests
+from ngramkit.corpus.tokenizer_digests import digests
 from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files
 from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.formats.probes import encodes, same_ids
+from ngramkit.formats.probes import same_ids
 from ngramkit.hub_errors import as_known
 from ngramkit.models import resolve_model, split_revision
 
@@ -134,7 +132,7 @@ def _described(
     record = TokenizerRecord(
         id=model,
         eos=None if eos is None else backend.token_to_id(eos),
-        **digests(backend, _digests)._asdict(),
+        **digests(backend)._asdict(),
     )
     return TextTokenizer(record, backend, special, template)
 
@@ -152,26 +150,9 @@ def _agree(full: Any, tokenizer: TextTokenizer) -> bool:
     return bool(same and full.eos_token_id == tokenizer.record.eos)
 
 
-def fingerprint(backend: Any) -> str:
-    """sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical JSON."""
-    body = json.loads(backend.to_str())
-    decisive = {part: body.get(part) for part in DECISIVE}
-    text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _digests(backend: Any) -> Digests:
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    return Digests(
-        max(vocabulary.values()) + 1,
-        fingerprint(backend),
-        encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids),
-    )
-
-
 def agrees(backend: Any, record: TokenizerRecord) -> bool:
     """Whether a tokenizers.Tokenizer gives the ids that `record` tells of."""
-    found = digests(backend, _digests)
+    found = digests(backend)
     return found.fingerprint == record.fingerprint or same_ids(found.encodes, record.encodes)
 
 

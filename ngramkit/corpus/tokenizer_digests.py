@@ -19,7 +19,7 @@ from ngramkit.caches import make_room, private_folder
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.json_text import read_json, whole_number
 from ngramkit.formats.manifest import SHA256
-from ngramkit.formats.probes import FORM, PROBES
+from ngramkit.formats.probes import FORM, PROBES, encodes
 from ngramkit.formats.writer import write_text
 
 # What decides ids: not the post-processor, the padding or the file's name.
@@ -36,7 +36,25 @@ class Digests(NamedTuple):
     encodes: str  # see ngramkit.formats.probes
 
 
-def digests(backend: Any, find: Callable[[Any], Digests]) -> Digests:
+def fingerprint(backend: Any) -> str:
+    """sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical JSON."""
+    body = json.loads(backend.to_str())
+    decisive = {part: body.get(part) for part in DECISIVE}
+    text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def found_out(backend: Any) -> Digests:
+    """Those of a tokenizers.Tokenizer, whatever is kept."""
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    return Digests(
+        max(vocabulary.values()) + 1,
+        fingerprint(backend),
+        encodes(vocabulary, lambda text: backend.encode(text, add_special_tokens=False).ids),
+    )
+
+
+def digests(backend: Any, find: Callable[[Any], Digests] = found_out) -> Digests:
     """Those of a tokenizers.Tokenizer: what is kept of it, else what `find` finds, kept from now
     on."""
     folder = private_folder("tokenizers")

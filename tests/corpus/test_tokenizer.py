@@ -9,7 +9,8 @@ import sys
 import pytest
 from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
 
-from ngramkit.corpus.tokenizer import PROBE, fingerprint, load_tokenizer
+from ngramkit.corpus.tokenizer import PROBE, load_tokenizer
+from ngramkit.corpus.tokenizer_digests import fingerprint
 from ngramkit.errors import InputError
 from ngramkit.models import resolve_model
 

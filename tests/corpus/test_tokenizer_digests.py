@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 from ngramkit import caches
 from ngramkit.corpus import tokenizer_digests
-from ngramkit.corpus.tokenizer import fingerprint, load_tokenizer
-from ngramkit.corpus.tokenizer_digests import Digests, digests
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.corpus.tokenizer_digests import Digests, digests, fingerprint
 
 TEXT = {"vocabulary": 64, "fingerprint": "0" * 64, "encodes": "1" * 24}
 FOUND = Digests(**TEXT)
