@@ -16,6 +16,7 @@ The seam, from the artifacts to an engine:
 - An adapter, a module named after its engine: the engine's calls, put as those. Each reads its
   configuration (`engines.config`) from NGRAMKIT_DRAFT.
 
-Same inputs, same drafts, on every rank: no clock decides, no history grows unnoticed. Knows token
+Same inputs, same drafts, on every rank: no clock decides (unless one is asked for), no history
+grows unnoticed. Knows token
 ids only: no text, no model, no tensors, and nothing of ngramkit's own decoding.
 """

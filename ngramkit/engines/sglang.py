@@ -6,7 +6,8 @@
 Installed beside SGLang, ngramkit is a plugin of it (`plugin`, an entry point) that takes the place
 of its n-gram corpus, only where NGRAMKIT_DRAFT is set. SGLang hands over the last tokens of each
 request alone; the whole of it is read off the requests of its batch. With
-`--speculative-ngram-max-bfs-breadth 1` a chain is drafted.
+`--speculative-ngram-max-bfs-breadth 1` a chain is drafted. A request whose sampling parameters say
+`"custom_params": {"ngramkit": false}` is not drafted for.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Corpus:
         """
         rows = [self._text(*each) for each in zip(req_ids, batch_tokens, total_lens, strict=True)]
         draft = self._batch.chain_batch if self._chain else self._batch.draft_batch
-        trees = draft(rows, [self._nodes] * len(rows))
+        trees = draft(rows, [self._nodes if self._wanted(name) else 0 for name in req_ids])
         last = np.array([tokens[-1] if len(tokens) else 0 for tokens in batch_tokens], np.int64)
         return packed(trees, last, self.draft_token_num)
 
@@ -138,6 +139,12 @@ class Corpus:
     def statistics(self) -> Statistics:
         """What was drafted so far, and what of it was accepted."""
         return self._batch.statistics
+
+    def _wanted(self, name: str) -> bool:
+        """Whether the request, as far as it is known, did not switch drafting off."""
+        sampling = getattr(self._requests.get(name), "sampling_params", None)
+        said = getattr(sampling, "custom_params", None)
+        return not isinstance(said, dict) or said.get("ngramkit", True) is not False
 
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
         """All tokens of the request, int32[total]; its tail alone where the rest is not known."""

@@ -11,6 +11,7 @@ Nothing here depends on time, so every rank drafts the same. Imports nothing of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from ngramkit.engines.model_tokens import tokenizer_of
 from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import NgramkitError, UsageError
 
+LOG = logging.getLogger("ngramkit")
 # What a drafted token costs of a pass, where min_probability does not say: a pass is bound by
 # memory while few requests run. A guess for GPUs, not measured on one.
 MIN_PROBABILITY = 0.15
@@ -36,6 +38,7 @@ class Proposer:
     """
 
     def __init__(self, vllm_config: Any) -> None:
+        _speak_where_vllm_does()
         try:
             config = _config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
@@ -79,6 +82,18 @@ class Proposer:
     def statistics(self) -> Statistics:
         """What was drafted so far, and what of it was accepted."""
         return self._batch.statistics
+
+
+def _speak_where_vllm_does() -> None:
+    """vLLM shows what its own loggers say, and of others warnings alone. Where nobody has chosen
+    where our lines go, they go there too."""
+    theirs = logging.getLogger("vllm")
+    if LOG.hasHandlers() or not theirs.handlers:
+        return
+    for handler in theirs.handlers:
+        LOG.addHandler(handler)
+    if LOG.level == logging.NOTSET:
+        LOG.setLevel(theirs.getEffectiveLevel())
 
 
 def _tokenizer(model_config: Any) -> Any:

@@ -133,6 +133,20 @@ def test_breadth_one_is_a_chain(folder):
     assert longest[:3] == (4, 5, 0)
 
 
+def test_a_request_may_switch_drafting_off(folder):
+    corpus, text = Corpus(draft_token_num=K), [0, 1, 2] * 4
+    names = {"on": None, "yes": {"ngramkit": True}, "other": {"top": 1}, "off": {"ngramkit": False}}
+    requests = []
+    for name, said in names.items():
+        requests.append(request(name, text, 3))
+        requests[-1].sampling_params = SimpleNamespace(custom_params=said)
+    corpus.see(requests)
+    tokens, _ = corpus.batch_get(list(names), [text[-DEPTH:]] * 4, [len(text)] * 4)
+    drafted = tokens.reshape(-1, K)[:, 1:].any(axis=1)
+    assert drafted.tolist() == [True, True, True, False]
+    assert corpus.statistics.rows == 3
+
+
 def test_external_corpora_are_refused(folder):
     corpus = Corpus()
     with pytest.raises(UsageError, match="drafts from datastores"):

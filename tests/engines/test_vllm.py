@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import logging
 import os
 import sys
 import zipfile
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -145,6 +149,39 @@ def test_additional_config_configures_it_too(monkeypatch):
         Proposer(config(ngramkit={"drafer": "context"}))
     with pytest.raises(ArtifactError):
         Proposer(config(ngramkit={"datastores": ["/nowhere"]}))
+
+
+@contextmanager
+def loggers():
+    """ngramkit's and vLLM's loggers as in a server: vLLM's alone has a handler."""
+    ours, theirs = logging.getLogger("ngramkit"), logging.getLogger("vllm")
+    with ExitStack() as stack:
+        for logger in (logging.getLogger(), ours, theirs):
+            stack.enter_context(mock.patch.object(logger, "handlers", []))
+        stack.enter_context(mock.patch.object(theirs, "propagate", False))
+        for logger, level in ((ours, logging.NOTSET), (theirs, logging.INFO)):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(level)
+        theirs.addHandler(logging.StreamHandler(io.StringIO()))
+        yield ours, theirs
+
+
+def test_its_log_is_where_vllms_is(configured):
+    with loggers() as (ours, theirs):
+        Proposer(configured)
+        Proposer(configured)
+        assert ours.handlers == theirs.handlers
+        assert "drafting with blend over" in theirs.handlers[0].stream.getvalue()
+
+
+def test_where_somebody_chose_the_log_it_is_left(configured):
+    chosen = logging.StreamHandler(io.StringIO())
+    with loggers() as (ours, theirs):
+        ours.addHandler(chosen)
+        Proposer(configured)
+        assert ours.handlers == [chosen]
+        assert ours.level == logging.NOTSET
+        assert theirs.handlers[0].stream.getvalue() == ""
 
 
 def released():
