@@ -12,6 +12,7 @@ from ngramkit import hub
 from ngramkit.formats import kinds
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import NAME
+from ngramkit.formats.places import ARTIFACTS, short_name
 from ngramkit.hub import Fetched
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.storage.place import Place
@@ -40,6 +41,19 @@ def open_fetched(source: str | Path, *, reporter: Reporter = SILENT) -> tuple[Ar
     artifact = kinds.open_artifact(fetched.path)
     artifact.origin = None if url is None else shown(url)  # without what is secret of it
     return artifact, fetched
+
+
+def called_after(source: str | Path | Artifact) -> Path:
+    """What is made of an artifact is called after this path, where nobody says: its own folder's;
+    of one that was fetched, its name in artifacts/."""
+    if isinstance(source, Artifact):
+        if source.origin is None:
+            return source.path
+        source = source.origin
+    if as_url(source) is None and hub.is_remote(source):
+        return ARTIFACTS / hub.Source.parse(str(source)).repository.partition("/")[2]
+    url = as_url(source)
+    return as_path(source) if url is None else ARTIFACTS / short_name(url)
 
 
 def is_artifact(source: str | Path) -> bool:

@@ -40,7 +40,11 @@ From = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="PATH", help="What to write. Default: beside the artifact."),
+    typer.Option(
+        "--out",
+        metavar="PATH",
+        help="What to write. Default: beside the artifact; of one that is fetched, in artifacts/.",
+    ),
 ]
 OwnModel = Annotated[
     str | None,

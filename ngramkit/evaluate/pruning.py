@@ -11,14 +11,11 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import read_records
-from ngramkit.fetching import open_fetched
+from ngramkit.fetching import called_after, open_fetched
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.places import ARTIFACTS, short_name
-from ngramkit.hub import Source, is_remote
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.storage.publishing import written
-from ngramkit.storage.urls import as_path, as_url
 
 CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
 
@@ -59,18 +56,8 @@ def prune(
     def build(path: Path, **how: Any) -> Artifact:
         return pruned(artifact, path, size, answers=wanted, **how)
 
-    place = out or f"{_place(source)}-{bytes}"
+    place = out or f"{called_after(source)}-{bytes}"
     return written(build, place, reporter=reporter, force=force)
-
-
-def _place(source: str | Path | Artifact) -> Path:
-    """What a pruned one is called after: the artifact's folder; else one in artifacts/."""
-    if isinstance(source, Artifact):
-        return source.path
-    if is_remote(source):
-        return ARTIFACTS / Source.parse(str(source)).repository.partition("/")[2]
-    url = as_url(source)
-    return as_path(source) if url is None else ARTIFACTS / short_name(url)
 
 
 def _recorded(

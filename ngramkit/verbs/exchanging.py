@@ -9,6 +9,7 @@ from typing import Any
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import UsageError, meant
+from ngramkit.fetching import called_after
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.places import ARTIFACTS
 from ngramkit.models import chosen_model, is_gguf
@@ -52,11 +53,11 @@ def export(
 ) -> Exported:
     """Writes an artifact as another engine or a data tool reads it; `to` is one of TARGETS.
 
-    `out` is by default beside the artifact. `model` says where to find the artifact's tokenizer,
-    for formats with text (default: the one that it names). `dynamic`, `min_count`, `max_ngrams` and
-    `memory` (bytes) are for llama.cpp, `u32` for rest-idx, see those modules of ngramkit.exchange.
-    `gguf` is the file that llama.cpp will run (PATH.gguf, hf:ID:FILE.gguf): its tokenizer is held
-    against the artifact's.
+    `out` is by default beside the artifact; of one that was fetched, in artifacts/. `model` says
+    where to find the artifact's tokenizer, for formats with text (default: the one that it names).
+    `dynamic`, `min_count`, `max_ngrams` and `memory` (bytes) are for llama.cpp, `u32` for rest-idx,
+    see those modules of ngramkit.exchange. `gguf` is the file that llama.cpp will run (PATH.gguf,
+    hf:ID:FILE.gguf): its tokenizer is held against the artifact's.
     Raises UsageError for an unknown format, and for an artifact or option that it does not take,
     ArtifactError where the two tokenizers differ.
     """
@@ -67,7 +68,7 @@ def export(
     given = {"min_count": min_count, "max_ngrams": max_ngrams, "gguf": gguf}
     _refuse("to", to, **{name: elsewhere and each is not None for name, each in given.items()})
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
-    path = Path(out) if out else artifact.path.with_name(artifact.path.name + TARGETS[to])
+    path = Path(out) if out else _default(source, to)
     options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
         _require_same(artifact, str(gguf))
@@ -92,6 +93,13 @@ def export(
     else:
         counts = _with_text(artifact, to, path, model, options)
     return Exported(path, artifact.path, to, counts)
+
+
+def _default(source: str | Path | Artifact, to: str) -> Path:
+    named = called_after(source)
+    path = named.with_name(named.name + TARGETS[to])
+    path.parent.mkdir(exist_ok=True)
+    return path
 
 
 def _require_same(artifact: Artifact, gguf: str) -> None:

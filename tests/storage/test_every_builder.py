@@ -60,6 +60,21 @@ def test_a_recipe_is_built_for_a_url_and_judged_there(s3, cache, tmp_path, monke
     assert not puts(s3)
 
 
+def test_what_is_made_of_a_fetched_artifact_is_not_put_into_the_cache(
+    s3, tokens, cache, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    build(tokens, "s3://bucket/out/phrases")
+    staged = sorted(cache.rglob("*"))
+    made = ngramkit.export("s3://bucket/out/phrases", "rest-idx")
+    assert made.path == Path("artifacts/phrases.idx")
+    opened = ngramkit.open_artifact("s3://bucket/out/phrases")
+    with pytest.raises(UsageError, match="exists"):
+        ngramkit.export(opened, "rest-idx")
+    assert ngramkit.prune(opened, "9K").path == Path("artifacts/phrases-9K")
+    assert [each for each in sorted(cache.rglob("*")) if each not in staged] == []
+
+
 def test_where_nothing_is_written(tokens, cache, tmp_path):
     for url, hint in (
         ("https://host/x", "s3://, gs://"),
