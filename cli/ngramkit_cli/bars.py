@@ -40,7 +40,7 @@ class LineReporter(QuietReporter):
         self._name = self._unit = ""
         self._total: float | None = None
         self._done = 0.0
-        self._retries = 0.0
+        self._counts: dict[str, float] = {}
         self._started = 0.0
         self._closed = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -48,7 +48,7 @@ class LineReporter(QuietReporter):
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
         self._over()
         self._name, self._unit, self._total = visible(name, NAME), unit, total
-        self._done, self._started, self._retries = 0.0, time.monotonic(), 0.0
+        self._done, self._started, self._counts = 0.0, time.monotonic(), {}
         if self._ticker is None:
             self._closed.clear()
             self._ticker = threading.Thread(target=self._tick, daemon=True)
@@ -56,7 +56,7 @@ class LineReporter(QuietReporter):
 
     def advance(self, amount: float, **counts: float) -> None:
         self._done += amount
-        self._retries = counts.get("retries", 0)
+        self._counts = counts
 
     def note(self, text: str) -> None:
         self._say(text)
@@ -86,10 +86,14 @@ class LineReporter(QuietReporter):
         said = [f"{self._name} {short(self._done)}{unit}"]
         if self._total:
             said.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
-        rate = self._done / max(seconds, 1e-9)
+        done, tokens = self._done, self._counts.get("tokens", 0)
+        if tokens and self._unit != "tokens":
+            said.append(f"{short(tokens)} tokens")
+            done = tokens
+        rate = done / max(seconds, 1e-9)
         said.append(f"{short(rate)}/s" if rate >= 1 else f"{short(rate * 60)}/min")
-        if self._retries:
-            said.append(f"{short(self._retries)} retries")
+        told = (name for name in ("tasks", "retries") if self._counts.get(name))
+        said += [f"{short(self._counts[name])} {name}" for name in told]
         return ", ".join(said)
 
 

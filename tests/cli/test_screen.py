@@ -45,7 +45,10 @@ def test_a_line_of_slow_work_and_of_none_yet():
     reporter.advance(500)
     assert reporter.line(10.0) == "suffix arrays 500 tokens, 50/s"
     reporter.advance(500, tokens=1000, tasks=2, retries=3)
-    assert reporter.line(10.0) == "suffix arrays 1.0 k tokens, 100/s, 3 retries"
+    assert reporter.line(10.0) == "suffix arrays 1.0 k tokens, 100/s, 2 tasks, 3 retries"
+    reporter.stage("tokenize", 8, "parts")
+    reporter.advance(2, parts=2, tokens=50_000, retries=1)
+    assert reporter.line(10.0) == "tokenize 2 parts, 25 %, 50.0 k tokens, 5.0 k/s, 1 retries"
     reporter.close()
 
 
