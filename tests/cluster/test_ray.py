@@ -17,6 +17,8 @@ import slow_tasks
 from elsewhere import contents
 
 import ngramkit
+from ngramkit.builders.tokens import build_tokens
+from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, NetworkError
 from ngramkit.executors import executing
 from ngramkit.executors.base import Task
@@ -52,7 +54,7 @@ class Listening(Reporter):
 
     def advance(self, amount, **counts):
         self.last = counts
-        if self._at is not None and counts.get("tasks", 0) >= 2:
+        if self._at is not None and counts.get("tasks", counts.get("parts", 0)) >= 2:
             at, self._at = self._at, None
             at()
 
@@ -122,11 +124,32 @@ def third(cluster, tmp_path_factory):
         cluster.remove_node(node, allow_graceful=False)
 
 
-def test_a_node_that_is_lost_changes_nothing(cluster, third, store, tmp_path):
-    listening = Listening(at=lambda: cluster.remove_node(third, allow_graceful=False))
-    both(lambda **more: ngramkit.build_datastore(store, shard_tokens=4000, **more), tmp_path,
-         listening)  # fmt: skip
-    assert listening.last["tasks"] >= 20
+def store_of(texts, folder, **more):
+    return ngramkit.tokenize(str(texts), "demo", **more)
+
+
+def datastore_of(texts, folder, **more):
+    store = ngramkit.tokenize(str(texts), "demo", folder / "tokens")
+    return ngramkit.build_datastore(store, shard_tokens=4000, **more)
+
+
+def table_of(texts, folder, **more):
+    """Each of the store's files is a slice that is counted by itself."""
+    store = build_tokens(open_corpus(str(texts)), "demo", folder / "tokens", shard_tokens=6000)
+    return ngramkit.build_frozen(store, **more)
+
+
+@pytest.mark.parametrize("build", [store_of, datastore_of, table_of])
+def test_a_node_that_is_lost_changes_nothing(cluster, third, texts, tmp_path, build):
+    ran = []
+
+    def lose():
+        ran.append(dict(listening.last))
+        cluster.remove_node(third, allow_graceful=False)
+
+    listening = Listening(at=lose)
+    both(lambda **more: build(texts, tmp_path, **more), tmp_path, listening)
+    assert ran  # in the middle of the first stage
     assert third not in cluster.worker_nodes
 
 
