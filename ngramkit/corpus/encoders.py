@@ -1,17 +1,18 @@
 """Texts to ids: by `tokenizers`, or several times sooner by gigatoken where that gives the same.
 
 gigatoken (the extra `fast`) is used where it is installed, once a build has proven to be a long one
-and gigatoken has encoded every hard text (`corpus.hard_texts`) as `tokenizers` does. At first every
-document is encoded by both, later one in a thousand and the last of every batch. The first
-difference ends its use, and that batch is encoded anew: nothing before it was behind the last good
-comparison. So which of the two encodes is never in what is built, and never in its plan.
+and gigatoken has encoded every hard text (`corpus.hard_texts`), and the documents that the build
+began with, as `tokenizers` does. At first every document is encoded by both, later one in a
+thousand and the last of every batch. The first difference ends its use, and that batch is encoded
+anew: nothing before it was behind the last good comparison. So which of the two encodes is never in
+what is built, and never in its plan.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -25,8 +26,8 @@ from ngramkit.progress import Reporter
 from ngramkit.visible import visible
 
 LOG = logging.getLogger("ngramkit")
-LONG = 1 << 21  # characters after which a build is worth the proof
-FIRST = 1 << 20  # characters that are then encoded by both
+LONG = 1 << 21  # characters after which a build is worth the proof; they are encoded by both then
+FIRST = 1 << 20  # characters behind them that are, too
 EVERY = 1000  # afterwards, one document of so many
 SHOWN = 40  # characters of a text that differs
 
@@ -70,6 +71,7 @@ class Proven:
         self._lock = threading.Lock()
         self._fast: Any = None
         self._tried = False
+        self._begun: list[tuple[list[str], Ids]] = []  # what was encoded before it was tried
         self._characters = self._documents = 0
 
     def encode(self, texts: list[str]) -> Ids:
@@ -79,9 +81,10 @@ class Proven:
             self._documents += len(texts)
             if characters >= LONG and not self._tried:
                 self._fast, self._tried = self._opened(), True
+                self._begun = []
         fast = self._fast
         if fast is None or not texts:
-            return self._plain.encode(texts)
+            return self._by_plain(texts)
         compared = list(_compared(documents, len(texts), whole=characters < LONG + FIRST))
         found, fault = tried(fast, self._plain, texts, compared)
         if found is not None:
@@ -89,6 +92,13 @@ class Proven:
         self._fast = None
         LOG.warning("gigatoken %s: what follows is encoded by tokenizers", fault)
         return self._plain.encode(texts)
+
+    def _by_plain(self, texts: list[str]) -> Ids:
+        ids = self._plain.encode(texts)
+        with self._lock:
+            if not self._tried:
+                self._begun.append((texts, ids))
+        return ids
 
     def _opened(self) -> Any:
         """gigatoken's tokenizer; None where it is not to be used, which is said."""
@@ -100,11 +110,11 @@ class Proven:
             why = visible(str(error).partition("\n")[0], 200)
             self._reporter.note(f"encoded by tokenizers: gigatoken takes no such tokenizer ({why})")
             return None
-        texts = list(hard_texts(self._plain.backend))
-        found, fault = tried(fast, self._plain, texts, range(len(texts)))
-        if found is None:
-            self._reporter.note(f"encoded by tokenizers: gigatoken {fault}")
-            return None
+        for texts, right in [(list(hard_texts(self._plain.backend)), None), *self._begun]:
+            found, fault = tried(fast, self._plain, texts, range(len(texts)), right)
+            if found is None:
+                self._reporter.note(f"encoded by tokenizers: gigatoken {fault}")
+                return None
         self._reporter.note("encoded by gigatoken, compared with tokenizers as it goes")
         return fast
 
@@ -116,12 +126,18 @@ def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
 
 
 def tried(
-    fast: Any, plain: Plain, texts: list[str], compared: Sequence[int]
+    fast: Any, plain: Plain, texts: list[str], compared: Sequence[int], right: Ids | None = None
 ) -> tuple[Ids | None, str]:
-    """gigatoken's ids, if the texts of those numbers are right; else why not."""
+    """gigatoken's ids, if the texts of those numbers are right; else why not. `right`: what `plain`
+    makes of all texts, where that is known."""
     try:
         found = quick(fast, texts)
-        fault = difference(plain, texts, found, compared)
+        if right is None:
+            wanted: Sequence[Any] = plain.lists([texts[number] for number in compared])
+        else:
+            each = np.split(right.tokens, np.cumsum(right.lengths)[:-1])
+            wanted = [each[number] for number in compared]
+        fault = difference(plain, texts, found, dict(zip(compared, wanted, strict=True)))
     except Exception as error:
         found, fault = None, f"fails ({type(error).__name__}: {visible(error, 200)})"
     return (None if fault else found), fault
@@ -147,11 +163,13 @@ def _compared(begin: int, count: int, *, whole: bool) -> Iterator[int]:
             yield number
 
 
-def difference(plain: Plain, texts: Sequence[str], found: Ids, numbers: Sequence[int]) -> str:
-    """Of the texts of those numbers the first that `plain` encodes otherwise, in words; else ''."""
-    right = plain.lists([texts[number] for number in numbers])
+def difference(
+    plain: Plain, texts: Sequence[str], found: Ids, right: Mapping[int, Sequence[int]]
+) -> str:
+    """The first of `texts` whose ids in `found` are not those in `right`, by the text's number, in
+    words; else ''."""
     ends = np.cumsum(found.lengths)
-    for number, ids in zip(numbers, right, strict=True):
+    for number, ids in right.items():
         own = found.tokens[ends[number] - found.lengths[number] : ends[number]]
         if len(own) != len(ids) or not np.array_equal(own, ids):
             same = next(

@@ -15,6 +15,7 @@ from ngramkit.corpus.encoders import Plain, open_encoder
 from ngramkit.corpus.hard_texts import hard_texts
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.progress import Reporter
+from ngramkit.visible import visible
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (1 + n % 3) for n in range(60)]
 BATCH = 10
@@ -81,7 +82,7 @@ def test_it_is_used_in_long_builds_once_it_is_proven(opened):
     encoder, fast, notes = opened()
     assert is_right(encoded(encoder))
     hard = len(list(hard_texts(fast.backend)))
-    assert fast.encoded == hard + len(TEXTS) - BATCH  # the first batch was no long build yet
+    assert fast.encoded == hard + len(TEXTS)  # the first batch after tokenizers, for comparison
     assert notes == ["encoded by gigatoken, compared with tokenizers as it goes"]
 
 
@@ -109,6 +110,19 @@ def test_one_hard_text_that_differs_is_enough(opened, wrong, fault, said):
     assert said in note
 
 
+def test_the_documents_that_a_build_began_with_are_compared_too(opened):
+    wrong = TEXTS[BATCH - 1]
+    encoder, fast, notes = opened(lambda text: text == wrong, lambda ids: ids.__setitem__(3, 7))
+    assert is_right(encoded(encoder))
+    assert fast.encoded == len(list(hard_texts(fast.backend))) + BATCH
+    assert notes == [f"encoded by tokenizers: gigatoken encodes {said_of(wrong)!r} otherwise"]
+
+
+def said_of(text):
+    """The part that is shown: here from its beginning."""
+    return visible(text[: encoders.SHOWN])
+
+
 def test_a_tokenizer_that_it_does_not_take(opened):
     def load(text):
         raise RuntimeError("Byte remapping failed\n\nLocation:\n  mod.rs")
@@ -127,7 +141,7 @@ def test_a_difference_that_comes_later_ends_its_use(opened, caplog, number):
     encoder, fast, _ = opened(lambda text: text == wrong, lambda ids: ids.pop())
     assert is_right(encoded(encoder))
     hard = len(list(hard_texts(fast.backend)))
-    assert fast.encoded == hard + BATCH * (number // BATCH)
+    assert fast.encoded == hard + BATCH * (1 + number // BATCH)
     (said,) = caplog.records
     assert "what follows is encoded by tokenizers" in said.getMessage()
 
