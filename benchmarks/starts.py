@@ -1,9 +1,10 @@
 """What a command costs before it does anything, and what compiling costs on an empty folder.
 
 Processor seconds, children included: of a start the median of five with kernels kept, of a first
-decode the least of three. The reference of a start is the one that all had before: the same Python
-with transformers' AutoTokenizer imported, which is what loading a tokenizer through it costs. That
-of a first decode is the same decode again, so what lies between them is compiling.
+decode the least of three. Bytecode is kept, as pip and any first start leave it. The reference of a
+start is the one that all had before: the same Python with transformers' AutoTokenizer imported,
+which is what loading a tokenizer through it costs. That of a first decode is the same decode again,
+so what lies between them is compiling.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def started(arguments: list[str], folder: Path, kernels: str | None = None) -> C
     subprocess.run(
         [sys.executable, "-c", *arguments],
         cwd=folder,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", **kept},
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "", **kept},
         check=True,
         capture_output=True,
     )

@@ -15,8 +15,6 @@ from ngramkit.formats.manifest import NAME
 from ngramkit.formats.places import ARTIFACTS, short_name
 from ngramkit.hub import Fetched
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.storage.place import Place
-from ngramkit.storage.staging import find_remote, stage
 from ngramkit.storage.urls import as_path, as_url, has_magic, plain_path, shown
 
 
@@ -27,6 +25,8 @@ def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
     """
     url = as_url(source)
     if url is not None:
+        from ngramkit.storage.staging import stage  # its own imports cost a local start a tenth
+
         folder, manifest = stage(url, reporter=reporter)
         return Fetched(folder, manifest.checksum)
     if hub.is_remote(source):
@@ -65,4 +65,7 @@ def is_artifact(source: str | Path) -> bool:
 
     if has_magic(url) or is_read(plain_path(url)):
         return False
+    from ngramkit.storage.place import Place
+    from ngramkit.storage.staging import find_remote
+
     return find_remote(Place.at(url)) is not None

@@ -13,12 +13,12 @@ import pytest
 from hub_standin import TOKEN
 
 ROOT = Path(__file__).parents[1]
-# A child in which some packages cannot be imported: `BLOCKED` is an environment variable.
+# A child in which some modules cannot be imported: `BLOCKED` is an environment variable.
 BLOCKING = """
 import os, sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in os.environ["BLOCKED"].split():
+        if {name, name.split(".")[0]} & set(os.environ["BLOCKED"].split()):
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Blocked())
 """
@@ -107,6 +107,7 @@ def test_looking_into_an_artifact_starts_nothing_heavy(recorded):
     frozen = ["build-frozen", "--corpus", "corpus.txt", "--out", "f"]
     commands([build, frozen], recorded, "torch transformers")
     heavy = "torch transformers numba scipy datasets pyarrow matplotlib pandas huggingface_hub"
+    heavy += " pydantic numpy.ma"
     said = commands(
         [["inspect", "d"], ["inspect", "f"], ["inspect", "d", "--query", "import os"]],
         recorded,
