@@ -139,12 +139,11 @@ def longcontext(part: str) -> str:
 
 def rates() -> str:
     """What every stage of a build takes on one core, and where that was measured."""
-    from ngramkit.builders.rates import MACHINE, RATES, SERIAL
+    from ngramkit.builders.rates import CORES, MACHINE, RATES
 
     rows = ["| stage | million tokens per second and core | cores it can use |", "|---|---|---|"]
     for name, rate in RATES.items():
-        cores = "one" if name in SERIAL else "as many as there are shards or files"
-        rows.append(f"| {name} | {rate / 1e6:.2f} | {cores} |")
+        rows.append(f"| {name} | {rate / 1e6:.2f} | {CORES[name]} |")
     return "\n".join([*rows, "", f"Measured on {MACHINE}."])
 
 

@@ -11,12 +11,28 @@ from ngramkit import plan
 from ngramkit.builders import rates
 from ngramkit.errors import UsageError
 from ngramkit.machine import parse_count
+from ngramkit.progress import Reporter
+
+
+class Notes(Reporter):
+    def __init__(self):
+        self.said = []
+
+    def note(self, text):
+        self.said.append(text)
+
 
 RECIPE = """
 kind = "{kind}"
 model.id = "demo"
 corpus.name = "{corpus}"
 """
+
+
+@pytest.fixture(autouse=True)
+def _slow(monkeypatch):
+    """To find out whether gigatoken takes a tokenizer takes seconds: tests/corpus does."""
+    monkeypatch.setattr("ngramkit.corpus.encoders.is_fast", lambda backend: False)
 
 
 def recipe(tmp_path, kind="datastore", corpus="python-stdlib", more=""):
@@ -27,20 +43,51 @@ def recipe(tmp_path, kind="datastore", corpus="python-stdlib", more=""):
 
 def test_every_stage_has_a_measured_rate():
     assert all(rate > 0 for rate in rates.RATES.values())
-    assert set(rates.SERIAL) <= set(rates.RATES)
+    assert rates.CORES.keys() == rates.RATES.keys()
 
 
 @pytest.mark.parametrize("kind", ["datastore", "frozen-table"])
 def test_hours_are_tokens_by_rates_and_cores(tmp_path, kind):
-    one = plan(recipe(tmp_path, kind), 1, tokens=10**9)
-    many = plan(recipe(tmp_path, kind), 50, tokens=10**9, price=0.5)
-    assert one.hours == pytest.approx(50 * many.hours)
+    tokens = 10**11
+    one = plan(recipe(tmp_path, kind), 1, tokens=tokens)
+    many = plan(recipe(tmp_path, kind), 50, tokens=tokens, price=0.5)
     assert one.core_hours == pytest.approx(many.core_hours) == pytest.approx(one.hours)
     assert many.cost == pytest.approx(many.core_hours / 2)
-    for stage in one.stages:
+    assert many.hours == pytest.approx(sum(s.core_hours / s.cores for s in many.stages))
+    for stage in many.stages:
         if stage.name != rates.WRITE:  # which is by bytes
-            assert stage.core_hours == pytest.approx(10**9 / rates.RATES[stage.name] / 3600)
+            assert stage.core_hours == pytest.approx(tokens / rates.RATES[stage.name] / 3600)
+        alone = kind == "frozen-table" and stage.name == rates.WRITE  # it is one file
+        assert stage.cores == (1 if alone else 50)
     assert one.bottleneck == max(one.stages, key=lambda stage: stage.hours).name
+
+
+def test_no_more_cores_sort_than_there_are_shards(tmp_path):
+    notes = Notes()
+    more = "parameters.shard_tokens = 1000000\n"
+    found = plan(recipe(tmp_path, more=more), 16, tokens=9_500_000, reporter=notes)
+    cores = {stage.name: stage.cores for stage in found.stages}
+    assert (cores[rates.READ], cores[rates.SORT], cores[rates.WRITE]) == (16, 10, 10)
+    (note,) = notes.said
+    assert note.startswith("10 of 16 cores can sort: a smaller shard_tokens")
+    plan(recipe(tmp_path, more=more), 10, tokens=9_500_000, reporter=notes)
+    assert len(notes.said) == 1
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_gigatoken_is_planned_with_where_it_takes_the_tokenizer(tmp_path, monkeypatch, taken):
+    monkeypatch.setattr("ngramkit.corpus.encoders.is_fast", lambda backend: taken)
+    found = plan(recipe(tmp_path), 1, tokens=10**9)
+    assert found.stages[1].name == (rates.TOKENIZE_FAST if taken else rates.TOKENIZE)
+
+
+def test_of_a_tokenizer_that_is_not_here_the_worse_is_planned(tmp_path):
+    path, notes = recipe(tmp_path), Notes()
+    path.write_text(path.read_text().replace('"demo"', f'"{tmp_path}/none"'))
+    found = plan(path, 1, tokens=10**9, reporter=notes)
+    assert found.stages[1].name == rates.TOKENIZE
+    assert found.bytes == 8 * 10**9
+    assert "is not here: as if gigatoken did not take it" in notes.said[0]
 
 
 def test_a_datastore_takes_six_bytes_a_token_and_a_table_no_more_than_its_bounds(tmp_path):
@@ -53,6 +100,7 @@ def test_pruning_is_done_by_one_core(tmp_path):
     whole = plan(recipe(tmp_path), 100, tokens=10**9)
     pruned = plan(recipe(tmp_path, more='prune.bytes = "1G"\n'), 100, tokens=10**9)
     assert [s.name for s in pruned.stages][:4] == [s.name for s in whole.stages]
+    assert [s.cores for s in pruned.stages][4:] == [1, 1, 1]  # choose, sort, write
     choosing = next(s for s in pruned.stages if s.name == rates.CHOOSE)
     assert (choosing.cores, pruned.bottleneck) == (1, rates.CHOOSE)
     assert pruned.bytes == 1 << 30
@@ -81,6 +129,8 @@ def test_the_column_of_a_table_is_what_counts(tmp_path):
 def test_what_cannot_be_planned(tmp_path):
     with pytest.raises(UsageError, match="made from a model"):
         plan(write_bigram(tmp_path), 1)
+    with pytest.raises(UsageError, match="shard_tokens"):
+        plan(recipe(tmp_path, more="parameters.shard_tokens = 0\n"), 1, tokens=9)
     with pytest.raises(UsageError, match="cores"):
         plan(recipe(tmp_path), 0, tokens=1)
     with pytest.raises(UsageError, match="tokens"):

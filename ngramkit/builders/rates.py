@@ -1,8 +1,7 @@
 """What each stage of a build takes on one core: measured, by `python -m benchmarks stages`.
 
 Tokens by a second of processor time, on chat answers with a Llama tokenizer (3.8 bytes of text a
-token). Stages that run on many files or shards at once take as many cores as there are; those that
-are `SERIAL` take one, however many there are.
+token). `CORES` says what bounds the cores that a stage can use.
 """
 
 from __future__ import annotations
@@ -26,5 +25,13 @@ RATES: dict[str, float] = {
     WRITE: 87e6,
     CHOOSE: 2.1e6,
 }
-SERIAL = (CHOOSE,)
+CORES: dict[str, str] = {
+    READ: "one for each file",
+    TOKENIZE: "one for each file",
+    TOKENIZE_FAST: "one for each file",
+    SORT: "one for each shard",
+    COUNT: "all",
+    WRITE: "one for each shard; a frozen table is one file",
+    CHOOSE: "one",
+}
 TEXT_BYTES = 3.8  # of a token

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ngramkit.corpus.hard_texts import hard_texts
 from ngramkit.formats.container import Array
-from ngramkit.progress import Reporter
+from ngramkit.progress import SILENT, Reporter
 from ngramkit.visible import visible
 
 LOG = logging.getLogger("ngramkit")
@@ -80,7 +80,7 @@ class Proven:
             self._characters += sum(map(len, texts))
             self._documents += len(texts)
             if characters >= LONG and not self._tried:
-                self._fast, self._tried = self._opened(), True
+                self._fast, self._tried = self.opened(), True
                 self._begun = []
         fast = self._fast
         if fast is None or not texts:
@@ -100,7 +100,7 @@ class Proven:
                 self._begun.append((texts, ids))
         return ids
 
-    def _opened(self) -> Any:
+    def opened(self) -> Any:
         """gigatoken's tokenizer; None where it is not to be used, which is said."""
         from gigatoken import Tokenizer
 
@@ -123,6 +123,12 @@ def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
     """For a tokenizers.Tokenizer."""
     plain = Plain(backend)
     return plain if find_spec("gigatoken") is None else Proven(plain, reporter)
+
+
+def is_fast(backend: Any) -> bool:
+    """Whether gigatoken is here, and encodes every hard text as this tokenizers.Tokenizer does."""
+    encoder = open_encoder(backend, SILENT)
+    return isinstance(encoder, Proven) and encoder.opened() is not None
 
 
 def tried(

@@ -8,6 +8,7 @@ from typing import Any
 from numba.core import event
 
 NOTICE = 25  # between INFO and WARNING: said by the command line, silent in programs
+logging.addLevelName(NOTICE, "NOTICE")
 SAID = "compiling kernels (once per installation)"
 
 

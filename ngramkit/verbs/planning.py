@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,8 @@ def plan(
 
     `tokens` says how many the corpus has; by default as many as its local files have text for.
     `price` is that of one core for an hour. Rates are those of ngramkit.builders.rates. Raises
-    UsageError where `tokens` is not given and cannot be told, and for kinds without a corpus.
+    UsageError where `tokens` is not given and cannot be told, and for kinds without a corpus. Notes
+    where cores have nothing to sort.
     """
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
     count = all_cores() if cores is None else cores
@@ -78,13 +78,16 @@ def plan(
             f"a {wanted.kind} is made from a model, not from tokens",
             "plan a datastore or a frozen table",
         )
+    if wanted.kind == "datastore":
+        require_between("shard_tokens", wanted.parameters["shard_tokens"], 2)
     if tokens is None:
         tokens, origin = _tokens_of(wanted, reporter)
     else:
         require_between("tokens", tokens, 1, 1 << 60)
         origin = "as given"
-    fast, wide = find_spec("gigatoken") is not None, _is_wide(wanted, reporter)
+    fast, wide = _of_tokenizer(wanted, reporter)
     stages = Rows([*stages_of(wanted, tokens, count, fast=fast, wide=wide)])
+    _say_idle(stages, count, reporter)
     longest = max(stages, key=lambda stage: stage.hours)
     core_hours = sum(stage.core_hours for stage in stages)
     return Plan(
@@ -112,9 +115,11 @@ def stages_of(
     encode = rates.TOKENIZE_FAST if fast else rates.TOKENIZE
     yield _stage(rates.READ, tokens, cores)
     yield _stage(encode, tokens, cores, written=tokens * width)
+    writers = 1
     if recipe.kind == "datastore":
         size = tokens * (width + 4)
-        yield _stage(rates.SORT, tokens, cores)
+        writers = min(cores, -(-tokens // recipe.parameters["shard_tokens"]))
+        yield _stage(rates.SORT, tokens, writers)
     else:
         parameters = recipe.parameters
         followers = min(parameters["leaders"] * parameters["followers"], tokens)
@@ -122,30 +127,46 @@ def stages_of(
         head = width * parameters["leader_len"] + 12
         size = followers * row + min(parameters["leaders"], tokens) * head
         yield _stage(rates.COUNT, tokens, cores)
-    yield _stage(rates.WRITE, size // (width + 4), cores, written=size)
+    yield _stage(rates.WRITE, size // (width + 4), writers, written=size)
     if recipe.prune is not None and recipe.prune < size:
-        if recipe.kind == "datastore":
-            yield _stage(rates.CHOOSE, tokens, cores)
         kept = recipe.prune // (width + 4)
-        yield _stage(rates.WRITE, kept, cores, written=recipe.prune)
+        if recipe.kind == "datastore":
+            yield _stage(rates.CHOOSE, tokens, 1)
+            yield _stage(rates.SORT, kept, 1)
+        yield _stage(rates.WRITE, kept, 1, written=recipe.prune)
 
 
-def _is_wide(recipe: Recipe, reporter: Reporter) -> bool:
-    """Whether ids take 4 bytes; so where the tokenizer is not to be had now."""
+def _of_tokenizer(recipe: Recipe, reporter: Reporter) -> tuple[bool, bool]:
+    """Whether gigatoken encodes, and whether ids take 4 bytes; of a tokenizer that is not to be had
+    now, what takes longer."""
+    from ngramkit.corpus.encoders import is_fast
     from ngramkit.corpus.tokenizer import load_tokenizer
 
     try:
-        vocabulary = load_tokenizer(recipe.model, recipe.revision).record.vocabulary
+        tokenizer = load_tokenizer(recipe.model, recipe.revision)
     except NgramkitError:
-        reporter.note(f"the tokenizer of {recipe.model} is not here: ids as if of 4 bytes")
-        return True
-    return token_dtype(vocabulary).itemsize == 4
+        reporter.note(
+            f"the tokenizer of {recipe.model} is not here: as if gigatoken did not take it, and "
+            "ids had 4 bytes"
+        )
+        return False, True
+    return is_fast(tokenizer.backend), token_dtype(tokenizer.record.vocabulary).itemsize == 4
+
+
+def _say_idle(stages: Iterable[Stage], cores: int, reporter: Reporter) -> None:
+    for stage in stages:
+        if stage.name == rates.SORT and stage.cores < cores:
+            reporter.note(
+                f"{stage.cores:,} of {cores:,} cores can sort: a smaller shard_tokens in the "
+                "recipe's parameters makes more shards"
+            )
+            return
 
 
 def _stage(name: str, tokens: int, cores: int, written: int = 0) -> Stage:
-    used = 1 if name in rates.SERIAL else cores
+    """`cores` that it can use."""
     core_hours = tokens / rates.RATES[name] / 3600
-    return Stage(name, rates.RATES[name], used, core_hours / used, core_hours, written)
+    return Stage(name, rates.RATES[name], cores, core_hours / cores, core_hours, written)
 
 
 def _tokens_of(recipe: Recipe, reporter: Reporter) -> tuple[int, str]:

@@ -123,6 +123,19 @@ def said_of(text):
     return visible(text[: encoders.SHOWN])
 
 
+def test_whether_it_would_be_used_is_told_beforehand(opened):
+    backend = load_tokenizer("demo").backend
+    opened()
+    assert encoders.is_fast(backend)
+    opened(lambda text: text == "ſt", lambda ids: ids.pop())
+    assert not encoders.is_fast(backend)
+
+
+def test_without_it_nothing_is_fast(monkeypatch):
+    monkeypatch.setattr(encoders, "find_spec", lambda name: None)
+    assert not encoders.is_fast(load_tokenizer("demo").backend)
+
+
 def test_a_tokenizer_that_it_does_not_take(opened):
     def load(text):
         raise RuntimeError("Byte remapping failed\n\nLocation:\n  mod.rs")
