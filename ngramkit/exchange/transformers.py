@@ -12,6 +12,7 @@ trust_remote_code=True)`. transformers runs generate.py out of a cache of its ow
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from ngramkit.errors import UsageError
 from ngramkit.formats import markdown
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.card import title
+from ngramkit.formats.card import model_name, title
 from ngramkit.formats.card_corpus import is_hub_id
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
@@ -53,7 +54,8 @@ def _write(artifact: Artifact, folder: Path) -> int:
     (folder / CARD).write_text(_card(artifact), encoding="utf-8")
     (folder / ARTIFACT).mkdir()
     for name in (*artifact.manifest.files, NAME, CARD):
-        shutil.copyfile(artifact.path / name, folder / ARTIFACT / name)
+        if name != CARD or (artifact.path / name).is_file():  # a URL may hold none
+            shutil.copyfile(artifact.path / name, folder / ARTIFACT / name)
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
@@ -64,19 +66,11 @@ def hub_id(model: str) -> str | None:
     return found if is_hub_id(found) and not local else None
 
 
-def _named(model: str) -> str:
-    """What a folder or a GGUF file is called, without where it lies."""
-    if model.startswith("hf:"):
-        return model
-    found = Path(model).name
-    return found.removesuffix(".gguf") or "a local model"
-
-
 def _card(artifact: Artifact) -> str:
     """Names the model, never where it lay on the machine that built this."""
     manifest, known = artifact.manifest, hub_id(artifact.tokenizer.id)
-    name = known or _named(artifact.tokenizer.id)
-    what = title(manifest).replace(artifact.tokenizer.id, name)
+    name = known or model_name(artifact.tokenizer.id)
+    what = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
     base = f"base_model: {markdown.yaml(known)}\n" if known else ""
     return f"""---
 library_name: transformers

@@ -65,20 +65,44 @@ Entry = tuple[str, Sequence[str], int]
 PLACEHOLDER = "USER/NAME"  # where it will be, in a card that does not know yet
 
 
-def card(manifest: Manifest, entries: Sequence[Entry] = ()) -> str:
-    """The whole text. `entries` are the most frequent ones, best first."""
+def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = False) -> str:
+    """The whole text. `entries` are the most frequent ones, best first. `paths`: models are called
+    by where they lay, as in cards of 0.1; else only in the line that builds the same again."""
+    shown = manifest if paths else without_paths(manifest)
     parts = [
-        _header(manifest),
-        f"# {markdown.text(title(manifest))}",
+        _header(shown),
+        f"# {markdown.text(title(shown))}",
         ABOUT.get(manifest.kind, "An artifact of training-free speculative decoding.")
         + " Made by ngramkit; read through a memory map, see `manifest.json`.",
-        markdown.table(_facts(manifest)),
-        _use(manifest),
+        markdown.table(_facts(shown)),
+        _use(shown),
         _build(manifest),
         _entries(entries),
         licences(manifest.corpus),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def without_paths(manifest: Manifest) -> Manifest:
+    """The same with names for models that were folders or files of some machine."""
+    tokenizer, parameters = manifest.tokenizer, dict(manifest.parameters)
+    if isinstance(parameters.get("model"), str):
+        parameters["model"] = model_name(parameters["model"])
+    named = replace(tokenizer, id=model_name(tokenizer.id))
+    return replace(manifest, tokenizer=named, parameters=parameters)
+
+
+def model_name(model: str) -> str:
+    """What a model is called, without where it lies; by its look alone, so everywhere the same.
+
+    >>> model_name("/home/me/models/My-2.5/"), model_name("me/model"), model_name("./a.Q4.gguf")
+    ('My-2.5', 'me/model', 'a.Q4')
+    """
+    path = model.replace("\\", "/").rstrip("/")
+    local = path.startswith((".", "/", "~")) or path.count("/") > 1 or path.endswith(".gguf")
+    if model.startswith("hf:") or not local or visible(model) != model:  # no folder of a person's
+        return model
+    return path.rpartition("/")[2].removesuffix(".gguf").strip(".~") or "a local model"
 
 
 def title(manifest: Manifest) -> str:

@@ -42,10 +42,15 @@ def _card_holds(path: Path, manifest: Manifest) -> bool:
         raw = read_plain(path / CARD, MOST_CARD, hint=AGAIN)
     except FileNotFoundError:
         return False
-    found = raw.decode("utf-8", "replace").split(CHAPTER)
-    kept = [chapter for chapter in found if not chapter.startswith(ENTRIES)]
-    ours = re.escape(card(manifest).rstrip("\n"))
-    ours = ours.replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")  # published, it says where
-    same = re.fullmatch(ours, CHAPTER.join(kept).rstrip("\n")) is not None
+    chapters = raw.decode("utf-8", "replace").split(CHAPTER)
+    kept = [chapter for chapter in chapters if not chapter.startswith(ENTRIES)]
+    found = CHAPTER.join(kept).rstrip("\n")
+    same = any(_is_card(found, card(manifest, paths=paths)) for paths in (False, True))
     require(same, path / CARD, "it is not the card of this manifest; it was changed, or is older")
     return True
+
+
+def _is_card(found: str, ours: str) -> bool:
+    """Apart from the repository's name, which it says once it is published."""
+    pattern = re.escape(ours.rstrip("\n")).replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
+    return re.fullmatch(pattern, found) is not None

@@ -8,9 +8,12 @@ import pytest
 import yaml
 from command_lines import run_here
 
-from ngramkit.formats.card import build_command, card
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.errors import ArtifactError
+from ngramkit.formats.card import build_command, card, model_name
 from ngramkit.formats.container import FileRecord
 from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+from ngramkit.formats.verify import verify_artifact
 
 VICUNA = TokenizerRecord("vicuna-7b", 32000, "ab" * 32, 2)
 FILES = {"table.safetensors": FileRecord(12345, "00" * 32)}
@@ -51,6 +54,46 @@ def test_the_header():
 def test_a_folder_is_no_base_model():
     local = TokenizerRecord("/home/me/model: new", 32000, "ab" * 32)
     assert "base_model" not in header(card(manifest(tokenizer=local)))
+
+
+def test_a_model_is_named_and_not_where_it_lay():
+    """But in the line that builds the same again, where it is still there."""
+    local = TokenizerRecord("/home/me/My-2.5/", 32000, "ab" * 32)
+    text, _, build = card(manifest(tokenizer=local)).partition("## How it was built")
+    assert "the-stack: datastore for My-2.5" in text
+    assert "--model My-2.5 --prompt" in text
+    assert header(text)["ngramkit"]["tokenizer"] == "My-2.5"
+    assert "/home/me" not in text
+    assert "--model /home/me/My-2.5/" in build
+
+
+def test_a_card_of_0_1_is_still_the_artifacts(token_store, tmp_path):
+    local = TokenizerRecord("/home/me/My-2.5/", 9, "ab" * 32)
+    made = build_frozen(token_store([[1, 2, 3, 1, 2]], record=local), tmp_path / "f", leader_len=1)
+    assert "card" in list(verify_artifact(made.path))
+    older = card(made.manifest, paths=True)
+    assert "frozen-table for /home/me/My-2.5/" in older
+    (made.path / "README.md").write_text(older)
+    assert "card" in list(verify_artifact(made.path))
+    (made.path / "README.md").write_text(older.replace("/home/me", "/home/you"))
+    with pytest.raises(ArtifactError, match="not the card of this manifest"):
+        list(verify_artifact(made.path))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("models/a/b.Q4.gguf", "b.Q4"),
+        ("b.gguf", "b"),
+        ("~/", "a local model"),
+        ("hf:me/gguf:b.gguf", "hf:me/gguf:b.gguf"),
+        ("me/model", "me/model"),
+        ("demo", "demo"),
+        ("C:\\models\\mine\\", "mine"),
+    ],
+)
+def test_what_models_are_called(model, name):
+    assert model_name(model) == name
 
 
 @pytest.mark.parametrize(
