@@ -19,6 +19,7 @@ from ngramkit.formats.json_text import parse_json, read_json
 
 VARIABLE = "NGRAMKIT_DRAFT"
 TEXTS = ("drafter", "frozen_table", "bigram", "unigram", "history", "metrics")
+PLACES = ("frozen_table", "bigram", "unigram", "history", "metrics")
 # Key -> least and most.
 WHOLE = {
     "tokens": (1, 64),
@@ -65,7 +66,8 @@ class DraftConfig:
                 )
             _check(key, value, where)
         values: dict[str, Any] = dict(given)
-        values["datastores"] = tuple(given.get("datastores", ()))
+        values["datastores"] = tuple(map(_place, given.get("datastores", ())))
+        values |= {key: _place(given[key]) for key in PLACES if key in given}
         if "drafter" in values:
             DrafterSpec.parse(values["drafter"])
         return cls(**values)
@@ -84,7 +86,7 @@ class DraftConfig:
         else:
             where = text.strip()
             try:
-                found = read_json(Path(where), strict=True, error=InputError, hint=hint)
+                found = read_json(Path(_place(where)), strict=True, error=InputError, hint=hint)
             except (OSError, ValueError) as error:
                 raise InputError(f"{VARIABLE} names {where}: {reason(error)}", hint) from None
         if not isinstance(found, dict):
@@ -96,6 +98,11 @@ class DraftConfig:
         """What NGRAMKIT_DRAFT says; None where it is not set. Raises as `read`."""
         text = os.environ.get(VARIABLE, "")
         return cls.read(text) if text.strip() else None
+
+
+def _place(name: str) -> str:
+    """No shell has read what stands in JSON: ~/ is the home folder here too."""
+    return str(Path(name).expanduser()) if name.startswith("~/") else name
 
 
 def _check(key: str, value: Any, where: str) -> None:

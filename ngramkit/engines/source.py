@@ -79,7 +79,7 @@ class _AsItWas(PastRequests):
 def _past(config: DraftConfig, tokenizer: TokenizerRecord) -> PastRequests | None:
     if config.history is None:
         return None
-    use = PastUse(Path(config.history).expanduser(), recorded=True)
+    use = PastUse(Path(config.history), recorded=True)
     history = use.history(tokenizer)
     if history is None:
         raise ArtifactError(

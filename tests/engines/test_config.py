@@ -67,6 +67,16 @@ def test_a_file_may_hold_it(tmp_path, monkeypatch):
     assert DraftConfig.from_environment() is None
 
 
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "draft.json").write_text('{"datastores": ["~/d", "hf://me/x"], "metrics": "~/m"}')
+    monkeypatch.setenv(VARIABLE, "~/draft.json")
+    config = DraftConfig.from_environment()
+    assert config is not None
+    assert config.datastores == (f"{tmp_path}/d", "hf://me/x")
+    assert (config.metrics, config.history) == (f"{tmp_path}/m", None)
+
+
 def test_what_cannot_be_opened_is_said(tmp_path):
     with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
         open_source(DraftConfig())
