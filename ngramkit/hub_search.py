@@ -52,7 +52,7 @@ def search(
     quiet()
     wanted: set[str] | None = None
     query = {"filter": [TAG, kind] if kind else TAG, "expand": ["cardData", "downloads", "sha"]}
-    with hub_errors("its list of artifacts", "list"):
+    with hub_errors("the Hub's list of artifacts", "list"):
         # As raw JSON: huggingface_hub's own classes take a card's keys for their parameters.
         for item in paginate(f"{constants.ENDPOINT}/api/datasets", query, build_hf_headers()):
             if tokenizer is not None and wanted is None:  # asked for once the Hub has answered

@@ -145,7 +145,7 @@ class Meanwhile:
         if vocabulary is None and not set(drafters) <= set(ANY_WIDTH):
             return
         width = token_dtype(vocabulary or 1).itemsize
-        wanted = dict.fromkeys(task for name in drafters for task in _at_first(name, width))
+        wanted = dict.fromkeys(task for name in drafters for task in at_first(name, width))
         missing = [t for t in wanted if t not in self._asked and not _is_done(t)]
         self._asked.update(wanted)
         if not missing or cores() < 2 or machine_code.folder() is None or self._process:
@@ -165,7 +165,7 @@ class Meanwhile:
 meanwhile = Meanwhile()
 
 
-def _at_first(drafter: str, width: int) -> list[str]:
+def at_first(drafter: str, width: int) -> list[str]:
     """What a first draft needs, of a name with options too; no more, since it is waited for."""
     tasks = [task for task in tasks_of(drafter) if task not in LATER]
     return [task if task in ANY_WIDTH else f"{task}@{width}" for task in tasks]

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit import warming_numba
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import DraftTree, Evidence
 from ngramkit.drafters.past_requests import PastRequests
@@ -197,17 +198,6 @@ def run_tasks(names: Sequence[str]) -> list[str]:
     return machine_code.compiled()
 
 
-def _spare_numba() -> None:
-    """Of what numba looks for before it first compiles, no kernel uses BLAS (scipy), C's
-    declarations (cffi) or other packages' extensions; this process compiles kernels alone. Without
-    them it begins half a second sooner."""
-    from numba.core import entrypoints
-
-    not_there: Any = dict.fromkeys(("scipy", "cffi"))  # importing them raises ImportError
-    sys.modules.update(not_there)
-    entrypoints._already_initialized = True
-
-
 def main() -> None:
-    _spare_numba()
+    warming_numba.spare()
     sys.stdout.write(json.dumps(run_tasks(sys.argv[1:])) + "\n")

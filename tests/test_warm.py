@@ -43,6 +43,19 @@ def test_processes_that_compile_at_once_lose_nothing(tmp_path):
     assert compiled_by(started("budget", tmp_path)) == []
 
 
+def test_numba_made_quicker_makes_the_same_machine_code(tmp_path):
+    """As a process of the user's compiles it, to the byte."""
+    plain = "from ngramkit.warming_tasks import run_tasks; run_tasks(['decoding'])"
+    kept = []
+    for code in (plain, COUNTED):
+        folder = tmp_path / str(len(kept))
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+        subprocess.run([sys.executable, "-c", code, "decoding"], env=environment, check=True)
+        kept.append({path.name: path.read_bytes() for path in folder.glob("*/*.nbc")})
+    assert len(kept[0]) == 1
+    assert kept[0] == kept[1]
+
+
 def test_every_task_is_done_by_all_and_every_drafter_has_one():
     assert set(warming.tasks_of("all")) == set(TASKS)
     for name in DRAFTERS:
