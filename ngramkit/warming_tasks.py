@@ -7,6 +7,7 @@ bytes alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit import warming_numba
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import DraftTree, Evidence
 from ngramkit.drafters.past_requests import PastRequests
@@ -199,5 +199,10 @@ def run_tasks(names: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    warming_numba.spare()
+    with contextlib.suppress(
+        ImportError, AttributeError
+    ):  # a numba of other insides just takes longer
+        from ngramkit import warming_numba
+
+        warming_numba.spare()
     sys.stdout.write(json.dumps(run_tasks(sys.argv[1:])) + "\n")

@@ -56,6 +56,21 @@ def test_numba_made_quicker_makes_the_same_machine_code(tmp_path):
     assert kept[0] == kept[1]
 
 
+@pytest.mark.parametrize("missing", ["get_call_type", "get_abi_sizeof"])
+def test_a_numba_of_other_insides_compiles_all_the_same(tmp_path, missing):
+    code = f"""
+from numba.core import base, types
+del (types.BaseFunction if {missing!r} in vars(types.BaseFunction) else base.BaseContext).{missing}
+from ngramkit import warming_tasks
+warming_tasks.run_tasks = lambda names: names
+warming_tasks.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "decoding"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == ["decoding"]
+
+
 def test_every_task_is_done_by_all_and_every_drafter_has_one():
     assert set(warming.tasks_of("all")) == set(TASKS)
     for name in DRAFTERS:
