@@ -9,12 +9,14 @@ import numpy as np
 
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
+from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 
+SHARDED = (TokenStore.kind, Datastore.kind)
 TOKENS = np.tile(np.array([1, 2, 3, 4, 2, 3, 5], np.int32), 12)
 
 
@@ -27,6 +29,22 @@ def tiny_store(folder: Path, of: TokenizerRecord) -> TokenStore:
     }
     counts = {"documents": 2, "tokens": 2 * size}
     return TokenStore.open(_written(folder / f"tokens-{of.id}", "tokens", of, arrays, counts))
+
+
+def tiny_datastore(folder: Path, of: TokenizerRecord) -> Datastore:
+    """A document of TOKENS, sorted without the kernels of building: whoever drafts from a datastore
+    does not wait for those."""
+    separator = of.vocabulary
+    tokens = np.append(TOKENS, separator).astype(token_dtype(separator))
+    text = tokens.tolist()
+    arrays = {
+        "tokens": tokens,
+        "suffix_array": np.array(sorted(range(len(text)), key=lambda at: text[at:]), np.int32),
+        "first_token": np.append(0, np.bincount(text).cumsum()).astype(np.uint64),
+    }
+    counts = {"documents": 1, "tokens": len(TOKENS)}
+    made = _written(folder / f"datastore-{of.id}", Datastore.kind, of, arrays, counts)
+    return Datastore.open(made)
 
 
 def tiny_bigram(folder: Path, of: TokenizerRecord, k: int = 2, width: int = 3) -> ModelBigram:
@@ -67,7 +85,7 @@ def _written(
     counts: dict[str, int],
     parameters: dict[str, Any] | None = None,
 ) -> Path:
-    name = "shard-00000.safetensors" if kind == TokenStore.kind else TABLE
+    name = "shard-00000.safetensors" if kind in SHARDED else TABLE
     with ArtifactWriter(path, kind, {"id": of.id}) as writer:
         writer.write(name, arrays)
         writer.commit(of, parameters=parameters or {}, corpus={"id": "none"}, counts=counts)

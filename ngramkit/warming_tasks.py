@@ -25,7 +25,13 @@ from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.kernels import machine_code
 from ngramkit.kernels.tree import layout, paths
-from ngramkit.warming_artifacts import TOKENS, tiny_bigram, tiny_frozen, tiny_store
+from ngramkit.warming_artifacts import (
+    TOKENS,
+    tiny_bigram,
+    tiny_datastore,
+    tiny_frozen,
+    tiny_store,
+)
 
 # Token ids take two bytes or four, and kernels are compiled for each.
 RECORDS = [TokenizerRecord(f"none-{size}", size, f"{size:064}", 0) for size in (64, 1 << 17)]
@@ -77,14 +83,8 @@ def _past_requests(of: TokenizerRecord) -> PastRequests:
 
 
 def _rest(folder: Path, records: Records) -> None:
-    from ngramkit.builders.datastore import build_datastore
-
     for of in records:
-        _request(
-            load_drafter(
-                "rest", datastores=[build_datastore(tiny_store(folder, of), folder / of.id)]
-            )
-        )
+        _request(load_drafter("rest", datastores=[tiny_datastore(folder, of)]))
 
 
 def _cacheback(folder: Path, records: Records) -> None:
@@ -160,9 +160,7 @@ def _recycling(folder: Path, records: Records) -> None:
 
 
 def _automaton(folder: Path, records: Records) -> None:
-    from ngramkit.builders.datastore import build_datastore
-
-    store = build_datastore(tiny_store(folder, records[0]), folder / "automaton")
+    store = tiny_datastore(folder, records[0])
     _request(load_drafter("automaton", datastores=[store], threshold=1))
     _request(load_drafter("automaton", datastores=[store], threshold=64))
 
@@ -199,9 +197,8 @@ def run_tasks(names: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    with contextlib.suppress(
-        ImportError, AttributeError
-    ):  # a numba of other insides just takes longer
+    # A numba of other insides compiles as it does.
+    with contextlib.suppress(ImportError, AttributeError):
         from ngramkit import warming_numba
 
         warming_numba.spare()
