@@ -78,7 +78,8 @@ def _bytes(parts: Any) -> int:
 
 
 def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Row:
-    """The median step's least time of ROUNDS; the first steps, which begin the requests, apart."""
+    """The median step's least time of ROUNDS; the first steps, which begin the requests, apart. And
+    what the requests hold at their end, beside what they share."""
     from ngramkit.drafters.blend import Blend
     from ngramkit.engines.batch import BatchDrafter
     from ngramkit.engines.blend_requests import BlendSource
@@ -97,11 +98,13 @@ def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Ro
             each.start(prompt)
         theirs.append([_alone(alone, answers, step, nodes) for step in range(STEPS)])
     mine, other = (1e3 * float(np.median(np.min(t, axis=0)[WARM:])) for t in (ours, theirs))
+    held = sum(session.request.bytes for session in drafter.sessions.latest())
+    whole = sum(_bytes(each.sources) for each in alone)
     allowed = ALLOWED.get((requests, nodes))
     return Row(
         f"a step of {requests} requests x {nodes} nodes",
-        f"{mine:.2f} ms ({min(os.cpu_count() or 1, 4)} threads)",
-        f"{other:.2f} ms, a Blend each, one after another",
+        f"{mine:.2f} ms ({min(os.cpu_count() or 1, 4)} threads), {held / 1e6:.1f} MB",
+        f"{other:.2f} ms, {whole / 1e6:.1f} MB, a Blend each, one after another",
         other / mine,
         f"<= {allowed:g} ms" if allowed else "no slower" if requests > 1 else "about 1",
     )

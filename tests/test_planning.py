@@ -46,6 +46,11 @@ def test_every_stage_has_a_measured_rate():
     assert rates.CORES.keys() == rates.RATES.keys()
 
 
+def test_a_price_that_is_no_number_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="price must be at least 0, is nan"):
+        plan(recipe(tmp_path), 1, tokens=10**6, price=float("nan"))
+
+
 @pytest.mark.parametrize("kind", ["datastore", "frozen-table"])
 def test_hours_are_tokens_by_rates_and_cores(tmp_path, kind):
     tokens = 10**11

@@ -139,6 +139,7 @@ OTHER_NAMES = {
     "kv_group": "group",
     "kv_residual": "residual",
     "speculative_token": "speculative",
+    "time": "seconds",
 }
 
 

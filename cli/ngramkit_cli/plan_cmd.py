@@ -32,7 +32,7 @@ def plan(
     ] = None,
     price: Annotated[
         float | None,
-        typer.Option("--price", min=0, help="Of one core for an hour, for the total cost."),
+        typer.Option("--price", help="Of one core for an hour, for the total cost."),
     ] = None,
     json: Json = False,
     debug: Debug = False,

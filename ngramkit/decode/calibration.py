@@ -10,8 +10,11 @@ from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.measuring import measure
 from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.profile import NOISY, Profile, profile_path
+from ngramkit.errors import require_between
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Tabular
+
+DAY = 86_400  # seconds, at most
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,9 +58,11 @@ def calibrate(
     this model here begins with what was found, and corrects it.
 
     Of `passes` the engine, device and dtype count. What it finds is kept in the user's cache.
+    Raises UsageError for `seconds` that are no time, or more than a day.
     """
     from ngramkit.decode.profile_plot import plot
 
+    require_between("seconds", seconds, 0, DAY)
     loaded = passes.load(model, reporter)
     profile = measure(loaded, engine=passes.engine, seconds=seconds, reporter=reporter)
     found = Calibration(profile, profile_path(loaded, profile.engine))

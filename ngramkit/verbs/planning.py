@@ -73,6 +73,7 @@ def plan(
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
     count = all_cores() if cores is None else cores
     require_between("cores", count, 1, MOST_CORES)
+    require_between("price", 0 if price is None else price, 0)
     if not wanted.corpus or wanted.kind not in ("datastore", "frozen-table"):
         raise UsageError(
             f"a {wanted.kind} is made from a model, not from tokens",
