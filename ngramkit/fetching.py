@@ -50,10 +50,12 @@ def called_after(source: str | Path | Artifact) -> Path:
         if source.origin is None:
             return source.path
         source = source.origin
-    if as_url(source) is None and hub.is_remote(source):
-        return ARTIFACTS / hub.Source.parse(str(source)).repository.partition("/")[2]
     url = as_url(source)
-    return as_path(source) if url is None else ARTIFACTS / short_name(url)
+    if url is not None:
+        return ARTIFACTS / short_name(url)
+    if hub.is_remote(source):
+        return ARTIFACTS / hub.Source.parse(str(source)).repository.partition("/")[2]
+    return as_path(source)
 
 
 def is_artifact(source: str | Path) -> bool:

@@ -28,7 +28,8 @@ def tiny_store(folder: Path, of: TokenizerRecord) -> TokenStore:
         "documents": np.array([0, size, 2 * size], np.uint64),
     }
     counts = {"documents": 2, "tokens": 2 * size}
-    return TokenStore.open(_written(folder / f"tokens-{of.id}", "tokens", of, arrays, counts))
+    made = _written(folder / f"tokens-{of.id}", TokenStore.kind, of, arrays, counts)
+    return TokenStore.open(made)
 
 
 def tiny_datastore(folder: Path, of: TokenizerRecord) -> Datastore:

@@ -6,21 +6,12 @@ import json
 
 import pytest
 from command_lines import run_here
+from reporters import Notes
 
 from ngramkit import plan
 from ngramkit.builders import rates
 from ngramkit.errors import UsageError
 from ngramkit.machine import parse_count
-from ngramkit.progress import Reporter
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.said = []
-
-    def note(self, text):
-        self.said.append(text)
-
 
 RECIPE = """
 kind = "{kind}"
@@ -73,10 +64,10 @@ def test_no_more_cores_sort_than_there_are_shards(tmp_path):
     found = plan(recipe(tmp_path, more=more), 16, tokens=9_500_000, reporter=notes)
     cores = {stage.name: stage.cores for stage in found.stages}
     assert (cores[rates.READ], cores[rates.SORT], cores[rates.WRITE]) == (16, 10, 10)
-    (note,) = notes.said
+    (note,) = notes.lines
     assert note.startswith("10 of 16 cores can sort: a smaller shard_tokens")
     plan(recipe(tmp_path, more=more), 10, tokens=9_500_000, reporter=notes)
-    assert len(notes.said) == 1
+    assert len(notes.lines) == 1
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -92,7 +83,7 @@ def test_of_a_tokenizer_that_is_not_here_the_worse_is_planned(tmp_path):
     found = plan(path, 1, tokens=10**9, reporter=notes)
     assert found.stages[1].name == rates.TOKENIZE
     assert found.bytes == 8 * 10**9
-    assert "is not here: as if gigatoken did not take it" in notes.said[0]
+    assert "is not here: as if gigatoken did not take it" in notes.lines[0]
 
 
 def test_a_datastore_takes_six_bytes_a_token_and_a_table_no_more_than_its_bounds(tmp_path):

@@ -59,7 +59,6 @@ def _say(plan: Plan, out: Output) -> None:
     from ngramkit_cli.tables import figures
 
     out.say(f"{plan.recipe}: {plan.tokens:,} tokens ({plan.tokens_from}) on {plan.cores:,} cores")
-    longest = max(plan.stages, key=lambda stage: stage.hours)
     rows = [
         (
             stage.name,
@@ -67,7 +66,7 @@ def _say(plan: Plan, out: Output) -> None:
             f"{stage.cores:,}",
             duration(stage.hours),
             f"{stage.bytes:,}" if stage.bytes else "",
-            "the bottleneck" if stage is longest else "",
+            "the bottleneck" if stage is plan.longest else "",
         )
         for stage in plan.stages
     ]

@@ -120,9 +120,8 @@ class _Marks(NamedTuple):
         arrays = open_arrays(require_shared(path))
         require_layout(path, arrays, MARKS)
         marks = cls(**arrays)
-        fit = marks.digests.shape == (len(marks.held), DIGEST) and len(marks.ends) == len(
-            marks.held
-        )
+        documents = len(marks.held)
+        fit = marks.digests.shape == (documents, DIGEST) and len(marks.ends) == documents
         require(fit, path, "its arrays do not fit each other")
         return marks
 

@@ -17,6 +17,6 @@ The seam, from the artifacts to an engine:
   configuration (`engines.config`) from NGRAMKIT_DRAFT.
 
 Same inputs, same drafts, on every rank: no clock decides (unless one is asked for), no history
-grows unnoticed. Knows token
-ids only: no text, no model, no tensors, and nothing of ngramkit's own decoding.
+grows unnoticed. Knows token ids only: no text, no model, no tensors, and nothing of ngramkit's
+own decoding.
 """

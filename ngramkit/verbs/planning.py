@@ -54,6 +54,11 @@ class Plan(Result):
     bytes: int  # of the artifact, at most
     cost: float | None  # core_hours at `price`
 
+    @property
+    def longest(self) -> Stage:
+        """The bottleneck."""
+        return _longest(self.stages)
+
 
 def plan(
     recipe: str | Path | Recipe,
@@ -73,7 +78,8 @@ def plan(
     wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
     count = all_cores() if cores is None else cores
     require_between("cores", count, 1, MOST_CORES)
-    require_between("price", 0 if price is None else price, 0)
+    if price is not None:
+        require_between("price", price, 0)
     if not wanted.corpus or wanted.kind not in ("datastore", "frozen-table"):
         raise UsageError(
             f"a {wanted.kind} is made from a model, not from tokens",
@@ -89,7 +95,6 @@ def plan(
     fast, wide = _of_tokenizer(wanted, reporter)
     stages = Rows([*stages_of(wanted, tokens, count, fast=fast, wide=wide)])
     _say_idle(stages, count, reporter)
-    longest = max(stages, key=lambda stage: stage.hours)
     core_hours = sum(stage.core_hours for stage in stages)
     return Plan(
         recipe=wanted.name,
@@ -101,7 +106,7 @@ def plan(
         stages=stages,
         hours=sum(stage.hours for stage in stages),
         core_hours=core_hours,
-        bottleneck=longest.name,
+        bottleneck=_longest(stages).name,
         bytes=stages[-1].bytes,
         cost=None if price is None else core_hours * price,
     )
@@ -135,6 +140,10 @@ def stages_of(
             yield _stage(rates.CHOOSE, tokens, 1)
             yield _stage(rates.SORT, kept, 1)
         yield _stage(rates.WRITE, kept, 1, written=recipe.prune)
+
+
+def _longest(stages: Iterable[Stage]) -> Stage:
+    return max(stages, key=lambda stage: stage.hours)
 
 
 def _of_tokenizer(recipe: Recipe, reporter: Reporter) -> tuple[bool, bool]:

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from reporters import Notes
 
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.progress import Reporter
 
 MEASURED = """
 import re, sys, threading, time
@@ -63,14 +63,6 @@ def test_windows_and_table_stay_within_what_is_said(tmp_path):
     taken, rows = map(int, done.stdout.split())
     assert rows > 1_900_000
     assert taken < frozen.LEAST_MEMORY + rows * (3 * 2 + 8) * 2
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.lines = []
-
-    def note(self, text):
-        self.lines.append(text)
 
 
 def test_what_comes_on_top_is_said_before_the_work(tmp_path, token_store):

@@ -11,6 +11,7 @@ import reference
 from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reporters import Notes
 
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import build_frozen
@@ -20,19 +21,10 @@ from ngramkit.builders.ranges import row_bytes
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.writer import ArtifactWriter
-from ngramkit.progress import Reporter
 
 QUICK = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.lines = []
-
-    def note(self, text):
-        self.lines.append(text)
 
 
 def spelled(table):

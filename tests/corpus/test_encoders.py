@@ -9,24 +9,16 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from reporters import Notes
 
 from ngramkit.corpus import encoders
 from ngramkit.corpus.encoders import Plain, open_encoder
 from ngramkit.corpus.hard_texts import hard_texts
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.progress import Reporter
 from ngramkit.visible import visible
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (1 + n % 3) for n in range(60)]
 BATCH = 10
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 class Fast:
@@ -63,7 +55,7 @@ def opened(monkeypatch):
         monkeypatch.setattr(encoders, "LONG", 200)
         monkeypatch.setattr(encoders, "FIRST", 400)
         reporter = Notes()
-        return open_encoder(backend, reporter), fast, reporter.notes
+        return open_encoder(backend, reporter), fast, reporter.lines
 
     return make
 
@@ -173,6 +165,6 @@ def test_gigatoken_itself(monkeypatch):
     backend = load_tokenizer("demo").backend
     encoder = open_encoder(backend, reporter)
     assert is_right(encoded(encoder))
-    assert reporter.notes == ["encoded by gigatoken, compared with tokenizers as it goes"]
+    assert reporter.lines == ["encoded by gigatoken, compared with tokenizers as it goes"]
     text = ["a\ud800b"]
     assert encoder.encode(text).tokens.tolist() == Plain(backend).encode(text).tokens.tolist()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reporters import Notes
 from typer.testing import CliRunner
 
 import ngramkit
@@ -22,21 +23,13 @@ from ngramkit.evaluate.oracle_model import asked_model
 from ngramkit.evaluate.questions import Question
 from ngramkit.evaluate.replay import replay_turn
 from ngramkit.formats.evidence import NAME
-from ngramkit.progress import SILENT, Reporter
+from ngramkit.progress import SILENT
 
 QUESTIONS = [
     Question(1, "two turns", ["def f(x):\n", "    return\n"]),
     Question("imports", "one", ["import os\nimport sys\nimport os\nimport"]),
 ]
 TOKENS, BUDGET = 24, 12
-
-
-class Said(Reporter):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 class Heard(Blend):
@@ -173,11 +166,11 @@ def test_a_record_without_drafts_holds_the_answers_and_the_model_the_rest(model,
     plain, budgets = tmp_path / "plain", [4, BUDGET]
     without = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
     assert without[1].misses.missing > 0
-    said = Said()
+    said = Notes()
     asked = ngramkit.replay(
         oracle=plain, model=model, drafters=make, budgets=budgets, reporter=said
     )
-    assert any("contexts that were not on record" in note for note in said.notes)
+    assert "contexts that were not on record" in said
     again = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
     for one, other in zip(asked, again, strict=True):
         assert one.misses.missing == other.misses.missing == 0
@@ -220,10 +213,10 @@ def test_replays_with_an_oracle_have_its_answers(folder):
 def test_a_replay_without_an_oracle_says_who_hears_nothing(tmp_path):
     answers = tmp_path / "a.jsonl"
     answers.write_text(json.dumps({"prompt": "def f(x):", "output": " return x"}) + "\n")
-    said = Said()
+    said = Notes()
     drafters = ["recycling", "prompt-lookup"]
     results = ngramkit.replay(answers, drafters=drafters, budgets=[4], reporter=said)
-    assert "without an oracle recycling hears nothing of what the model says" in said.notes
+    assert "without an oracle recycling hears nothing of what the model says" in said.lines
     assert results[0].total.tokens_per_step == 1
 
 

@@ -10,6 +10,7 @@ import reference_lookup as llama
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_up import bigram, random_documents
+from reporters import Notes
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
@@ -18,17 +19,8 @@ from ngramkit.exchange.llama_cpp import write_cache
 from ngramkit.exchange.lookup_export import export_cache
 from ngramkit.exchange.lookup_rule import MOST, Selection, drafts, scaled, seen
 from ngramkit.exchange.ngrams import added, datastore_ngrams
-from ngramkit.progress import Reporter
 
 ORDERS = (1, 2, 3, 4)
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.said = []
-
-    def note(self, text):
-        self.said.append(text)
 
 
 def ngrams(*rows):
@@ -190,7 +182,7 @@ def test_its_size_and_what_loading_costs_is_said_before_and_after(corpus, tmp_pa
     datastore, notes = corpus[1], Notes()
     monkeypatch.setattr("ngramkit.exchange.lookup_export.LOADED", 100)
     done = export_cache(datastore, tmp_path / "c", dynamic=True, reporter=notes)
-    before, after = notes.said
+    before, after = notes.lines
     assert before.startswith("counting n-grams of 1, 2, 3, 4 tokens")
     assert f"in about {done.bytes / 100:.0f} s at each start" in after
     tokens = datastore.manifest.counts["tokens"]

@@ -12,7 +12,8 @@ import time
 
 import pytest
 from faulty_proxy import CUT_UPLOAD, DROP, SLOW, Fault
-from uploads import OUT, Notes, build, puts, there
+from reporters import Notes
+from uploads import OUT, build, puts, there
 
 import ngramkit
 from ngramkit.errors import ArtifactError, InputError, NetworkError, UsageError
@@ -41,7 +42,7 @@ def test_what_is_there_already_is_kept(s3, tokens, cache, tmp_path, monkeypatch)
     notes = Notes()
     again = build(tokens, reporter=notes)
     assert not puts(s3, "")
-    assert notes.notes == [f"{OUT} is up to date"]
+    assert notes.lines == [f"{OUT} is up to date"]
     monkeypatch.setenv("NGRAMKIT_CACHE_DIR", str(tmp_path / "another machine"))
     assert build(tokens, reporter=notes).manifest == again.manifest
     assert not puts(s3, "")
@@ -104,7 +105,7 @@ def test_one_that_keeps_failing_leaves_no_artifact_and_goes_on_later(
     arrived = there(s3)
     notes = Notes()
     build(tokens, reporter=notes)
-    assert notes.notes == [f"{OUT} is up to date"]  # built, and now uploaded
+    assert notes.lines == [f"{OUT} is up to date"]  # built, and now uploaded
     assert len(puts(s3)) == 3 - len(arrived)
     assert ngramkit.verify(OUT).ok
 
@@ -159,7 +160,7 @@ def test_what_does_not_fit_the_cache_stays_where_it_was_built(s3, tokens, cache,
     monkeypatch.setenv("NGRAMKIT_CACHE_SIZE", "100")
     notes = Notes()
     built = build(tokens, reporter=notes)
-    assert "it stays in" in notes.notes[0]
+    assert "it stays in" in notes.lines[0]
     assert built.shards
     assert built.where == OUT
     again = build(tokens)

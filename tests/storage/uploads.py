@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ngramkit
-from ngramkit.progress import Reporter
 
 OUT = "s3://bucket/out/phrases"
 
@@ -19,11 +18,3 @@ def puts(s3, name="shard-"):
 def there(s3):
     s3.storage.invalidate_cache()
     return sorted(each.rpartition("/")[2] for each in s3.storage.find("bucket/out"))
-
-
-class Notes(Reporter):
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
