@@ -18,6 +18,7 @@ INSTRUCTION: Any = ir.Inst
 TARGET: Any = base.BaseContext
 LOADING: tuple[Any, ...] = (cpu.CPUContext, typing_context.Context)
 PLAIN = {str, int, float, bool, type(None), ir.Loc}  # parts of instructions without variables
+SEVERAL = {dict, list, tuple}
 
 
 def spare() -> None:
@@ -86,8 +87,15 @@ def pass_over_plain() -> None:
     walked = INSTRUCTION._rec_list_vars
 
     def rec_list_vars(self: Any, value: Any) -> Any:
-        if type(value) is ir.Var:
+        kind = type(value)
+        if kind is ir.Var:
             return [value]
-        return [] if type(value) in PLAIN else walked(self, value)
+        if kind not in SEVERAL:
+            return [] if kind in PLAIN else walked(self, value)
+        found: list[Any] = []
+        for each in value.values() if kind is dict else value:
+            if type(each) not in PLAIN:
+                found += rec_list_vars(self, each)
+        return found
 
     INSTRUCTION._rec_list_vars = rec_list_vars

@@ -26,8 +26,9 @@ from numba.extending import (
     register_model,
     unbox,
 )
-from numba.np.arrayobj import populate_array
-from numba.np.numpy_support import as_dtype, from_dtype
+from numba.np.numpy_support import from_dtype
+
+from ngramkit.kernels.lowering import array_value
 
 WORD = ir.IntType(64)
 TYPESTR = {
@@ -161,12 +162,6 @@ def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name:
 
     if isinstance(found, PackedType):
         return at(word)
-    array = context.make_array(found)(context, builder)
-    item = as_dtype(found.dtype).itemsize
-    shape = [at(word + 1 + i) for i in range(found.ndim)]
-    strides = [ir.Constant(WORD, item)]
-    for size in reversed(shape[1:]):
-        strides.insert(0, builder.mul(strides[0], size))
     data = builder.inttoptr(at(word), context.get_data_type(found.dtype).as_pointer())
-    populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
-    return array._getvalue()
+    shape = [at(word + 1 + i) for i in range(found.ndim)]
+    return array_value(context, builder, found, data, shape)
