@@ -52,9 +52,9 @@ class _Lowered:
 
 def _lowering(key: Any, kinds: Sequence[Any]) -> Callable[..., Any] | None:
     if key is operator.getitem and _is_plain(*kinds):
-        return _item if len(_axes(kinds[1])) == kinds[0].ndim else _row
+        return _item if len(axes_of(kinds[1])) == kinds[0].ndim else _row
     if key is operator.setitem and _is_plain(*kinds[:2]):
-        return _put if len(_axes(kinds[1])) == kinds[0].ndim else None
+        return _put if len(axes_of(kinds[1])) == kinds[0].ndim else None
     if key is len and isinstance(kinds[0], types.Array):
         return _length
     if key is range and all(kind == types.int64 for kind in kinds):
@@ -70,18 +70,27 @@ def _is_plain(array: Any, index: Any) -> bool:
     """Whether it is a contiguous array, and whole numbers for axes of it, at most all."""
     if not isinstance(array, types.Array) or array.layout != "C" or not array.aligned:
         return False
-    axes = _axes(index)
+    axes = axes_of(index)
     return 0 < len(axes) <= array.ndim and all(isinstance(axis, types.Integer) for axis in axes)
 
 
-def _axes(index: Any) -> Sequence[Any]:
-    return index.types if isinstance(index, types.BaseTuple) else (index,)
+def axes_of(index: Any) -> Sequence[Any]:
+    """The type of each, where a tuple says more than one."""
+    axes: Sequence[Any] = getattr(index, "types", (index,))
+    return axes
+
+
+def each_axis(builder: Any, kind: Any, value: Any) -> list[Any]:
+    """The values that such a tuple, or a single one, holds."""
+    if isinstance(kind, types.BaseTuple):
+        return list(cgutils.unpack_tuple(builder, value))
+    return [value]
 
 
 def _address(context: Any, builder: Any, sig: Any, array: Any, index: Any) -> Any:
     """Of the item, or of the first item of the row."""
-    kinds, axes = sig.args[0], _axes(sig.args[1])
-    given = cgutils.unpack_tuple(builder, index) if axes[0] is not sig.args[1] else [index]
+    kinds, axes = sig.args[0], axes_of(sig.args[1])
+    given = each_axis(builder, sig.args[1], index)
     place = None
     for axis in range(kinds.ndim):
         size = builder.extract_value(array, [SHAPE, axis]) if axis or axes[0].signed else None
@@ -94,7 +103,7 @@ def _address(context: Any, builder: Any, sig: Any, array: Any, index: Any) -> An
 
 
 def _from_end(context: Any, builder: Any, at: Any, kind: Any, size: Any) -> Any:
-    if isinstance(at, ir.Constant) and at.constant >= 0 or not kind.signed:
+    if (isinstance(at, ir.Constant) and at.constant >= 0) or not kind.signed:
         return context.cast(builder, at, kind, types.uintp)
     at = context.cast(builder, at, kind, types.intp)
     negative = builder.icmp_signed("<", at, WORD(0))
@@ -116,7 +125,7 @@ def _put(context: Any, builder: Any, sig: Any, args: Any) -> None:
 def _row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """The array's last axes, at an index of the first ones."""
     array, _ = args
-    given = len(_axes(sig.args[1]))
+    given = len(axes_of(sig.args[1]))
     shape = [builder.extract_value(array, [SHAPE, i]) for i in range(given, sig.args[0].ndim)]
     row = array_value(
         context, builder, sig.return_type, _address(context, builder, sig, *args), shape

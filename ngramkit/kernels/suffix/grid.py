@@ -152,7 +152,7 @@ def most_of(points: int, spacing: int, lanes: int) -> int:
     if lanes <= APART:
         return points * spacing + lanes * (spacing - 1)
     strays = min(0.5 * math.sqrt(lanes), math.sqrt(points) + 1.0)
-    return int((points + 3.0 * strays) * spacing)
+    return math.floor((points + 3.0 * strays) * spacing)
 
 
 @part

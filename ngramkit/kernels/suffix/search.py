@@ -100,9 +100,9 @@ def compare(shard: Array, position: int, pattern: Array, known: int) -> int:
     """Below, at or above zero as the suffix at `position` is below, begins with or is above
     `pattern`, int32[m], of which the first `known` tokens are known to agree."""
     for i in range(known, len(pattern)):
-        difference = token_at(shard, position + i) - pattern[i]
+        difference: int = token_at(shard, position + i) - pattern[i]
         if difference != 0:
-            return int(difference)
+            return difference
     return 0
 
 
