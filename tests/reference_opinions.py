@@ -72,10 +72,10 @@ class Opining:
             self.likeliest += text[size] in top and top[text[size]] == max(top.values())
 
     def _keep(self, key, top):
-        self.rows[key % ROWS] = key, top
+        self.rows[(key >> 1) % ROWS] = key, top
 
     def _known(self, key):
-        held, top = self.rows.get(key % ROWS, (None, {}))
+        held, top = self.rows.get((key >> 1) % ROWS, (None, {}))
         return top if held == key else None
 
     def opinions(self, context):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of
+from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of, slot_of
 from ngramkit.kernels.compile import part
 from ngramkit.kernels.suffix.search import VOCABULARY, bucket, position_at, token_at
 
@@ -119,7 +119,7 @@ def _key(source, order, recent):
 
 @part
 def _slot(corpus, source, order, recent):
-    return np.int64(_key(source, order, recent) % np.uint64(len(corpus.memo.keys)))
+    return slot_of(_key(source, order, recent), len(corpus.memo.keys))
 
 
 @part

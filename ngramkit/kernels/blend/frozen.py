@@ -12,7 +12,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.corpus import MEMO_ROWS, Memo, begin_row, keep, new_memo, recall
-from ngramkit.kernels.blend.table import LEVELS, N_LEVELS, clear, hashed, row_of
+from ngramkit.kernels.blend.table import LEVELS, N_LEVELS, clear, hashed, row_of, slot_of
 from ngramkit.kernels.compile import part
 from ngramkit.kernels.pointers import load_i64, unsigned_at
 
@@ -58,7 +58,7 @@ def count_frozen(frozen, recent, into, aside):
         if more >= where[FOLLOWER_LEN] or recent[order - 1] < 0:
             return
         key = hashed(recent, order)
-        slot = np.int64(key % np.uint64(len(memo.keys)))
+        slot = slot_of(key, len(memo.keys))
         if memo.keys[slot] != key:
             _look_up(where, recent, order, more, memo, slot, key, aside)
         if memo.sizes[slot, 0]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.blend.corpus import APART, buckets, first_of, first_width
-from ngramkit.kernels.blend.table import DEPTH, hashed
+from ngramkit.kernels.blend.table import DEPTH, hashed, slot_of
 from ngramkit.kernels.compile import part
 from ngramkit.kernels.suffix.search import bucket, narrow
 
@@ -62,7 +62,7 @@ def _descend(corpus, source, parent, child, recent, scan):
 def _pair(corpus, source, child, recent):
     """The intervals of the last two tokens: the widest searches, and the most often repeated."""
     key = hashed(recent, 2) + APART * np.uint64(source)
-    slot = np.int64(key % np.uint64(len(corpus.pair_keys)))
+    slot = slot_of(key, len(corpus.pair_keys))
     known = corpus.pair_keys[slot] == key
     table, pairs = corpus.table, corpus.pairs
     width = 0

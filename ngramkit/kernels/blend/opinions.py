@@ -23,7 +23,7 @@ from ngramkit.kernels.blend.beside import (
     stands_after,
 )
 from ngramkit.kernels.blend.sharpen import watch
-from ngramkit.kernels.blend.table import hashed
+from ngramkit.kernels.blend.table import hashed, slot_of
 from ngramkit.kernels.blend.trust import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
 from ngramkit.kernels.compile import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
@@ -128,7 +128,7 @@ def _context(recent, tokens, parents, row, newest):
 
 @part
 def _keep(opinions, key, ids, log_probs):
-    slot = np.int64(key % np.uint64(len(opinions.keys)))
+    slot = slot_of(key, len(opinions.keys))
     opinions.keys[slot] = key
     for i in range(TOPS):
         held = i < len(ids)
@@ -142,7 +142,7 @@ def _longest(opinions, bigram, recent):
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
             key = hashed(recent, order)
-            slot = np.int64(key % np.uint64(len(opinions.keys)))
+            slot = slot_of(key, len(opinions.keys))
             if opinions.keys[slot] == key:
                 return np.int64(order), slot
     token = np.int64(recent[0])
@@ -170,7 +170,7 @@ def mix_in_opinion(opinions, bigram, recent, into, p, written):
     order, row = _longest(opinions, bigram, recent)
     if order < ORDERS and recent[WITHOUT - 1] >= 0:
         key = hashed_without(recent)
-        slot = np.int64(key % np.uint64(len(opinions.keys)))
+        slot = slot_of(key, len(opinions.keys))
         if opinions.keys[slot] == key:
             account = opinions.trust[ASIDE, sureness(into, p)]
             consult(account, opinions.tokens[slot], opinions.p[slot], into, p, written)

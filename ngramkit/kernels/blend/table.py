@@ -131,3 +131,9 @@ def hashed(recent, order):
         key = (key ^ np.uint64(recent[i])) * np.uint64(0x9E3779B97F4A7C15)
         key ^= key >> np.uint64(29)
     return key | np.uint64(1)
+
+
+@part
+def slot_of(key, rows):
+    """A key's row, of as many as a power of two. A key is odd, so its last bit tells nothing."""
+    return np.int64(key >> np.uint64(1)) & (rows - 1)
