@@ -1,7 +1,8 @@
 """Drafts for many requests at once: rows of token ids in, draft trees or chains out.
 
-Every row is a session (`engines.sessions`). Requests are drafted for on threads, which hold
-Python's lock only between kernels; whichever thread it is, the draft is the same.
+Every row is a session (`engines.sessions`). Requests are drafted for on threads, and a thread drafts
+for all of its requests in one call of a kernel: one that came back to Python for each would wait
+for its lock as long as for the draft. Whichever thread it is, the draft is the same.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.drafters.base import DraftTree, TokenArray
+from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
+from ngramkit.engines.asked import Asked
 from ngramkit.engines.chains import came_true
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.cut import Clock, Cut, Passes
@@ -31,12 +32,9 @@ from ngramkit.errors import reason
 
 LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
-# Nodes that are worth a thread, those beyond the first few of each request: those few are Python's
-# work most of all, which threads cannot share; and fewer are drafted before another is awake.
-SHARE, FEW = 256, 16
+SHARE = 128  # nodes that are worth a thread: fewer are drafted before another is awake
 
 Rows = Sequence[npt.ArrayLike]
-Draw = Callable[..., DraftTree]  # of a request, at a desk, of size n
 
 
 class BatchDrafter:
@@ -126,19 +124,15 @@ class BatchDrafter:
 
         Budget 0 switches drafting off for that row, in this call.
         """
-        return self._drafted(rows, budgets, lambda request, desk, n: request.tree(desk, n))
+        return self._drafted(rows, budgets)
 
     def chain_batch(self, rows: Rows, lengths: Sequence[int]) -> list[DraftTree]:
         """As `draft_batch`, for engines that verify one path: of each row the path that is worth
         most, at most lengths[i] tokens."""
-        return self._drafted(rows, lengths, self._chain, chains=True)
-
-    def _chain(self, request: Any, desk: Any, n: int) -> DraftTree:
-        chain: DraftTree = request.chain(desk, n, self._cutoff)
-        return chain
+        return self._drafted(rows, lengths, chains=True)
 
     def _drafted(
-        self, rows: Rows, sizes: Sequence[int], draw: Draw, *, chains: bool = False
+        self, rows: Rows, sizes: Sequence[int], *, chains: bool = False
     ) -> list[DraftTree]:
         started = time.perf_counter()
         drafts = [DraftTree.empty()] * len(rows)
@@ -149,16 +143,21 @@ class BatchDrafter:
         cut = self.cut if chains else None
         if cut is not None:
             self._cutoff = cut.at(self._least)
-        worth = sum(max(sizes[i] - FEW, 0) for i in asked) // SHARE
+        worth = sum(sizes[i] for i in asked) // SHARE
         parts = max(min(len(self._desks), len(asked), worth), 1)
 
         def work(part: int) -> None:
-            for k in range(len(asked)):
-                if found[k].session.number % parts != part:  # it finds its samples at that desk
-                    continue
-                size, desk = sizes[asked[k]], self._desks[part]
-                one = partial(draw, desk=desk, n=size)
-                drafts[asked[k]] = self._one(found[k], contexts[k], desk, one)
+            desk = self._desks[part]
+            mine = [  # it finds its samples at that desk
+                k for k in range(len(asked)) if found[k].session.number % parts == part
+            ]
+            wanted = [self._ready(found[k], contexts[k], sizes[asked[k]], desk) for k in mine]
+            if chains:
+                drawn = self.source.chains(desk, wanted, self._cutoff)
+            else:
+                drawn = self.source.trees(desk, wanted)
+            for k, draft in zip(mine, drawn, strict=True):
+                drafts[asked[k]] = found[k].session.draft = draft
 
         others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
         try:
@@ -184,9 +183,9 @@ class BatchDrafter:
         plain = len(found) == rows and all(each.session.request is not None for each in found)
         return self._passes.begins(rows, plain=plain, otherwise=self.least)
 
-    def _one(self, found: Found, row: TokenArray, desk: Any, draw: Draw) -> DraftTree:
-        """One row's draft, on any thread: writes into its own session alone."""
-        session = found.session
+    def _ready(self, found: Found, row: TokenArray, size: int, desk: Any) -> Asked:
+        """What to ask for one row, on any thread: writes into its own session alone."""
+        session, written = found.session, NOTHING
         session.judged = None
         if session.request is None:
             session.request, session.gate = self.source.request(desk, row), Gate()
@@ -197,10 +196,8 @@ class BatchDrafter:
             written = row[found.kept :]
             if len(written):
                 self._judge(session, written)
-                session.request.extend(desk, written)
         session.opened = not self.pause or session.gate.opens()
-        session.draft = draw(session.request) if session.opened else DraftTree.empty()
-        return session.draft
+        return Asked(session.request, written, size if session.opened else 0)
 
     def _judge(self, session: Session, written: TokenArray) -> None:
         draft = session.draft

@@ -7,12 +7,13 @@ shares of matches are put as probabilities first, by what such shares have come 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
 from ngramkit.drafters.live import LiveContext
+from ngramkit.engines.asked import Asked
 from ngramkit.engines.chains import best_path
 from ngramkit.engines.model_tokens import Built
 from ngramkit.kernels.budget import LEVELS, RUNS, chances, recorded
@@ -35,6 +36,24 @@ class DrafterSource:
 
     def request(self, desk: None, prompt: TokenArray) -> DrafterRequest:
         return DrafterRequest(self, prompt)
+
+    def trees(self, desk: None, asked: Sequence[Asked]) -> list[DraftTree]:
+        return _one_by_one(asked, lambda request, size: request.tree(desk, size))
+
+    def chains(self, desk: None, asked: Sequence[Asked], least: float) -> list[DraftTree]:
+        return _one_by_one(asked, lambda request, size: request.chain(desk, size, least))
+
+
+def _one_by_one(
+    asked: Sequence[Asked], draw: Callable[[DrafterRequest, int], DraftTree]
+) -> list[DraftTree]:
+    """`draw` for each, of a request and a size, when what was written is told."""
+    drafts = []
+    for request, written, size in asked:
+        if len(written):
+            request.extend(None, written)
+        drafts.append(draw(request, size) if size else DraftTree.empty())
+    return drafts
 
 
 class DrafterRequest:

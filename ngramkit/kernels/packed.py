@@ -17,10 +17,11 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.typing.templates import AttributeTemplate
+from numba.core.typing.templates import AttributeTemplate, signature
 from numba.extending import (
     NativeValue,
     infer_getattr,
+    intrinsic,
     lower_getattr_generic,
     models,
     register_model,
@@ -31,6 +32,7 @@ from numba.np.numpy_support import from_dtype
 from ngramkit.kernels.lowering import array_value
 
 WORD = ir.IntType(64)
+_intrinsic: Any = intrinsic
 TYPESTR = {
     from_dtype(dtype): dtype.str
     for dtype in map(np.dtype, ("u1", "i4", "u4", "i8", "u8", "f4", "f8"))
@@ -98,10 +100,21 @@ class Packed:
         self._block[word] = found["data"][0]
         self._block[word + 1 : word + 1 + value.ndim] = value.shape
 
+    def rows(self, count: int) -> npt.NDArray[np.int64]:
+        """int64[count, words]: copies of the block, each a block of the same type at its own
+        address. What this one's NamedTuples inside hold, they hold."""
+        return np.tile(self._block, (count, 1))
+
     def place_of(self, name: str) -> tuple[npt.NDArray[np.int64], int]:
         """The block and the word where the address of `name` stands: who writes another there,
         keeps what is behind it alive, of the same type, and writes while no kernel reads."""
         return self._block, self._numba_type_.fields[name][1]
+
+
+@_intrinsic
+def packed_at(typing: Any, address: Any, like: Any) -> Any:
+    """The block at an address, of the type that `like` has."""
+    return signature(like, address, like), lambda context, builder, sig, args: args[0]
 
 
 class PackedType(types.Type):

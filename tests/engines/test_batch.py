@@ -97,7 +97,6 @@ step = st.lists(
 @given(steps=st.lists(step, max_size=8), budget=st.integers(1, 9))
 def test_a_batch_drafts_what_single_drafters_do(makers, monkeypatch, which, steps, budget):
     monkeypatch.setattr(batch, "SHARE", 1)  # two threads for two rows
-    monkeypatch.setattr(batch, "FEW", 0)
     drafter = drafter_over(makers[which])
     requests = {}
     for each in steps:
@@ -145,7 +144,6 @@ def test_what_differs_is_never_continued(makers):
 
 def test_a_request_moves_between_threads_and_outgrows_its_arrays(makers, monkeypatch):
     monkeypatch.setattr(batch, "SHARE", 1)
-    monkeypatch.setattr(batch, "FEW", 0)
     drafter = drafter_over(makers["learning"], most=4)
     rows = [[0, 1, 2], [3, 2, 1]]
     for turn in range(12):

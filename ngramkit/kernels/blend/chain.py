@@ -11,24 +11,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.blend.context import enter, step
+from ngramkit.kernels.blend.context import (
+    BUDGET,
+    END,
+    NODES,
+    PLACE,
+    SOURCES,
+    enter,
+    file_node,
+    step,
+)
 from ngramkit.kernels.blend.experts import awake_for
 from ngramkit.kernels.blend.predict import predict, rewind
 from ngramkit.kernels.blend.table import EOS, SCAN
 from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.packed import packed_at
 
 RARE = np.float32(1e-4)  # tokens less probable are not looked at, whatever they cost
-CHAIN, REWIND = range(2)
+CHAINS, REWIND = range(2)
 
 
 @entry
 def serve(what, sources, place, tree, begin, end):
     """What engines ask for beside `tree.act`, which decoding does without and does not compile: a
-    chain of at most `end` tokens after begin tokens; or all from token `begin` to `end` back."""
-    if what == CHAIN:
-        return best_chain(sources, place, begin, tree, end)
-    rewind(sources, place, begin, end)
-    return 0
+    chain of at most `end` tokens after begin tokens, one for each of `end` jobs that `tree.act` has
+    told what was written; or all from token `begin` to `end` back."""
+    if what == CHAINS:
+        _several(sources, place, tree, end)
+    else:
+        rewind(sources, place, begin, end)
+
+
+@part
+def _several(sources, place, tree, count):
+    """A chain for each of as many jobs, one after another, as `tree.act` draws trees."""
+    for k in range(count):
+        job = tree.jobs[k]
+        if job[BUDGET]:
+            own, where = packed_at(job[SOURCES], sources), packed_at(job[PLACE], place)
+            job[NODES] = best_chain(own, where, job[END], tree, job[BUDGET])
+        for i in range(job[NODES]):
+            token, origin = tree.queue[i, 0], tree.queue[i, 2]
+            file_node(tree, k, i, token, i - 1, origin, tree.queue_p[i])
 
 
 @part

@@ -32,9 +32,19 @@ class Tree(NamedTuple):
     gains: Array  # float32[n]
     depths: Array  # int32[n]
     least: Array  # float32[1]
+    # Of several requests, one after another:
+    jobs: Array  # int64[jobs, JOB], see below
+    found: Array  # int32[jobs, n, 3], token, parent, source of each job's nodes
+    found_scores: Array  # float32[jobs, n]
 
 
-def new_tree(shards: int, budget: int) -> Tree:
+# Columns of Tree.jobs: LEARN or EXTEND, addresses of the request's Sources and Place, the tokens
+# that were written, how many nodes to draft then, how many there are.
+JOB = 7
+WHAT, SOURCES, PLACE, BEGIN, END, BUDGET, NODES = range(JOB)
+
+
+def new_tree(shards: int, budget: int, jobs: int = 0) -> Tree:
     return Tree(
         tokens=np.empty(budget, np.int32),
         parents=np.empty(budget, np.int32),
@@ -50,7 +60,18 @@ def new_tree(shards: int, budget: int) -> Tree:
         gains=np.empty(budget, np.float32),
         depths=np.empty(budget, np.int32),
         least=np.zeros(1, np.float32),
+        jobs=np.zeros((jobs, JOB), np.int64),
+        found=np.empty((jobs, budget, 3), np.int32),
+        found_scores=np.empty((jobs, budget), np.float32),
     )
+
+
+@part
+def file_node(tree, job, at, token, parent, origin, score):
+    """A node of that job's draft is found."""
+    found = tree.found[job, at]
+    found[0], found[1], found[2] = token, parent, origin
+    tree.found_scores[job, at] = score
 
 
 @part

@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.blend.context import enter, step
+from ngramkit.kernels.blend.context import (
+    BEGIN,
+    BUDGET,
+    END,
+    NODES,
+    PLACE,
+    SOURCES,
+    WHAT,
+    enter,
+    file_node,
+    step,
+)
 from ngramkit.kernels.blend.experts import awake_for
 from ngramkit.kernels.blend.predict import extend, learn, predict
 from ngramkit.kernels.blend.reference import begin_aligned
 from ngramkit.kernels.blend.table import EOS, SCAN
 from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.packed import packed_at
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
-DRAFT, LEARN, EXTEND, ALIGN = range(4)
+DRAFT, LEARN, EXTEND, ALIGN, SEVERAL = range(5)
 REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
 
 
@@ -26,15 +38,37 @@ def act(what, sources, place, tree, begin, end):
     """What Python asks for, in one kernel: compiled apart, each would hold most of the others."""
     if what == DRAFT:
         return grow(sources, place, begin, tree, end)
-    if what == LEARN:
-        learn(sources, place, begin, end)
+    if what == SEVERAL:
+        _several(sources, place, tree, end)
     elif what == ALIGN:
         begin_aligned(sources.references, place.aligned, place.recent)
+    else:
+        _write(what, sources, place, begin, end)
+    return 0
+
+
+@part
+def _write(what, sources, place, begin, end):
+    if what == LEARN:
+        learn(sources, place, begin, end)
     else:
         corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
         scan = sources.limits[SCAN]
         extend(corpora, sources.references, sources.live, scan, place, begin, end)
-    return 0
+
+
+@part
+def _several(sources, place, tree, count):
+    """As many jobs, one after another: a thread that comes back to Python for each waits for its
+    lock as long as a small draft takes. `sources` and `place` say of which types theirs are."""
+    for k in range(count):
+        job = tree.jobs[k]
+        own, where = packed_at(job[SOURCES], sources), packed_at(job[PLACE], place)
+        _write(job[WHAT], own, where, job[BEGIN], job[END])
+        job[NODES] = grow(own, where, job[END], tree, job[BUDGET]) if job[BUDGET] else 0
+        for i in range(job[NODES]):
+            origin, score = tree.origins[i], tree.scores[i]
+            file_node(tree, k, i, tree.tokens[i], tree.parents[i], origin, score)
 
 
 @part
