@@ -1,8 +1,8 @@
 """Drafts for many requests at once: rows of token ids in, draft trees or chains out.
 
-Every row is a session (`engines.sessions`). Requests are drafted for on threads, and a thread drafts
-for all of its requests in one call of a kernel: one that came back to Python for each would wait
-for its lock as long as for the draft. Whichever thread it is, the draft is the same.
+Every row is a session (`engines.sessions`). Requests are drafted for on threads, each of which
+drafts for all of its own in one call of a kernel: to come back to Python for each would mean to
+wait for its lock as long as for the draft. Whichever thread it is, the draft is the same.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ TRUSTED = ("experts", "earlier", "lately", "opinions")  # parts of Sources that 
 
 
 class Desk:
-    """Where one thread counts and drafts, for one request after another."""
+    """Where one thread counts and drafts: for a request, or for several in one call."""
 
     def __init__(self, source: BlendSource) -> None:
         shared, vocabulary = source.sources, source.vocabulary
@@ -85,11 +85,12 @@ class Desk:
         have, seats = len(tree.parts.tokens), len(tree.parts.jobs)
         if nodes <= have and jobs <= seats:
             return tree
+        jobs = max(jobs, 2 * seats) if jobs > seats else seats  # batches grow request by request
         self._seats = self._seats.grown(jobs)
-        return Packed(new_tree(self._shards, max(nodes, have), max(jobs, seats)))
+        return Packed(new_tree(self._shards, max(nodes, have), jobs))
 
     def _tell(self, tree: Packed, asked: Sequence[Asked], sizes: Sequence[int]) -> None:
-        """What was written, of all; then a tree of so many nodes is drawn for each."""
+        """Each takes in what was written, then a tree of so many nodes is drawn for it."""
         learns = self._source.judged
         spans = [each.request.put(each.written) for each in asked]
         if len(asked) == 1:
