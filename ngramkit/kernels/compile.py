@@ -22,7 +22,7 @@ from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_machinery import PassManager
 
 from ngramkit.kernels import cache, collecting, notice
-from ngramkit.kernels.lowering import KernelContext
+from ngramkit.kernels.lowering import KernelContext, require_fields
 from ngramkit.kernels.machine_code import KeptCode
 
 cache.prepare()  # before the first kernel is asked for
@@ -131,6 +131,7 @@ class _Compiler(Compiler):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.state.flags = _Flags(self.state.flags)
+        require_fields()
         self.state.targetctx.__class__ = KernelContext  # it is this compilation's own copy
 
     def define_pipelines(self) -> Any:

@@ -11,17 +11,40 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.cpu import CPUContext
+from numba.core.datamodel.registry import default_manager
 from numba.core.imputils import impl_ret_borrowed
 
 WORD = ir.IntType(64)
-DATA, SHAPE = 4, 5  # of numba's array: memory, parent, items, bytes of one, data, shape, strides
+DATA, SHAPE = 4, 5  # of numba's array, see FIELDS
 START, STOP, STEP = range(3)  # of its range
 VALUE, END, BY, LEFT = range(4)  # of its iterator; VALUE and LEFT are addresses
+# What these are made of, in this order.
+FIELDS: dict[Any, tuple[str, ...]] = {
+    types.Array(types.int64, 1, "C"): (
+        "meminfo", "parent", "nitems", "itemsize", "data", "shape", "strides",
+    ),
+    types.range_state64_type: ("start", "stop", "step"),
+    types.range_iter64_type: ("iter", "stop", "step", "count"),
+}  # fmt: skip
+
+
+@cache
+def require_fields() -> None:
+    """Raises ImportError where this numba puts them together in another way: items would be looked
+    for where there are none."""
+    for kind, fields in FIELDS.items():
+        if tuple(default_manager[kind]._fields) != fields:
+            raise ImportError(
+                f"numba {numba.__version__} has another {kind} than kernels are lowered for: "
+                "install numba 0.68"
+            )
 
 
 class KernelContext(CPUContext):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.runtime import _nrt_python, rtsys
 
+from ngramkit.kernels import lowering
 from ngramkit.kernels.allocate import empty, minus_ones, zeros
 from ngramkit.kernels.compile import allocating_entry, allocating_part, entry
 from ngramkit.kernels.packed import Packed
@@ -179,3 +180,10 @@ def test_arrays_in_blocks_are_whole_arrays():
 
     cube = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
     assert asked(Packed(Parts(cube))) == (24, (2, 3, 4), (48, 16, 4), 4, cube.sum())
+
+
+def test_a_numba_that_puts_arrays_together_in_another_way_is_refused(monkeypatch):
+    for kind, fields in lowering.FIELDS.items():
+        monkeypatch.setattr(lowering, "FIELDS", {kind: fields[::-1]})
+        with pytest.raises(ImportError, match=r"install numba 0\.68"):
+            lowering.require_fields.__wrapped__()
