@@ -94,8 +94,7 @@ class BlendRequest:
 
     def extend(self, desk: Desk, tokens: TokenArray) -> None:
         """These were written."""
-        begin, end = self.put(tokens)
-        self._act(desk, LEARN if self._source.judged else EXTEND, begin, end)
+        desk.trees([Asked(self, tokens, 0)])
 
     def put(self, tokens: TokenArray) -> tuple[int, int]:
         """They were written: from where to where they stand. No kernel is told yet."""

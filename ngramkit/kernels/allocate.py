@@ -12,7 +12,7 @@ from numba.core import cgutils, types
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from ngramkit.kernels.lowering import WORD, array_value, axes_of, each_axis
+from ngramkit.kernels.lowering import MEMORY, WORD, array_value, axes_of, each_axis
 
 ALIGNED = 32  # bytes
 
@@ -57,7 +57,7 @@ def _made(shape: Any, dtype: Any, byte: int | None) -> Any:
             cgutils.memset(builder, data, length, byte)
         data = builder.bitcast(data, item.as_pointer())
         value = array_value(context, builder, made, data, sizes)
-        held = builder.bitcast(memory, value.type.elements[0])
-        return builder.insert_value(value, held, 0)
+        held = builder.bitcast(memory, value.type.elements[MEMORY])
+        return builder.insert_value(value, held, MEMORY)
 
     return signature(made, shape, dtype), lower

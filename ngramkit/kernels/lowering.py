@@ -1,4 +1,4 @@
-"""Loops and items of arrays, as kernels write them, in a third of the instructions.
+"""Loops and items of arrays, as kernels write them, in fewer instructions than numba's.
 
 numba lowers a loop as an iterator that may step by anything, and an item by way of a copy of all
 words of its array; the optimiser takes nearly all of that away again, and to write it, read it and
@@ -22,7 +22,7 @@ from numba.core.datamodel.registry import default_manager
 from numba.core.imputils import impl_ret_borrowed
 
 WORD = ir.IntType(64)
-DATA, SHAPE = 4, 5  # of numba's array, see FIELDS
+MEMORY, PARENT, ITEMS, _, DATA, SHAPE, STRIDES = range(7)  # of numba's array, see FIELDS
 START, STOP, STEP = range(3)  # of its range
 VALUE, END, BY, LEFT = range(4)  # of its iterator; VALUE and LEFT are addresses
 # What these are made of, in this order.
@@ -153,7 +153,7 @@ def _row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     row = array_value(
         context, builder, sig.return_type, _address(context, builder, sig, *args), shape
     )
-    for word in (0, 1):  # what keeps the memory alive
+    for word in (MEMORY, PARENT):  # what keeps it alive
         row = builder.insert_value(row, builder.extract_value(array, word), word)
     return impl_ret_borrowed(context, builder, sig.return_type, row)
 
@@ -162,7 +162,7 @@ def array_value(context: Any, builder: Any, kind: Any, data: Any, shape: Sequenc
     """A contiguous array of numba's at the address `data`, which somebody else keeps alive."""
     layout = context.get_value_type(kind)
     size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
-    words = [ir.Constant(each, None) for each in layout.elements[:3]]
+    words = [ir.Constant(each, None) for each in layout.elements[: ITEMS + 1]]
     words += [WORD(size), ir.Constant(layout.elements[DATA], ir.Undefined)]
     strides = [*(WORD(ir.Undefined) for _ in shape[1:]), WORD(size)]
     words += [ir.Constant(each, ir.Undefined) for each in layout.elements[SHAPE:]]
@@ -171,11 +171,11 @@ def array_value(context: Any, builder: Any, kind: Any, data: Any, shape: Sequenc
     items, stride = shape[0], WORD(size)
     for axis in range(len(shape) - 1, 0, -1):
         stride = builder.mul(stride, shape[axis])
-        value = builder.insert_value(value, stride, [SHAPE + 1, axis - 1])
+        value = builder.insert_value(value, stride, [STRIDES, axis - 1])
     for axis, length in enumerate(shape):
         value = builder.insert_value(value, length, [SHAPE, axis])
         items = builder.mul(items, length, flags=["nsw"]) if axis else items
-    return builder.insert_value(value, items, 2)
+    return builder.insert_value(value, items, ITEMS)
 
 
 def _length(context: Any, builder: Any, sig: Any, args: Any) -> Any:
