@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import environment  # noqa: F401 (before anything imports numba or torch)
@@ -32,6 +33,13 @@ def pytest_collection_modifyitems(items):
         return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
     items.sort(key=place)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_folder(tmp_path_factory):
+    """No test works in the checkout: what one leaves in artifacts/ commands would take by default."""
+    with contextlib.chdir(tmp_path_factory.mktemp("working")):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,11 @@ class Prior:
         return Prior([0], [curve], 2, FIRST.get(device, FIRST["cuda"]))
 
     @staticmethod
+    def by_row(cost: float, sizes: int) -> Prior:
+        """Where a row beside the root costs about so much of a pass, however many there are."""
+        return Prior([0], [1 + max(cost, FLAT) * np.arange(sizes)], 2, FIRST["cpu"])
+
+    @staticmethod
     def by_profile(profile: Profile, sizes: int) -> Prior:
         rows, table = np.arange(sizes), profile.table()
         curves = [_continued(rows, profile.sizes, (row / row[0]).tolist()) for row in table]

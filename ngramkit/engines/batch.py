@@ -19,16 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
+from ngramkit.engines.alone import Alone, Clock
 from ngramkit.engines.asked import Asked
 from ngramkit.engines.chains import came_true
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.cut import Clock, Cut, Passes
+from ngramkit.engines.cut import Cut
 from ngramkit.engines.gate import Gate
 from ngramkit.engines.model_tokens import require_same
 from ngramkit.engines.sessions import Found, Session, Sessions
 from ngramkit.engines.source import DraftSource, open_source
 from ngramkit.engines.statistics import Statistics
-from ngramkit.errors import reason
+from ngramkit.errors import UsageError, reason
 
 LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
@@ -42,9 +43,10 @@ class BatchDrafter:
 
     `least` is what a drafted token costs, in passes: a chain ends where a token is less likely to
     be accepted, and a request whose drafts have cost more than they saved pauses (unless `pause` is
-    False). With `learn` that likelihood is what such scores have come to, and with `clock`
-    (seconds, like time.perf_counter) `least` is only a beginning: see engines.cut. `statistics`
-    counts. One thread calls it at a time.
+    False). With `learn` that likelihood is what such scores have come to (engines.cut). With
+    `clock` (seconds, like time.perf_counter), for one row a call, all this follows from the time
+    that passes take, and `least` is only a beginning (engines.alone). `statistics` counts. One
+    thread calls it at a time.
     """
 
     def __init__(
@@ -68,9 +70,9 @@ class BatchDrafter:
         self._pool = ThreadPoolExecutor(threads - 1, "ngramkit") if threads > 1 else None
         self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
         self._logged = 0
-        self.cut = Cut() if learn else None
-        self._passes = Passes(clock) if clock else None
-        self._least = self._cutoff = least  # of this step
+        self._alone = Alone(least, clock) if clock else None
+        self.cut = Cut() if learn and not clock else None
+        self._cutoff = least  # of this step
 
     @classmethod
     def open(
@@ -84,11 +86,15 @@ class BatchDrafter:
         """Ready for requests. Where the configuration has no min_probability, `least` to begin
         with, and what is learnt; from the time as well with `clock`, if it says nothing else.
 
-        Raises as `open_source`.
+        Raises as `open_source`, and UsageError for a clock where the engine drafts for several.
         """
         learn = config.min_probability is None
-        if config.clock is not None:
-            clock = (clock or time.perf_counter) if config.clock else None
+        if config.clock and clock is None:
+            raise UsageError(
+                "clock of the configuration is for engines of one text at a time: llama.cpp",
+                "leave it out, or say min_probability",
+                option="clock",
+            )
         drafter = cls(
             open_source(config, vocabulary),
             least=least if config.min_probability is None else config.min_probability,
@@ -96,7 +102,7 @@ class BatchDrafter:
             threads=config.threads,
             pause=config.pause,
             learn=learn,
-            clock=clock if learn else None,
+            clock=clock if learn and config.clock is not False else None,
             log_steps=config.log_steps,
             metrics=config.metrics,
         )
@@ -139,10 +145,9 @@ class BatchDrafter:
         asked = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
         contexts = [known(rows[i], self.source.vocabulary) for i in asked]
         found = self.sessions.find(contexts)
-        self._least = self._cutoff = self._cost(len(rows), found)
         cut = self.cut if chains else None
         if cut is not None:
-            self._cutoff = cut.at(self._least)
+            self._cutoff = cut.at(self.least)
         worth = sum(sizes[i] for i in asked) // SHARE
         parts = max(min(len(self._desks), len(asked), worth), 1)
 
@@ -152,7 +157,10 @@ class BatchDrafter:
                 k for k in range(len(asked)) if found[k].session.number % parts == part
             ]
             wanted = [self._ready(found[k], contexts[k], sizes[asked[k]], desk) for k in mine]
-            if chains:
+            if self._alone is not None:
+                (drawn,) = self.source.chains(desk, wanted, self._alone.cutoff)
+                drawn = [self._alone.keeps(drawn)]
+            elif chains:
                 drawn = self.source.chains(desk, wanted, self._cutoff)
             else:
                 drawn = self.source.trees(desk, wanted)
@@ -170,18 +178,9 @@ class BatchDrafter:
             self._settle(each, row)
             if cut is not None and each.session.judged is not None and each.session.was is not None:
                 cut.judge(each.session.was, each.session.judged)
-        if self._passes is not None:
-            self._passes.ends(sum(map(len, drafts)))
         self.statistics.seconds += time.perf_counter() - started
         self._tell()
         return drafts
-
-    def _cost(self, rows: int, found: list[Found]) -> float:
-        """What a drafted token costs in this step. A pass that read a prompt tells nothing."""
-        if self._passes is None:
-            return self.least
-        plain = len(found) == rows and all(each.session.request is not None for each in found)
-        return self._passes.begins(rows, plain=plain, otherwise=self.least)
 
     def _ready(self, found: Found, row: TokenArray, size: int, desk: Any) -> Asked:
         """What to ask for one row, on any thread: writes into its own session alone."""
@@ -196,7 +195,12 @@ class BatchDrafter:
             written = row[found.kept :]
             if len(written):
                 self._judge(session, written)
-        session.opened = not self.pause or session.gate.opens()
+        opens = (
+            session.gate.opens()
+            if self._alone is None
+            else self._alone.opens(session, row, written)
+        )
+        session.opened = opens or not self.pause
         return Asked(session.request, written, size if session.opened else 0)
 
     def _judge(self, session: Session, written: TokenArray) -> None:
@@ -204,7 +208,7 @@ class BatchDrafter:
         if draft is not None and len(draft):
             right = came_true(draft, written)
             session.judged, session.was = right, draft
-            session.gate.judge(len(draft), right, self._least)
+            session.gate.judge(len(draft), right, self.least)
 
     def _settle(self, found: Found, row: TokenArray) -> None:
         session, counts = found.session, self.statistics

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.cut import Clock
+from ngramkit.engines.alone import Clock
 from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import UsageError
 

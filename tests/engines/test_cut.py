@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from ngramkit.drafters.base import DraftTree
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.cut import PROBE, Cut, PassCost
+from ngramkit.engines.cut import PROBE, Cut
 from ngramkit.engines.drafter_requests import DrafterSource
-from ngramkit.errors import UsageError
 
 
 def chain(scores):
@@ -39,23 +38,8 @@ def test_the_cut_is_its_twins(made, least):
     assert cut.learnt(least) == pytest.approx(twin.learnt(told, least), abs=2e-4)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 12), st.floats(0.001, 2.0)), max_size=70),
-    st.sampled_from([1, 4]),
-)
-def test_the_cost_is_its_twins(passes, rows):
-    cost = PassCost()
-    for tokens, seconds in passes:
-        cost.add(rows, tokens, seconds)
-        cost.add(rows + 1, 3, 1.0)  # passes of other sizes are others' business
-    found, wanted = cost.least(rows, 0.33), twin.least(passes, rows, 0.33)
-    assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6)
-
-
 def test_without_evidence_scores_are_believed():
     assert Cut().learnt(0.3) == pytest.approx(0.3)
-    assert PassCost().least(1, 0.6) == 0.6
 
 
 @pytest.mark.parametrize(("truth", "factor"), [(0.5, 2.0), (1.5, 2 / 3)])
@@ -65,18 +49,6 @@ def test_scores_that_promise_too_much_or_too_little_are_seen_through(truth, fact
         told = float(random.uniform(0.02, 0.6))
         cut.judge(chain([told]), int(random.random() < truth * told))
     assert cut.learnt(0.15) == pytest.approx(0.15 * factor, rel=0.3)
-
-
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.8])
-def test_what_a_token_costs_is_read_off_the_times(share):
-    random, cost = np.random.default_rng(2), PassCost()
-    for step in range(200):
-        tokens = int(random.integers(0, 9))
-        noise = float(random.normal(1, 0.05))
-        cost.add(4, tokens, (0.02 + 0.02 / 4 * share * tokens) * noise)
-        if step % 50 == 49:
-            cost.add(4, 1, 3.0)  # something else took the machine
-    assert cost.least(4, 0.5) == pytest.approx(share, rel=0.25)
 
 
 class Half:
@@ -120,31 +92,7 @@ def test_two_ranks_cut_alike():
     assert served(1, learn=True, least=0.2) == served(1, learn=True, least=0.2)
 
 
-def test_with_a_clock_the_cost_is_learnt_too():
-    """An engine whose drafted tokens cost half a pass, then a hundredth."""
-    now, found = [0.0], {}
-    for cost in (0.45, 0.02):
-        drafter = BatchDrafter(
-            DrafterSource(Half, 9), threads=1, pause=False, learn=True, least=0.2,
-            clock=lambda: now[0],
-        )  # fmt: skip
-        tokens, lengths = [1], []
-        for step in range(600):
-            size = 1 + step % 3
-            (drafted,) = drafter.chain_batch([np.array(tokens, np.int32)], [size])
-            now[0] += 0.01 * (1 + cost * len(drafted))
-            lengths.append(len(drafted))
-            kept = int(np.random.default_rng(step).choice([0, 1, 2, 3], p=[0.5, 0.1, 0.1, 0.3]))
-            tokens = [*tokens, *[0] * min(kept, len(drafted)), 1]
-        found[cost] = np.mean(lengths[-240:])
-    assert found[0.02] == 2  # all that was asked for: 1, 2, 3
-    assert found[0.45] < 1.4
-
-
 def test_the_configuration_says_which():
-    assert DraftConfig.parse({"clock": True}).clock
-    with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
-        DraftConfig.parse({"clock": 1})
     learning = BatchDrafter.open(DraftConfig("context", vocabulary=9), least=0.2)
     fixed = BatchDrafter.open(DraftConfig("context", vocabulary=9, min_probability=0.2))
     assert learning.cut is not None

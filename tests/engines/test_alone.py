@@ -1,0 +1,118 @@
+"""One text at a time, by the time that passes take: made-up engines, whose costs are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ngramkit.drafters.base import DraftTree
+from ngramkit.engines.alone import Alone
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.errors import UsageError
+
+PASS = 0.01  # seconds of one without a draft
+
+
+class Zeros:
+    """Drafts zeros and says that each comes true in 8 of 10 cases, whatever comes."""
+
+    def start(self, prompt): ...
+    def accept(self, tokens, evidence=None): ...
+    def finish(self): ...
+    def draft(self, budget):
+        parents = np.arange(-1, budget - 1, dtype=np.int32)
+        scores = (0.8 ** np.arange(1, budget + 1)).astype(np.float32)
+        return DraftTree(np.zeros(budget, np.int32), parents, scores, np.zeros(budget, np.uint8))
+
+
+class Engine:
+    """Passes of 1 + n * cost + begun, where any draft costs `begun`, over a text of which the share
+    `zeros` are zeros."""
+
+    def __init__(self, cost, zeros=0.8, begun=0.0):
+        self.now, self.cost, self.begun, self.zeros = 0.0, cost, begun, zeros
+        self.drafter = BatchDrafter(
+            DrafterSource(Zeros, 9), threads=1, learn=True, least=0.6, clock=lambda: self.now
+        )
+        self.random = np.random.default_rng(1)
+
+    def write(self, count, first=1):
+        """Lengths of drafts, and the passes' time in passes without drafts, by token."""
+        text = np.where(self.random.random(count + 9) < self.zeros, 0, first).astype(np.int32)
+        self.now += 300 * PASS  # a prompt is read
+        lengths, at, time = [], 1, 0.0
+        while at < count:
+            (draft,) = self.drafter.chain_batch([text[:at]], [8])
+            n = len(draft)
+            right = int(np.cumprod(text[at : at + n] == 0).sum())
+            time += 1 + n * self.cost + (self.begun if n else 0)
+            self.now += PASS * (1 + n * self.cost + (self.begun if n else 0))
+            lengths.append(n)
+            at += right + 1
+        return lengths, time / (at - 1)
+
+
+@pytest.mark.parametrize(("cost", "length", "time"), [(0.03, 6, 0.35), (0.3, 1, 0.85)])
+def test_drafts_that_pay_are_drafted(cost, length, time):
+    lengths, took = Engine(cost).write(800)
+    assert lengths[0] == 0  # nothing is known of passes
+    assert np.mean(lengths[50:]) > length
+    assert took < time
+
+
+@pytest.mark.parametrize(("cost", "begun"), [(0.6, 1.0), (1.5, 0.0), (0.95, 0.0)])
+def test_where_no_draft_pays_almost_none_is_tried(cost, begun):
+    engine = Engine(cost, begun=begun)
+    _, first = engine.write(64)
+    _, later = engine.write(640, first=2)
+    assert first < 1.08
+    assert later < 1.02
+
+
+def test_drafts_that_promise_too_much_are_seen_through():
+    engine = Engine(0.4, zeros=0.2)
+    _, first = engine.write(64)
+    _, later = engine.write(640, first=2)
+    assert first < 1.08
+    assert later < 1.02
+
+
+def test_drafts_that_promise_too_little_too():
+    """What is promised would pay for one token, what comes true for more."""
+    lengths, took = Engine(0.5, zeros=0.99).write(800)
+    assert np.mean(lengths[-50:]) > 2.5
+    assert took < 0.75
+
+
+def test_the_time_of_another_text_or_of_a_prompt_is_no_pass():
+    now = [0.0]
+    alone, chain = Alone(0.6, lambda: now[0]), DraftTree.empty()
+    texts, row = [object(), object()], np.arange(40, dtype=np.int32)
+    steps = [  # text, its tokens, those that are new, seconds until then
+        (0, 3, 3, 9.0), (0, 4, 1, 0.01), (0, 24, 20, 7.0), (0, 25, 1, 0.01), (1, 5, 5, 8.0),
+        (1, 6, 1, 0.01), (0, 26, 1, 5.0), (0, 27, 1, 0.01), (0, 20, 0, 6.0), (0, 21, 1, 0.01),
+    ]  # fmt: skip
+    for text, size, new, seconds in steps:
+        now[0] += seconds
+        alone.opens(texts[text], row[:size], row[size - new : size])
+        alone.keeps(chain)
+    assert alone._costs.unit(21) == pytest.approx(0.01)
+
+
+def test_the_configuration_says_which():
+    config = {"drafter": "context", "vocabulary": 9}
+    engine = {"least": 0.2, "clock": float}
+    for given, learns, timed in [
+        ({}, False, True),
+        ({"clock": True}, False, True),
+        ({"clock": False}, True, False),
+        ({"min_probability": 0.2}, False, False),
+    ]:
+        drafter = BatchDrafter.open(DraftConfig.parse(config | given), **engine)
+        assert (drafter.cut is not None, drafter._alone is not None) == (learns, timed), given
+    with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
+        DraftConfig.parse({"clock": 1})
+    with pytest.raises(UsageError, match="engines of one text at a time: llama.cpp"):
+        BatchDrafter.open(DraftConfig.parse(config | {"clock": True}))
