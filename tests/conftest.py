@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def own_folder(tmp_path_factory):
-    """No test works in the checkout: what one leaves in artifacts/ commands would take by default."""
+    """No test works in the checkout: what one left in artifacts/ would be taken by default."""
     with contextlib.chdir(tmp_path_factory.mktemp("working")):
         yield
 

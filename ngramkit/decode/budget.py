@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ngramkit.decode.asking import Asking
 from ngramkit.decode.pass_costs import PassCosts
 from ngramkit.decode.priors import MOST, Costs
-from ngramkit.drafters.base import Drafter, DraftTree
+from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
 from ngramkit.kernels.tree import layout
 
@@ -52,7 +52,7 @@ class Known:
     unpaid: int = 0  # drafts in a row of which nothing paid
 
 
-_KNOWN: WeakKeyDictionary[Drafter, Known] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[object, Known] = WeakKeyDictionary()
 
 
 class AutoBudget:
@@ -62,7 +62,7 @@ class AutoBudget:
     `rows`: the paths of a draft are verified as rows of a batch.
     """
 
-    def __init__(self, costs: PassCosts, drafter: Drafter, *, rows: bool = False) -> None:
+    def __init__(self, costs: PassCosts, drafter: object, *, rows: bool = False) -> None:
         self._costs, self._rows = costs, rows
         shares = bool(getattr(drafter, "scores_are_shares", False))
         self._trust = SHARES_OF_MATCHES if shares else CALIBRATED
@@ -154,7 +154,9 @@ class AutoBudget:
         """Whether some of a draft is verified although it does not pay: to know what it costs."""
         if self._costs.reach(self._length) < PROBED:
             return False
-        return self._costs.seen(self._length) < PROBES or self._known.unpaid >= PROBE_AGAIN
+        seen, more = self._costs.seen(self._length), self._costs.at(self._length)[PROBED] - 1
+        hopeless = seen and more > PROBED  # were all of it accepted, it would not pay
+        return (seen < PROBES and not hopeless) or self._known.unpaid >= PROBE_AGAIN
 
     def learn(self, written: Sequence[int], passing: float, drafting: float = 0.0) -> None:
         """`written` is what the pass brought: what was accepted, and the model's own token. It took
@@ -188,7 +190,7 @@ class AutoBudget:
         return usual[len(usual) // 2] / unit if unit else 0.0
 
 
-def _known_of(drafter: Drafter) -> Known:
+def _known_of(drafter: object) -> Known:
     """Of a drafter that cannot be kept apart, nothing."""
     try:
         return _KNOWN.setdefault(drafter, Known())

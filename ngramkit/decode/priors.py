@@ -53,7 +53,8 @@ class Prior:
     @staticmethod
     def by_row(cost: float, sizes: int) -> Prior:
         """Where a row beside the root costs about so much of a pass, however many there are."""
-        return Prior([0], [1 + max(cost, FLAT) * np.arange(sizes)], 2, FIRST["cpu"])
+        curve: Costs = 1 + max(cost, FLAT) * np.arange(sizes, dtype=np.float64)
+        return Prior([0], [curve], 2, FIRST["cpu"])
 
     @staticmethod
     def by_profile(profile: Profile, sizes: int) -> Prior:

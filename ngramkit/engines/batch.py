@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
-from ngramkit.engines.alone import Alone, Clock
 from ngramkit.engines.asked import Asked
 from ngramkit.engines.chains import came_true
 from ngramkit.engines.config import DraftConfig
@@ -43,10 +42,8 @@ class BatchDrafter:
 
     `least` is what a drafted token costs, in passes: a chain ends where a token is less likely to
     be accepted, and a request whose drafts have cost more than they saved pauses (unless `pause` is
-    False). With `learn` that likelihood is what such scores have come to (engines.cut). With
-    `clock` (seconds, like time.perf_counter), for one row a call, all this follows from the time
-    that passes take, and `least` is only a beginning (engines.alone). `statistics` counts. One
-    thread calls it at a time.
+    False). With `learn` that likelihood is what such scores have come to: see engines.cut.
+    `statistics` counts. One thread calls it at a time.
     """
 
     def __init__(
@@ -58,7 +55,6 @@ class BatchDrafter:
         threads: int | None = None,
         pause: bool = True,
         learn: bool = False,
-        clock: Clock | None = None,
         log_steps: int = 0,
         metrics: str | Path | None = None,
     ) -> None:
@@ -70,9 +66,7 @@ class BatchDrafter:
         self._pool = ThreadPoolExecutor(threads - 1, "ngramkit") if threads > 1 else None
         self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
         self._logged = 0
-        self._alone = Alone(least, clock) if clock else None
-        self.cut = Cut() if learn and not clock else None
-        self._cutoff = least  # of this step
+        self.cut = Cut() if learn else None
 
     @classmethod
     def open(
@@ -81,15 +75,15 @@ class BatchDrafter:
         *,
         vocabulary: int | None = None,
         least: float = 0.0,
-        clock: Clock | None = None,
+        timed: bool = False,
     ) -> BatchDrafter:
         """Ready for requests. Where the configuration has no min_probability, `least` to begin
-        with, and what is learnt; from the time as well with `clock`, if it says nothing else.
+        with, and what is learnt. `timed`: neither is for it to decide, nor pauses, but for
+        `engines.alone`, which goes by the time.
 
-        Raises as `open_source`, and UsageError for a clock where the engine drafts for several.
+        Raises as `open_source`, and UsageError for a `clock` of the configuration without that.
         """
-        learn = config.min_probability is None
-        if config.clock and clock is None:
+        if config.clock and config.min_probability is None and not timed:
             raise UsageError(
                 "clock of the configuration is for engines of one text at a time: llama.cpp",
                 "leave it out, or say min_probability",
@@ -100,9 +94,8 @@ class BatchDrafter:
             least=least if config.min_probability is None else config.min_probability,
             sessions=config.sessions,
             threads=config.threads,
-            pause=config.pause,
-            learn=learn,
-            clock=clock if learn and config.clock is not False else None,
+            pause=config.pause and not timed,
+            learn=config.min_probability is None and not timed,
             log_steps=config.log_steps,
             metrics=config.metrics,
         )
@@ -132,22 +125,37 @@ class BatchDrafter:
         """
         return self._drafted(rows, budgets)
 
-    def chain_batch(self, rows: Rows, lengths: Sequence[int]) -> list[DraftTree]:
+    def chain_batch(
+        self, rows: Rows, lengths: Sequence[int], least: float | None = None
+    ) -> list[DraftTree]:
         """As `draft_batch`, for engines that verify one path: of each row the path that is worth
-        most, at most lengths[i] tokens."""
-        return self._drafted(rows, lengths, chains=True)
+        most, at most lengths[i] tokens. `least`: where it ends, in place of what is known."""
+        if least is None:
+            least = self.least if self.cut is None else self.cut.at(self.least)
+        return self._drafted(rows, lengths, least)
+
+    def verified(self, kept: DraftTree) -> None:
+        """Of the draft of the last step, which was for one row, only `kept` is verified."""
+        (session,) = self.sessions.latest()
+        self.statistics.draft_tokens += len(kept) - len(session.draft or ())
+        session.draft = kept
+
+    def skipped(self) -> None:
+        """A row was not drafted for, nobody was asked."""
+        self.statistics.rows += 1
+        self.statistics.paused += 1
+        self._tell()
 
     def _drafted(
-        self, rows: Rows, sizes: Sequence[int], *, chains: bool = False
+        self, rows: Rows, sizes: Sequence[int], chained: float | None = None
     ) -> list[DraftTree]:
+        """Trees, or chains where each token costs `chained` passes."""
         started = time.perf_counter()
         drafts = [DraftTree.empty()] * len(rows)
         asked = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
         contexts = [known(rows[i], self.source.vocabulary) for i in asked]
         found = self.sessions.find(contexts)
-        cut = self.cut if chains else None
-        if cut is not None:
-            self._cutoff = cut.at(self.least)
+        cut = None if chained is None else self.cut
         worth = sum(sizes[i] for i in asked) // SHARE
         parts = max(min(len(self._desks), len(asked), worth), 1)
 
@@ -157,13 +165,10 @@ class BatchDrafter:
                 k for k in range(len(asked)) if found[k].session.number % parts == part
             ]
             wanted = [self._ready(found[k], contexts[k], sizes[asked[k]], desk) for k in mine]
-            if self._alone is not None:
-                (drawn,) = self.source.chains(desk, wanted, self._alone.cutoff)
-                drawn = [self._alone.keeps(drawn)]
-            elif chains:
-                drawn = self.source.chains(desk, wanted, self._cutoff)
-            else:
+            if chained is None:
                 drawn = self.source.trees(desk, wanted)
+            else:
+                drawn = self.source.chains(desk, wanted, chained)
             for k, draft in zip(mine, drawn, strict=True):
                 drafts[asked[k]] = found[k].session.draft = draft
 
@@ -195,12 +200,7 @@ class BatchDrafter:
             written = row[found.kept :]
             if len(written):
                 self._judge(session, written)
-        opens = (
-            session.gate.opens()
-            if self._alone is None
-            else self._alone.opens(session, row, written)
-        )
-        session.opened = opens or not self.pause
+        session.opened = not self.pause or session.gate.opens()
         return Asked(session.request, written, size if session.opened else 0)
 
     def _judge(self, session: Session, written: TokenArray) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.engines.alone import Alone, Clock
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.alone import Clock
 from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import UsageError
 
@@ -58,8 +58,12 @@ class Drafter:
                 f"give vocabulary=llama.n_vocab(), or name artifacts in {VARIABLE}",
                 option="vocabulary",
             )
+        timed = config.min_probability is None and config.clock is not False
         self._batch = BatchDrafter.open(
-            config, vocabulary=vocabulary, least=MIN_PROBABILITY, clock=clock
+            config, vocabulary=vocabulary, least=MIN_PROBABILITY, timed=timed
+        )
+        self._alone = (
+            Alone(self._batch, MIN_PROBABILITY, clock, pause=config.pause) if timed else None
         )
         self._length = config.tokens or TOKENS
         self.enabled = True
@@ -72,7 +76,10 @@ class Drafter:
         if not self._checked:
             self._batch.require_same(None)
             self._checked = True
-        (chain,) = self._batch.chain_batch([input_ids], [self._length])
+        if self._alone is None:
+            (chain,) = self._batch.chain_batch([input_ids], [self._length])
+        else:
+            chain = self._alone.chain(input_ids, self._length)
         return chain.token_ids.astype(np.intc)
 
     def check(self, llama: Any) -> None:

@@ -10,6 +10,7 @@ from ngramkit.engines.alone import Alone
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.engines.llama_cpp import Drafter
 from ngramkit.errors import UsageError
 
 PASS = 0.01  # seconds of one without a draft
@@ -27,16 +28,27 @@ class Zeros:
         return DraftTree(np.zeros(budget, np.int32), parents, scores, np.zeros(budget, np.uint8))
 
 
+class Nothing(Zeros):
+    """Drafts nothing."""
+
+    def draft(self, budget):
+        return DraftTree.empty()
+
+
 class Engine:
     """Passes of 1 + n * cost + begun, where any draft costs `begun`, over a text of which the share
     `zeros` are zeros."""
 
-    def __init__(self, cost, zeros=0.8, begun=0.0):
+    def __init__(self, cost, zeros=0.8, begun=0.0, asked=0.0):
         self.now, self.cost, self.begun, self.zeros = 0.0, cost, begun, zeros
-        self.drafter = BatchDrafter(
-            DrafterSource(Zeros, 9), threads=1, learn=True, least=0.6, clock=lambda: self.now
-        )
+        self.asked = asked  # seconds that pass while a drafter is asked
+        batch = BatchDrafter(DrafterSource(Zeros, 9), threads=1, pause=False)
+        self.alone = Alone(batch, 0.6, self.clock)
         self.random = np.random.default_rng(1)
+
+    def clock(self):
+        self.now += self.asked
+        return self.now
 
     def write(self, count, first=1):
         """Lengths of drafts, and the passes' time in passes without drafts, by token."""
@@ -44,8 +56,7 @@ class Engine:
         self.now += 300 * PASS  # a prompt is read
         lengths, at, time = [], 1, 0.0
         while at < count:
-            (draft,) = self.drafter.chain_batch([text[:at]], [8])
-            n = len(draft)
+            n = len(self.alone.chain(text[:at], 8))
             right = int(np.cumprod(text[at : at + n] == 0).sum())
             time += 1 + n * self.cost + (self.begun if n else 0)
             self.now += PASS * (1 + n * self.cost + (self.begun if n else 0))
@@ -88,31 +99,47 @@ def test_drafts_that_promise_too_little_too():
 
 def test_the_time_of_another_text_or_of_a_prompt_is_no_pass():
     now = [0.0]
-    alone, chain = Alone(0.6, lambda: now[0]), DraftTree.empty()
-    texts, row = [object(), object()], np.arange(40, dtype=np.int32)
-    steps = [  # text, its tokens, those that are new, seconds until then
-        (0, 3, 3, 9.0), (0, 4, 1, 0.01), (0, 24, 20, 7.0), (0, 25, 1, 0.01), (1, 5, 5, 8.0),
-        (1, 6, 1, 0.01), (0, 26, 1, 5.0), (0, 27, 1, 0.01), (0, 20, 0, 6.0), (0, 21, 1, 0.01),
+    batch = BatchDrafter(DrafterSource(Nothing, 9), threads=1, pause=False)
+    alone = Alone(batch, 0.6, lambda: now[0])
+    texts = np.arange(40, dtype=np.int32), np.arange(40, dtype=np.int32)[::-1]
+    steps = [  # text, its tokens, seconds until then
+        (0, 3, 9.0), (0, 4, 0.01), (0, 24, 7.0), (0, 25, 0.01), (1, 5, 8.0), (1, 6, 0.01),
+        (0, 26, 5.0), (0, 27, 0.01), (0, 20, 6.0), (0, 21, 0.01), (0, 21, 4.0), (0, 22, 0.01),
     ]  # fmt: skip
-    for text, size, new, seconds in steps:
+    for text, size, seconds in steps:
         now[0] += seconds
-        alone.opens(texts[text], row[:size], row[size - new : size])
-        alone.keeps(chain)
+        alone.chain(texts[text][:size], 8)
     assert alone._costs.unit(21) == pytest.approx(0.01)
+
+
+def test_what_is_counted_is_what_is_verified():
+    engine = Engine(0.3)
+    lengths, _ = engine.write(400)
+    counts = engine.alone._batch.statistics
+    assert counts.rows == len(lengths)
+    assert counts.draft_tokens == sum(lengths)
+    assert 0 < counts.accepted_tokens < counts.draft_tokens
+    assert counts.requests == 1
+
+
+def test_a_pause_says_nothing_but_now_and_then():
+    engine = Engine(1.5, asked=0.1 * PASS)
+    engine.write(900)
+    counts = engine.alone._batch.statistics
+    assert counts.paused > 0.7 * counts.rows
+    assert counts.requests == 1  # the text was found again
 
 
 def test_the_configuration_says_which():
     config = {"drafter": "context", "vocabulary": 9}
-    engine = {"least": 0.2, "clock": float}
-    for given, learns, timed in [
-        ({}, False, True),
-        ({"clock": True}, False, True),
-        ({"clock": False}, True, False),
-        ({"min_probability": 0.2}, False, False),
-    ]:
-        drafter = BatchDrafter.open(DraftConfig.parse(config | given), **engine)
-        assert (drafter.cut is not None, drafter._alone is not None) == (learns, timed), given
+    for given, timed in [
+        ({}, True), ({"clock": True}, True),
+        ({"clock": False}, False), ({"min_probability": 0.2}, False),
+    ]:  # fmt: skip
+        drafter = Drafter(DraftConfig.parse(config | given))
+        assert (drafter._alone is not None) == timed, given
+        assert (drafter._batch.cut is not None) == (given == {"clock": False})
     with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
         DraftConfig.parse({"clock": 1})
-    with pytest.raises(UsageError, match="engines of one text at a time: llama.cpp"):
+    with pytest.raises(UsageError, match="engines of one text at a time"):
         BatchDrafter.open(DraftConfig.parse(config | {"clock": True}))
