@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.budget.profile import Profile
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.model_bigram import build_model_bigram
@@ -20,7 +21,6 @@ from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.profile import Profile
 from ngramkit.decode.prompt import prompt_ids
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.task import Task

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._decoding import Drafters
+from ngramkit.budget.auto import AutoBudget
+from ngramkit.budget.pass_costs import PassCosts
+from ngramkit.budget.priors import Prior
+from ngramkit.budget.profile import Profile
 from ngramkit.builders.model_unigram import build_model_unigram
-from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.pass_costs import PassCosts
-from ngramkit.decode.priors import Prior
-from ngramkit.decode.profile import Profile
 from ngramkit.demo import demo_prompts
 from ngramkit.formats.kinds import open_artifact
 

@@ -57,7 +57,7 @@ def measure(data: Path, work: Path, limit: int | None) -> None:
     from ngramkit.decode.load import BUDGETS as BY_DEVICE
     from ngramkit.decode.load import load_model
     from ngramkit.decode.pass_options import PassOptions
-    from ngramkit.decode.profile import profile_file
+    from ngramkit.decode.profile_files import profile_file
     from ngramkit_cli.bars import LineReporter
 
     reporter = LineReporter(lambda line: print(line, flush=True))

@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks import Row, in_turns, timed
 from benchmarks._decoding import Drafters, Tokens, generated, held_out, task_of
+from ngramkit.budget.profile import Profile
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.measuring import measure
-from ngramkit.decode.profile import Profile
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.task import warm_up
 from ngramkit.drafters import DRAFTERS

@@ -114,7 +114,7 @@ def _references(folder: Path, records: Records) -> None:
 
 def _budget(folder: Path, records: Records) -> None:
     """Which nodes pay for their time."""
-    from ngramkit.decode.budget import prepare
+    from ngramkit.budget.auto import prepare
 
     prepare()
 

@@ -1,5 +1,5 @@
-"""The import rule: kernels <- formats <- builders, drafters <- decode <- evaluate <- cli;
-drafters <- engines."""
+"""The import rule: kernels <- formats <- builders, drafters <- budget <- decode <- evaluate <- cli;
+budget <- engines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ MAY_IMPORT = {
     "builders": {"kernels", "formats", "corpus", "executors"},
     "exchange": {"kernels", "formats", "gguf", "corpus", "builders"},
     "drafters": {"kernels", "formats"},
-    "engines": {"kernels", "formats", "drafters", "sources"},
+    "budget": {"kernels", "formats", "drafters"},
+    "engines": {"kernels", "formats", "drafters", "budget", "sources"},
     "demo": {"kernels", "formats", "corpus", "builders", "drafters", "decode", *CHOICE},
     "decode": {
         "kernels",
@@ -49,6 +50,7 @@ MAY_IMPORT = {
         "corpus",
         "builders",
         "drafters",
+        "budget",
         "demo",
         "warming",
         "results",

@@ -12,7 +12,7 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
-    from ngramkit.decode.profile import Profile
+    from ngramkit.budget.profile import Profile
 
 ModelName = Annotated[
     str | None,

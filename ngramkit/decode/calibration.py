@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ngramkit.budget.profile import NOISY, Profile
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.measuring import measure
 from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.profile import NOISY, Profile, profile_path
+from ngramkit.decode.profile_files import profile_path
 from ngramkit.errors import require_between
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Tabular

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ngramkit.budget.auto import AutoBudget
 from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
-from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted

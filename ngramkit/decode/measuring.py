@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ngramkit.budget.profile import Pass, Profile
+from ngramkit.budget.static_sizes import SIZES as STATIC_SIZES
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.device import device_facts
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.profile import Pass, Profile
 from ngramkit.decode.runner import Runner
-from ngramkit.decode.static_sizes import SIZES as STATIC_SIZES
 from ngramkit.decode.verify_chain import ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.progress import SILENT, Reporter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ngramkit.decode.profile import NOISY, Profile
+from ngramkit.budget.profile import NOISY, Profile
 
 
 def plot(profile: Profile, path: Path) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from ngramkit.budget.auto import AutoBudget
+from ngramkit.budget.pass_costs import costs_of
+from ngramkit.budget.priors import MOST
+from ngramkit.budget.profile import Profile
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
-from ngramkit.decode.budget import AutoBudget
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.pass_costs import costs_of
-from ngramkit.decode.priors import MOST
-from ngramkit.decode.profile import Profile, profile_file
+from ngramkit.decode.profile_files import profile_file
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.specache.decoding import CacheFacts, specache_verifier
 from ngramkit.decode.specache.options import SpeCache

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ngramkit.budget.static_sizes import SIZES, STEP
 from ngramkit.decode.load import context_of
 from ngramkit.decode.static_cache import Shapes, StaticCache, layer_shapes, sendable
 from ngramkit.decode.static_graphs import CudaGraphs, Recorder, Recordings
 from ngramkit.decode.static_pass import StaticPass, packed
-from ngramkit.decode.static_sizes import SIZES, STEP
 from ngramkit.drafters.base import DraftTree, TokenArray
 
 FIRST_REACH = 256  # columns; then 512, 1024, ...

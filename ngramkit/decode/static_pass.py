@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ngramkit.budget.static_sizes import padded
 from ngramkit.decode.masks import FULL, SLIDING, attention_kinds
-from ngramkit.decode.static_sizes import padded
 from ngramkit.drafters.base import DraftTree
 
 

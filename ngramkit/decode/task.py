@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ngramkit.budget.auto import prepare
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
-from ngramkit.decode.budget import prepare
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.lockstep import in_lockstep
 from ngramkit.decode.loop import Request, Run

@@ -1,6 +1,6 @@
 """One text at a time: drafted for when that pays, by the time that the engine's passes take.
 
-The rule is the decode loop's (`decode.budget`): what passes of each size cost here, what scores of
+The rule is the decode loop's (`budget.auto`): what passes of each size cost here, what scores of
 drafts have been worth, and pauses where drafts do not earn their time. An engine tells less than
 the loop sees, so a pass is the time between two calls, and what it wrote the tokens between them.
 No two processes share a clock, so this is for one that drafts alone.
@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngramkit.decode.budget import AutoBudget
-from ngramkit.decode.pass_costs import PassCosts
-from ngramkit.decode.priors import MOST, Prior
+from ngramkit.budget.auto import AutoBudget
+from ngramkit.budget.pass_costs import PassCosts
+from ngramkit.budget.priors import MOST, Prior
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.sessions import NEAR
@@ -38,7 +38,7 @@ class Alone:
         self, batch: BatchDrafter, least: float, clock: Clock, *, pause: bool = True
     ) -> None:
         self._batch, self._clock, self._pause = batch, clock, pause
-        self._costs = PassCosts(Prior.by_row(least, MOST + 1))
+        self.costs = PassCosts(Prior.by_row(least, MOST + 1))
         self._auto: AutoBudget | None = None
         self._text = np.empty(0, np.int32)  # when it was last drafted for
         self._size = 0  # of the text in the last step
@@ -70,7 +70,7 @@ class Alone:
             goes_on = 0 < came <= self._drafted + 1
             goes_on = goes_on and np.array_equal(row[: self._size], self._text)
         if self._auto is None or not goes_on:  # a pass that read a prompt tells nothing
-            self._auto = AutoBudget(self._costs, self)
+            self._auto = AutoBudget(self.costs, self)
         elif self._asked:
             written, drafting = row[self._size :].tolist(), self._ended - self._began
             self._auto.learn(written, self._clock() - self._ended, drafting)
@@ -106,5 +106,5 @@ class Alone:
 
     def _cheapest(self, size: int) -> float:
         """What a drafted token costs at least, in passes, in the draft where it costs least."""
-        costs = self._costs.at(size)
+        costs = self.costs.at(size)
         return float(np.min((costs[1:] - 1) / np.arange(1, len(costs))))

@@ -62,7 +62,7 @@ class Drafter:
         self._batch = BatchDrafter.open(
             config, vocabulary=vocabulary, least=MIN_PROBABILITY, timed=timed
         )
-        self._alone = (
+        self.alone = (
             Alone(self._batch, MIN_PROBABILITY, clock, pause=config.pause) if timed else None
         )
         self._length = config.tokens or TOKENS
@@ -76,10 +76,10 @@ class Drafter:
         if not self._checked:
             self._batch.require_same(None)
             self._checked = True
-        if self._alone is None:
+        if self.alone is None:
             (chain,) = self._batch.chain_batch([input_ids], [self._length])
         else:
-            chain = self._alone.chain(input_ids, self._length)
+            chain = self.alone.chain(input_ids, self._length)
         return chain.token_ids.astype(np.intc)
 
     def check(self, llama: Any) -> None:

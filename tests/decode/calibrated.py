@@ -1,6 +1,6 @@
 """Made-up profiles of what passes cost."""
 
-from ngramkit.decode.profile import Pass, Profile
+from ngramkit.budget.profile import Pass, Profile
 
 
 def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):

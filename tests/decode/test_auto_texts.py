@@ -9,7 +9,7 @@ from calibrated import profile
 from scripted import NoisyOracle
 
 from ngramkit.decode.generate import generate
-from ngramkit.decode.profile import profile_path
+from ngramkit.decode.profile_files import profile_path
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.task import Task

@@ -9,9 +9,9 @@ import pytest
 from calibrated import profile
 from scripted import tree_of
 
-from ngramkit.decode.budget import PROBE_AGAIN, PROBED, PROBES, SPARE, AutoBudget
-from ngramkit.decode.pass_costs import PassCosts
-from ngramkit.decode.priors import MOST, Prior
+from ngramkit.budget.auto import PROBE_AGAIN, PROBED, PROBES, SPARE, AutoBudget
+from ngramkit.budget.pass_costs import PassCosts
+from ngramkit.budget.priors import MOST, Prior
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
+from ngramkit.budget.profile import Pass, Profile
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.measuring import measure
-from ngramkit.decode.profile import Pass, Profile, profile_file, profile_path
+from ngramkit.decode.profile_files import profile_file, profile_path
 from ngramkit.decode.profile_plot import plot
 from ngramkit.errors import InputError
 from ngramkit.progress import Reporter

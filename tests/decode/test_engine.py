@@ -16,7 +16,7 @@ import ngramkit
 from ngramkit.decode import static, verifiers
 from ngramkit.decode.load import load_model
 from ngramkit.decode.measuring import measure
-from ngramkit.decode.profile import profile_file, profile_path
+from ngramkit.decode.profile_files import profile_file, profile_path
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.task import Task, warm_up

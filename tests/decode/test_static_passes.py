@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import tree_of
 
+from ngramkit.budget.static_sizes import SIZES, padded
 from ngramkit.decode.static import reach_of
 from ngramkit.decode.static_pass import ancestors, packed
-from ngramkit.decode.static_sizes import SIZES, padded
 from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.tree import layout
 

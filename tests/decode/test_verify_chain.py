@@ -12,15 +12,16 @@ from tiny_models import tiny_model
 from tiny_recurrent import INEXACT, RECURRENT, recurrent_model
 
 import ngramkit
+from ngramkit.budget.auto import PROBES, AutoBudget
+from ngramkit.budget.pass_costs import PassCosts
+from ngramkit.budget.priors import Prior
+from ngramkit.budget.profile import Pass, Profile
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode.budget import PROBES, AutoBudget
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
 from ngramkit.decode.measuring import measure
-from ngramkit.decode.pass_costs import PassCosts
-from ngramkit.decode.priors import Prior
-from ngramkit.decode.profile import Pass, Profile, profile_path
+from ngramkit.decode.profile_files import profile_path
 from ngramkit.decode.prompt import chat_ids
 from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.runner import Runner

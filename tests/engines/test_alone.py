@@ -42,8 +42,8 @@ class Engine:
     def __init__(self, cost, zeros=0.8, begun=0.0, asked=0.0):
         self.now, self.cost, self.begun, self.zeros = 0.0, cost, begun, zeros
         self.asked = asked  # seconds that pass while a drafter is asked
-        batch = BatchDrafter(DrafterSource(Zeros, 9), threads=1, pause=False)
-        self.alone = Alone(batch, 0.6, self.clock)
+        self.batch = BatchDrafter(DrafterSource(Zeros, 9), threads=1, pause=False)
+        self.alone = Alone(self.batch, 0.6, self.clock)
         self.random = np.random.default_rng(1)
 
     def clock(self):
@@ -109,13 +109,13 @@ def test_the_time_of_another_text_or_of_a_prompt_is_no_pass():
     for text, size, seconds in steps:
         now[0] += seconds
         alone.chain(texts[text][:size], 8)
-    assert alone._costs.unit(21) == pytest.approx(0.01)
+    assert alone.costs.unit(21) == pytest.approx(0.01)
 
 
 def test_what_is_counted_is_what_is_verified():
     engine = Engine(0.3)
     lengths, _ = engine.write(400)
-    counts = engine.alone._batch.statistics
+    counts = engine.batch.statistics
     assert counts.rows == len(lengths)
     assert counts.draft_tokens == sum(lengths)
     assert 0 < counts.accepted_tokens < counts.draft_tokens
@@ -125,7 +125,7 @@ def test_what_is_counted_is_what_is_verified():
 def test_a_pause_says_nothing_but_now_and_then():
     engine = Engine(1.5, asked=0.1 * PASS)
     engine.write(900)
-    counts = engine.alone._batch.statistics
+    counts = engine.batch.statistics
     assert counts.paused > 0.7 * counts.rows
     assert counts.requests == 1  # the text was found again
 
@@ -137,8 +137,7 @@ def test_the_configuration_says_which():
         ({"clock": False}, False), ({"min_probability": 0.2}, False),
     ]:  # fmt: skip
         drafter = Drafter(DraftConfig.parse(config | given))
-        assert (drafter._alone is not None) == timed, given
-        assert (drafter._batch.cut is not None) == (given == {"clock": False})
+        assert (drafter.alone is not None) == timed, given
     with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
         DraftConfig.parse({"clock": 1})
     with pytest.raises(UsageError, match="engines of one text at a time"):

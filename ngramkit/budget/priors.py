@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.decode.profile import Profile
-from ngramkit.decode.static_sizes import padded
+from ngramkit.budget.profile import Profile
+from ngramkit.budget.static_sizes import padded
 
 Costs = npt.NDArray[np.float64]
 

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ngramkit.decode.priors import MOST, Costs, Prior
-from ngramkit.decode.profile import Profile
+from ngramkit.budget.priors import MOST, Costs, Prior
+from ngramkit.budget.profile import Profile
 
 LATEST = 15  # passes of a size that count
 RECENT = 63  # passes of all sizes that say how far the prior holds

@@ -1,5 +1,7 @@
-"""The sizes in which the static engine runs passes. Knows no torch: what compiles budgets' kernels
-before a model is loaded asks here."""
+"""The sizes in which the static engine runs passes.
+
+Knows no torch: what compiles budgets' kernels before a model is loaded asks here.
+"""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.decode.asking import Asking
-from ngramkit.decode.pass_costs import PassCosts
-from ngramkit.decode.priors import MOST, Costs
+from ngramkit.budget.asking import Asking
+from ngramkit.budget.pass_costs import PassCosts
+from ngramkit.budget.priors import MOST, Costs
 from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
 from ngramkit.kernels.tree import layout
