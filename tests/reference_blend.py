@@ -7,7 +7,7 @@ from collections import Counter
 
 from reference_counts import LEVELS, Counting
 from reference_experts import Weighing
-from reference_opinions import SURENESS, Opining, first_trust, sharpened
+from reference_opinions import SURENESS, Opining, first_trust
 
 COLUMNS = 2 * len(LEVELS)
 REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
@@ -69,7 +69,7 @@ class Twin(Counting, Weighing, Opining):
         for number, theirs in self.opinions(context):
             p = self._mixed(p, _kind(number, p), theirs)
         likeliest = 0 < 9 * self.written <= 10 * self.likeliest
-        return sharpened(p, least) if likeliest else p
+        return self.sharpened(context, p) if likeliest else p
 
     def judge(self, live, written):
         """Credits experts, past requests and the model's opinions with what came after `live`."""

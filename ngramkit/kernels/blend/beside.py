@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
+from ngramkit.kernels.blend.sharpen import beyond, child
 from ngramkit.kernels.compile import part
 
 AFTER = 3  # of the newest tokens tell the root from other nodes
@@ -33,6 +34,7 @@ class Beside(NamedTuple):
     after: Array  # int32[AFTER], the newest tokens, newest first
     tokens: Array  # int32[MOST + 1], -1 ends them
     p: Array  # float32[MOST + 1]
+    beyond: Array  # float32[MOST + 1], see blend.sharpen
 
 
 def new_beside() -> Beside:
@@ -40,6 +42,7 @@ def new_beside() -> Beside:
         after=np.full(AFTER, NO_TOKEN, np.int32),
         tokens=np.full(MOST + 1, -1, np.int32),
         p=np.zeros(MOST + 1, np.float32),
+        beyond=np.zeros(MOST + 1, np.float32),
     )
 
 
@@ -74,15 +77,7 @@ def gather(beside, now, written, tokens, parents, top_ids, top_log_probs):
     beside.tokens[count] = -1
     for i in range(count):
         beside.p[i] /= whole
-
-
-@part
-def child(row, token, tokens, parents):
-    """The node of `token` below `row`; -1 where there is none."""
-    for node in range(row + 1, len(tokens) if row >= 0 else 0):
-        if parents[node] == row and tokens[node] == token:
-            return node
-    return -1
+        beside.beyond[i] = beyond(np.log(beside.p[i]))
 
 
 @part

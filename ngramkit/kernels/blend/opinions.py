@@ -22,8 +22,8 @@ from ngramkit.kernels.blend.beside import (
     new_beside,
     stands_after,
 )
-from ngramkit.kernels.blend.sharpen import watch
-from ngramkit.kernels.blend.table import hashed, slot_of
+from ngramkit.kernels.blend.sharpen import beyond, raise_listed, raised, watch
+from ngramkit.kernels.blend.table import CANDIDATES, hashed, slot_of
 from ngramkit.kernels.blend.trust import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
 from ngramkit.kernels.compile import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
@@ -36,6 +36,8 @@ BESIDE, ASIDE = ORDERS + 1, ORDERS + 2
 # By order, the bigrams' first, then the others; the less the surer the counts are.
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
 TOPS = 16  # candidates kept, at most
+# How much what they list is raised, see `sharpen`: by the last token, the last two, aside, beside.
+RAISES = (0.07, 0.04, 0.06, 0.03)
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
 
@@ -54,10 +56,12 @@ class Opinions(NamedTuple):
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
     p: Array  # float32[rows + 1, TOPS]
+    beyond: Array  # float32[rows + 1, TOPS], see blend.sharpen
     beside: Beside
     chosen: Array  # int64[2], see blend.sharpen
     # float64[ORDERS + 1 + OTHERS, SURENESS, 2], see blend.trust; order 0 is the bigrams'
     trust: Array
+    raises: Array  # float32[CANDIDATES], scratch, 0 between any two calls
 
 
 def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> Bigram:
@@ -74,9 +78,11 @@ def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
         keys=np.zeros(rows, np.uint64),
         tokens=np.zeros((rows + 1, TOPS), np.int32),
         p=np.zeros((rows + 1, TOPS), np.float32),
+        beyond=np.zeros((rows + 1, TOPS), np.float32),
         beside=new_beside(),
         chosen=np.zeros(2, np.int64),
         trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
+        raises=np.zeros(CANDIDATES, np.float32),
     )
     forget(opinions)
     return opinions
@@ -134,6 +140,7 @@ def _keep(opinions, key, ids, log_probs):
         held = i < len(ids)
         opinions.tokens[slot, i] = ids[i] if held else -1
         opinions.p[slot, i] = np.exp(log_probs[i]) if held else 0
+        opinions.beyond[slot, i] = beyond(log_probs[i]) if held else 0
 
 
 @part
@@ -177,3 +184,25 @@ def mix_in_opinion(opinions, bigram, recent, into, p, written):
     if order >= 0:
         account = opinions.trust[order, sureness(into, p)]
         consult(account, opinions.tokens[row], opinions.p[row], into, p, written)
+
+
+@part
+def sharpen(opinions, recent, into, p):
+    """p float32[CANDIDATES], after all opinions were mixed in, becomes what a greedy model writes:
+    see blend.sharpen."""
+    beside, raises = opinions.beside, opinions.raises
+    for order in range(1, 3):
+        if recent[order - 1] >= 0:
+            _raise_known(opinions, hashed(recent, order), np.float32(RAISES[order - 1]), into)
+    if recent[WITHOUT - 1] >= 0:
+        _raise_known(opinions, hashed_without(recent), np.float32(RAISES[2]), into)
+    if stands_after(beside, recent):
+        raise_listed(beside.tokens, beside.beyond, np.float32(RAISES[3]), into, raises)
+    raised(into, p, raises)
+
+
+@part
+def _raise_known(opinions, key, weight, into):
+    slot = slot_of(key, len(opinions.keys))
+    if opinions.keys[slot] == key:
+        raise_listed(opinions.tokens[slot], opinions.beyond[slot], weight, into, opinions.raises)

@@ -27,9 +27,9 @@ from ngramkit.kernels.blend.mixture import (
     gate_features_of,
     token_features_of,
 )
-from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion
+from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion, sharpen
 from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
-from ngramkit.kernels.blend.sharpen import is_likeliest_written, sharpen
+from ngramkit.kernels.blend.sharpen import is_likeliest_written
 from ngramkit.kernels.blend.table import DEPTH, SAMPLE, SCAN, Candidates, clear
 from ngramkit.kernels.compile import allocating_entry, part
 from ngramkit.kernels.packed import Absent
@@ -180,7 +180,7 @@ def predict(sources, awake, intervals, past, recent, aligned, size, least, writt
     into.state[2] = MODEL
     mix_in_opinion(sources.opinions, sources.bigram, recent, into, p, written)
     if is_likeliest_written(sources.opinions.chosen):
-        sharpen(into, p, least)
+        sharpen(sources.opinions, recent, into, p)
     into.state[2] = REFERENCE
     mix_in_reference(sources.references, aligned, into, p, written)
 
