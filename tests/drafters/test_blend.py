@@ -188,8 +188,8 @@ def test_where_the_likeliest_is_written_the_likely_is_held_likelier(datastore):
     greedy, likelier = after((1, 8))
     assert drawn == untold
     assert untold[(3,)] > untold[(4,)]
-    assert likelier[(3,)] / likelier[(4,)] > untold[(3,)] / untold[(4,)]
-    assert likelier[(3,)] > untold[(3,)]
+    assert likelier[(3,)] > 1.2 * untold[(3,)]  # what is left for the unlisted is cut
+    assert likelier[(3,)] / likelier[(4,)] == pytest.approx(untold[(3,)] / untold[(4,)], rel=1e-4)
     assert sum(likelier.values()) <= 1
     greedy.start(ids(5, 9))
     greedy.accept(ids(1, 2))
