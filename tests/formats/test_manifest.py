@@ -50,6 +50,13 @@ def test_a_file_outside_the_folder_is_refused(tmp_path, name):
         read_manifest(tmp_path)
 
 
+def test_a_file_is_no_artifact(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}')
+    with pytest.raises(ArtifactError, match="is no folder, and an artifact is one") as caught:
+        read_manifest(tmp_path / "a.jsonl")
+    assert caught.value.hint == "name its folder"
+
+
 def test_a_newer_format_asks_for_an_upgrade(tmp_path):
     write(tmp_path, version=2)
     with pytest.raises(ArtifactError, match="format version 2") as caught:
