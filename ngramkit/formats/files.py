@@ -32,6 +32,8 @@ def open_plain(
         raise
     except (OSError, ValueError) as failure:
         why = getattr(failure, "strerror", None) or failure
+        if isinstance(failure, NotADirectoryError):
+            hint = f"name a folder: {path.parent} is none"
         raise error(f"{path} cannot be read: {why}", hint) from failure
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -136,11 +136,6 @@ def read_manifest(folder: Path) -> Manifest:
         body = read_json(path, strict=True)
     except FileNotFoundError as error:
         raise _missing(folder) from error
-    except ArtifactError as error:
-        if isinstance(error.__cause__, NotADirectoryError):
-            about = f"{folder} is no folder, and an artifact is one"
-            raise ArtifactError(about, "name its folder") from error
-        raise
     return parse_manifest(path, body)
 
 

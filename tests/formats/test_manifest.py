@@ -52,9 +52,9 @@ def test_a_file_outside_the_folder_is_refused(tmp_path, name):
 
 def test_a_file_is_no_artifact(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}')
-    with pytest.raises(ArtifactError, match="is no folder, and an artifact is one") as caught:
+    with pytest.raises(ArtifactError, match="cannot be read: Not a directory") as caught:
         read_manifest(tmp_path / "a.jsonl")
-    assert caught.value.hint == "name its folder"
+    assert caught.value.hint == f"name a folder: {tmp_path / 'a.jsonl'} is none"
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path):
