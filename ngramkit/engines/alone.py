@@ -23,7 +23,6 @@ Clock = Callable[[], float]  # seconds
 FORESEEN = 0.9  # of what a drafted token costs at least: less likely ones are not looked for
 LOWEST, HIGHEST = 0.02, 0.95
 EMPTY = DraftTree.empty()
-NEVER = 2.0  # no token is as likely
 RETRIED = 64  # steps, of which one is drafted for although nothing pays: it may do again
 
 
@@ -51,13 +50,15 @@ class Alone:
     def chain(self, row: TokenArray, length: int) -> DraftTree:
         """At most `length` tokens that may follow `row`, int32[n]: all of a text so far."""
         auto = self._learnt(row)
-        self._asked = self._asks(auto, len(row)) or not self._pause
-        self._size = len(row)
-        if not self._asked:
+        cutoff = self._cutoff(auto, len(row))
+        self._asked, self._size = cutoff is not None, len(row)
+        if cutoff is None:
             return self._rest(row)
         self._began = self._clock()
-        draft = self._draft(auto, row, length)
-        self._text, self._drafted = row.copy(), len(draft)
+        (draft,) = self._batch.chain_batch(
+            [row], [length], cutoff, lambda chain: auto.cut(chain, len(row))
+        )
+        self._text, self._told, self._drafted = row.copy(), len(row), len(draft)
         self._ended = self._clock()
         return draft
 
@@ -76,35 +77,22 @@ class Alone:
             self._auto.learn(written, self._clock() - self._ended, drafting)
         return self._auto
 
-    def _asks(self, auto: AutoBudget, size: int) -> bool:
-        """Whether to draft behind `size` tokens."""
-        if not auto.opens():
-            return False
-        if self._cheapest(size) < 1:
-            return True
-        self._unasked += 1  # not even a sure token would pay
-        return self._unasked % RETRIED == 0
-
-    def _draft(self, auto: AutoBudget, row: TokenArray, length: int) -> DraftTree:
-        (chain,) = self._batch.chain_batch([row], [length], self._cutoff(len(row)))
-        kept = auto.cut(chain, len(row))
-        self._batch.verified(kept)
-        self._told = len(row)
-        return kept
-
     def _rest(self, row: TokenArray) -> DraftTree:
         """Drafts pause; the text's session is told so often that it is found again at a glance."""
-        if 0 <= len(row) - self._told < NEAR:
-            self._batch.skipped()
-            return EMPTY
-        self._told = len(row)
-        return self._batch.chain_batch([row], [1], NEVER)[0]
+        near = 0 <= len(row) - self._told < NEAR
+        if not near:
+            self._told = len(row)
+        self._batch.skipped(None if near else row)
+        return EMPTY
 
-    def _cutoff(self, size: int) -> float:
-        """The score from which on tokens are looked for."""
-        return min(max(FORESEEN * self._cheapest(size), LOWEST), HIGHEST)
-
-    def _cheapest(self, size: int) -> float:
-        """What a drafted token costs at least, in passes, in the draft where it costs least."""
+    def _cutoff(self, auto: AutoBudget, size: int) -> float | None:
+        """The score from which on tokens are looked for behind `size` tokens; None: drafts rest."""
+        if not auto.opens() and self._pause:
+            return None
         costs = self.costs.at(size)
-        return float(np.min((costs[1:] - 1) / np.arange(1, len(costs))))
+        each = float(np.min((costs[1:] - 1) / np.arange(1, len(costs))))  # where it is cheapest
+        if each >= 1:  # not even a sure token would pay
+            self._unasked += 1
+            if self._unasked % RETRIED and self._pause:
+                return None
+        return min(max(FORESEEN * each, LOWEST), HIGHEST)

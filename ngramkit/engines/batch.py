@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,10 @@ LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
 SHARE = 128  # nodes that are worth a thread: fewer are drafted before another is awake
 
+NEVER = 2.0  # passes: for that no token is drafted
+
 Rows = Sequence[npt.ArrayLike]
+Keep = Callable[[DraftTree], DraftTree]
 
 
 class BatchDrafter:
@@ -126,30 +129,36 @@ class BatchDrafter:
         return self._drafted(rows, budgets)
 
     def chain_batch(
-        self, rows: Rows, lengths: Sequence[int], least: float | None = None
+        self,
+        rows: Rows,
+        lengths: Sequence[int],
+        least: float | None = None,
+        keep: Keep | None = None,
     ) -> list[DraftTree]:
         """As `draft_batch`, for engines that verify one path: of each row the path that is worth
-        most, at most lengths[i] tokens. `least`: where it ends, in place of what is known."""
+        most, at most lengths[i] tokens. `least`: where it ends, in place of what is known; `keep`:
+        what of a chain is verified."""
         if least is None:
             least = self.least if self.cut is None else self.cut.at(self.least)
-        return self._drafted(rows, lengths, least)
+        return self._drafted(rows, lengths, least, keep)
 
-    def verified(self, kept: DraftTree) -> None:
-        """Of the draft of the last step, which was for one row, only `kept` is verified."""
-        (session,) = self.sessions.latest()
-        self.statistics.draft_tokens += len(kept) - len(session.draft or ())
-        session.draft = kept
-
-    def skipped(self) -> None:
-        """A row was not drafted for, nobody was asked."""
-        self.statistics.rows += 1
+    def skipped(self, row: TokenArray | None = None) -> None:
+        """A row is not drafted for. If it is given, its session takes in what was written."""
         self.statistics.paused += 1
+        if row is not None:
+            self._drafted([row], [1], NEVER)
+            return
+        self.statistics.rows += 1
         self._tell()
 
     def _drafted(
-        self, rows: Rows, sizes: Sequence[int], chained: float | None = None
+        self,
+        rows: Rows,
+        sizes: Sequence[int],
+        chained: float | None = None,
+        keep: Keep | None = None,
     ) -> list[DraftTree]:
-        """Trees, or chains where each token costs `chained` passes."""
+        """What is kept of trees, or of chains where each token costs `chained` passes."""
         started = time.perf_counter()
         drafts = [DraftTree.empty()] * len(rows)
         asked = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
@@ -170,7 +179,7 @@ class BatchDrafter:
             else:
                 drawn = self.source.chains(desk, wanted, chained)
             for k, draft in zip(mine, drawn, strict=True):
-                drafts[asked[k]] = found[k].session.draft = draft
+                drafts[asked[k]] = found[k].session.draft = keep(draft) if keep else draft
 
         others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
         try:

@@ -11,6 +11,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context
+from ngramkit.drafters.none import NoDraft
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.engines import batch, sessions
 from ngramkit.engines.batch import BatchDrafter
@@ -154,12 +155,9 @@ def test_a_request_moves_between_threads_and_outgrows_its_arrays(makers, monkeyp
     assert drafter.statistics.requests == 2
 
 
-class Certain:
+class Certain(NoDraft):
     """Always drafts 0 0 0 0, and is sure of it."""
 
-    def start(self, prompt): ...
-    def accept(self, tokens, evidence=None): ...
-    def finish(self): ...
     def draft(self, budget):
         n = min(budget, 4)
         sure = np.full(n, 0.99, np.float32)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.none import NoDraft
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.cut import PROBE, Cut
@@ -51,12 +52,9 @@ def test_scores_that_promise_too_much_or_too_little_are_seen_through(truth, fact
     assert cut.learnt(0.15) == pytest.approx(0.15 * factor, rel=0.3)
 
 
-class Half:
+class Half(NoDraft):
     """Drafts 0 0 0 and says 0.5, 0.4, 0.3, whatever comes."""
 
-    def start(self, prompt): ...
-    def accept(self, tokens, evidence=None): ...
-    def finish(self): ...
     def draft(self, budget):
         n = min(budget, 3)
         return DraftTree(

@@ -144,14 +144,20 @@ def _keep(opinions, key, ids, log_probs):
 
 
 @part
+def _row(opinions, key):
+    """Where the opinion of a context lies; -1 where none is known."""
+    slot = slot_of(key, len(opinions.keys))
+    return slot if opinions.keys[slot] == key else np.int64(-1)
+
+
+@part
 def _longest(opinions, bigram, recent):
     """The order and the row of the longest known opinion; -1, 0 where there is none."""
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
-            key = hashed(recent, order)
-            slot = slot_of(key, len(opinions.keys))
-            if opinions.keys[slot] == key:
-                return np.int64(order), slot
+            row = _row(opinions, hashed(recent, order))
+            if row >= 0:
+                return np.int64(order), row
     token = np.int64(recent[0])
     if token < 0 or token >= bigram.where[ROWS]:
         return np.int64(-1), np.int64(0)
@@ -176,11 +182,10 @@ def mix_in_opinion(opinions, bigram, recent, into, p, written):
         consult(account, beside.tokens, beside.p, into, p, written)
     order, row = _longest(opinions, bigram, recent)
     if order < ORDERS and recent[WITHOUT - 1] >= 0:
-        key = hashed_without(recent)
-        slot = slot_of(key, len(opinions.keys))
-        if opinions.keys[slot] == key:
+        aside = _row(opinions, hashed_without(recent))
+        if aside >= 0:
             account = opinions.trust[ASIDE, sureness(into, p)]
-            consult(account, opinions.tokens[slot], opinions.p[slot], into, p, written)
+            consult(account, opinions.tokens[aside], opinions.p[aside], into, p, written)
     if order >= 0:
         account = opinions.trust[order, sureness(into, p)]
         consult(account, opinions.tokens[row], opinions.p[row], into, p, written)
@@ -203,6 +208,6 @@ def sharpen(opinions, recent, into, p):
 
 @part
 def _raise_known(opinions, key, weight, into):
-    slot = slot_of(key, len(opinions.keys))
-    if opinions.keys[slot] == key:
-        raise_listed(opinions.tokens[slot], opinions.beyond[slot], weight, into, opinions.raises)
+    row = _row(opinions, key)
+    if row >= 0:
+        raise_listed(opinions.tokens[row], opinions.beyond[row], weight, into, opinions.raises)
