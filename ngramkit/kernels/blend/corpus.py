@@ -18,7 +18,8 @@ from ngramkit.kernels.suffix.search import VOCABULARY, bucket, position_at, toke
 
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often
 KEPT = 32  # successors remembered of a context
-MEMO_ROWS = 1 << 15
+MEMO_ROWS = 1 << 17
+PAIRS_BYTES = 1 << 25  # of remembered intervals, at most
 APART = np.uint64(0x8CB92BA72F3D8DD6)  # of sources in keys; even, so a key is never 0
 
 
@@ -39,12 +40,12 @@ class Corpus(NamedTuple):
     ends: Array  # int64[sources], where the shards of each end in it
     firsts: Array  # int64[sources, vocabulary], where each token stands; [0, 0] where not summed up
     memo: Memo
-    pair_keys: Array  # uint64[rows]
-    pairs: Array  # int64[rows, shards, 2], the intervals of two tokens in a row
+    pair_keys: Array  # uint64[pair rows]
+    pairs: Array  # int64[pair rows, shards, 2], the intervals of two tokens in a row
 
 
 def new_memo(rows: int) -> Memo:
-    """Pages are taken as they are touched: about 400 bytes a row at most."""
+    """Pages are taken as they are touched: about 280 bytes a row at most."""
     return Memo(
         keys=np.zeros(rows, np.uint64),
         tokens=np.zeros((rows, KEPT), np.int32),
@@ -61,13 +62,16 @@ def new_corpus(
     where `ends` does not part them. `firsts` saves a look into every shard for each token."""
     shards = len(table)
     rows = rows if shards else 1
+    pair_rows = rows
+    while pair_rows > 1 and pair_rows * shards * 16 > PAIRS_BYTES:
+        pair_rows //= 2
     return Corpus(
         table=table,
         ends=np.array([shards], np.int64) if ends is None else ends,
         firsts=np.empty((0, 0), np.int64) if firsts is None else firsts,
         memo=new_memo(rows),
-        pair_keys=np.zeros(rows, np.uint64),
-        pairs=np.zeros((rows, shards, 2), np.int64),
+        pair_keys=np.zeros(pair_rows, np.uint64),
+        pairs=np.zeros((pair_rows, shards, 2), np.int64),
     )
 
 
