@@ -4,7 +4,7 @@
     python -m benchmarks._evidence [--work DIR] --publish             writes docs/evidence.json
 
 MODEL is demo, on its held-out prompts, or smollm2-135m, with --data DIR as benchmarks._real wants
-it and Spec-Bench's questions there: MT-Bench's first turns, Spec-Bench's other categories and
+it and Spec-Bench's questions there: MT-Bench, both turns, Spec-Bench's other categories and
 functions of the standard library's held-out files, in turns. The model answers with small drafts,
 then, many rows a pass, for whatever the drafters of `listeners` would have had it verify.
 Stopped, or out of time, it goes on where it was; --publish replays what is there without the
@@ -18,7 +18,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NEW_TOKENS = 96
 MODELS = ("demo", "smollm2-135m")
-BUDGETS = {"demo": (8, 16, 32, 64, 96), "smollm2-135m": (8, 16, 32, 64)}
+BUDGETS = {"demo": (8, 16, 32, 64, 96), "smollm2-135m": (8, 16, 32, 64, 96)}
 # Drafters for which a model is asked for what is not on record: a real one takes its time.
 ASKED = {"smollm2-135m": ("blend", "automaton", "recycling")}
 ANSWERING = 8  # draft nodes
@@ -205,13 +205,15 @@ def publish(work: Path) -> None:
 def replayed(work: Work) -> dict[str, Any]:
     """One model's figures."""
     from ngramkit.evaluate.oracle import Oracle
+    from ngramkit.evaluate.records import Record
 
     oracle = Oracle.open(work.evidence)
     done = set(work.filled.read_text(encoding="utf-8").split("\n"))
     records = [
-        replace(each, category=kind_of(each.category))
+        Record(each.name, kind_of(each.category, number), [turn])
         for each in oracle.records()
         if each.name in done
+        for number, turn in enumerate(each.turns)
     ]
     told, untold = _asked(work), deaf(work)
     steps: dict[str, dict[str, Any]] = {}

@@ -29,13 +29,13 @@ def of_demo() -> list[Question]:
 
 
 def of_smollm2(data: Path) -> list[Question]:
-    """MT-Bench's first turns, Spec-Bench's other categories and functions, in turns: wherever one
+    """MT-Bench, both turns, Spec-Bench's other categories and functions, in turns: wherever one
     stops, all have some."""
     from ngramkit.evaluate.questions import read_questions
 
     others = read_questions(data / OTHERS)
     kinds = [[q for q in others if q.category == kind][:EACH] for kind in OF_OTHERS]
-    bench = in_turns(data / QUESTIONS)
+    bench = in_turns(data / QUESTIONS, turns=2)
     half = [bench[0::2], bench[1::2]]  # twice as often as the others: there are more
     mixed = itertools.chain.from_iterable(itertools.zip_longest(*half, *kinds, functions()))
     return [question for question in mixed if question is not None]
@@ -66,6 +66,8 @@ def _heads() -> Iterator[tuple[str, str]]:
                 yield f"{name}:{node.lineno}", "\n".join(lines[node.lineno - 1 : end])
 
 
-def kind_of(category: str) -> str:
-    """MT-Bench's eight categories are few questions each: they are one."""
-    return category if category in (*OF_OTHERS, "code", "python") else "MT-Bench"
+def kind_of(category: str, turn: int) -> str:
+    """MT-Bench's eight categories are few questions each: they are one, but its turns are two."""
+    if category in (*OF_OTHERS, "code", "python"):
+        return category
+    return ("MT-Bench", "second turns")[turn]

@@ -99,13 +99,13 @@ def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> li
     return [found["datastore"], found["frozen"], bigram]
 
 
-def in_turns(path: Path) -> list[Question]:
-    """One of every category, then the next of each; first turns alone."""
+def in_turns(path: Path, turns: int = 1) -> list[Question]:
+    """One of every category, then the next of each; of each its first turns."""
     from dataclasses import replace
 
     from ngramkit.evaluate.questions import read_questions
 
-    asked = [replace(question, turns=question.turns[:1]) for question in read_questions(path)]
+    asked = [replace(question, turns=question.turns[:turns]) for question in read_questions(path)]
     kinds = dict.fromkeys(question.category for question in asked)
     columns = [[q for q in asked if q.category == kind] for kind in kinds]
     rows = itertools.zip_longest(*columns)
