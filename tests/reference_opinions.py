@@ -10,6 +10,7 @@ SURENESS = 4
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)  # bigrams, by order, beside, aside
 BESIDE, ASIDE = 4, 5
 HELD, RAISES, REST = 1e-4, (0.07, 0.04, 0.06, 0.03), 0.33
+LATELY, FADES, LATELY_ROWS, HELD_LATELY = 0.06, 2, 4096, 1e-3
 WORD = (1 << 64) - 1
 SALT, BY_ORDER = 0x51ED270B76A3C9F1, 0xD6E8FEB86659FD93
 
@@ -36,6 +37,7 @@ class Opining:
 
     def opinions_none(self):
         self.rows, self.beside, self.written, self.likeliest = {}, ((), {}), 0, 0
+        self.lately, self.clock = {}, 0
 
     def hear(self, before, written, nodes, parents, tops):
         """After a pass over `nodes`, the text's last token first: what the model held likely, a
@@ -50,6 +52,11 @@ class Opining:
             for order in range(1, ORDERS + 1):
                 if len(context) >= order:
                     self._keep(of_order(context, order), top)
+        for token, p in ((t, p) for top in tops for t, p in top.items() if p > 0):
+            level, row = math.log(p) + self.clock / FADES, token % LATELY_ROWS
+            if level > self.lately.get(row, (-math.inf, None))[0]:
+                self.lately[row] = level, token
+        self.clock += len(written)
         text = [*before, *written]
         self._watch(len(before), text, dict(zip(map(tuple, contexts), tops, strict=True)))
         end = contexts.index(text[:-1])
@@ -106,6 +113,10 @@ class Opining:
         for weight, top in zip(RAISES, (one, two, aside, beside), strict=True):
             for token in (top or {}).keys() & p.keys():
                 raised[token] *= max(top[token] / HELD, 1.0) ** weight
+        for level, token in self.lately.values():
+            if token in p:
+                held = math.exp(level - self.clock / FADES)
+                raised[token] *= max(held / HELD_LATELY, 1.0) ** LATELY
         whole = sum(raised.values()) + REST * max(1 - sum(p.values()), 0.01)
         return {t: v / whole for t, v in raised.items()}
 

@@ -197,6 +197,28 @@ def test_where_the_likeliest_is_written_the_likely_is_held_likelier(datastore):
     assert {path: again[path] for path in untold} == untold  # a new request
 
 
+def test_what_was_listed_lately_anywhere_is_held_likelier_for_a_while(datastore):
+    log_p = np.log(np.array([[0.9, 0.05]], np.float32))
+    drafter = Blend([datastore([[1, 2, 3], [1, 2, 3], [1, 2, 4]])])
+
+    def share(listed, *since):
+        """Of 4 among what follows [1 2], after a pass that listed 1 and `listed`, and others that
+        wrote so many tokens each."""
+        drafter.start(ids(5, 9))
+        for token, size in ((listed, 3), *((8, size) for size in since)):
+            told = Evidence(ids(9), ids(-1), ids(1, token)[None], log_p)
+            drafter.accept(ids(*(1, 6, 7, 8, 9, 5, 6, 8, 7, 9)[: size - 2], 1, 2), told)
+        found = scores_by_path(drafter.draft(64))
+        return found[(4,)] / (found[(3,)] + found[(4,)])
+
+    first = share(8)
+    assert share(4) > 1.05 * first
+    assert share(8) == first  # a new request
+    assert share(4, 4) > share(8, 4)
+    assert share(4) / share(8) > share(4, 4) / share(8, 4)  # it fades
+    assert share(4, 12) == share(8, 12)
+
+
 def test_bad_parameters_and_artifacts_are_refused(datastore, tmp_path):
     with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
         Blend([])

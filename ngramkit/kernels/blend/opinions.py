@@ -22,6 +22,13 @@ from ngramkit.kernels.blend.beside import (
     new_beside,
     stands_after,
 )
+from ngramkit.kernels.blend.lately import (
+    Lately,
+    forget_lately,
+    list_lately,
+    new_lately,
+    raise_lately,
+)
 from ngramkit.kernels.blend.sharpen import beyond, raise_listed, raised, watch
 from ngramkit.kernels.blend.table import CANDIDATES, hashed, slot_of
 from ngramkit.kernels.blend.trust import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
@@ -36,8 +43,9 @@ BESIDE, ASIDE = ORDERS + 1, ORDERS + 2
 # By order, the bigrams' first, then the others; the less the surer the counts are.
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
 TOPS = 16  # candidates kept, at most
-# How much what they list is raised, see `sharpen`: by the last token, the last two, aside, beside.
-RAISES = (0.07, 0.04, 0.06, 0.03)
+# How much what they list is raised, see `sharpen`: by the last token, the last two, aside, beside,
+# and lately anywhere.
+RAISES = (0.07, 0.04, 0.06, 0.03, 0.06)
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
 
@@ -58,6 +66,7 @@ class Opinions(NamedTuple):
     p: Array  # float32[rows + 1, TOPS]
     beyond: Array  # float32[rows + 1, TOPS], see blend.sharpen
     beside: Beside
+    lately: Lately
     chosen: Array  # int64[2], see blend.sharpen
     # float64[ORDERS + 1 + OTHERS, SURENESS, 2], see blend.trust; order 0 is the bigrams'
     trust: Array
@@ -80,6 +89,7 @@ def new_opinions(rows: int = OPINION_ROWS) -> Opinions:
         p=np.zeros((rows + 1, TOPS), np.float32),
         beyond=np.zeros((rows + 1, TOPS), np.float32),
         beside=new_beside(),
+        lately=new_lately(),
         chosen=np.zeros(2, np.int64),
         trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
         raises=np.zeros(CANDIDATES, np.float32),
@@ -92,6 +102,7 @@ def forget(opinions: Opinions) -> None:
     """A new request: other text, other opinions."""
     opinions.keys[:] = 0
     opinions.beside.tokens[0] = -1
+    forget_lately(opinions.lately)
     opinions.chosen[:] = 0
     unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
     opinions.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
@@ -116,6 +127,7 @@ def opine(opinions, recent, now, written, tokens, parents, top_ids, top_log_prob
         for order in range(1, ORDERS + 1):
             if scratch[order - 1] >= 0:
                 _keep(opinions, hashed(scratch, order), top_ids[row], top_log_probs[row])
+    list_lately(opinions.lately, len(written), top_ids, top_log_probs)
     gather(opinions.beside, now, written, tokens, parents, top_ids, top_log_probs)
 
 
@@ -203,6 +215,7 @@ def sharpen(opinions, recent, into, p):
         _raise_known(opinions, hashed_without(recent), np.float32(RAISES[2]), into)
     if stands_after(beside, recent):
         raise_listed(beside.tokens, beside.beyond, np.float32(RAISES[3]), into, raises)
+    raise_lately(opinions.lately, np.float32(RAISES[4]), into, raises)
     raised(into, p, raises)
 
 

@@ -10,7 +10,8 @@ them list it, and what is left for the unlisted is cut:
     p'(t) = raised(t) / (sum over t of raised(t) + REST * (1 - sum over t of p(t)))
     raised(t) = p(t) * product over opinions of max(q(t) / HELD, 1) ^ weight
 
-The weights (`opinions.RAISES`) and REST were fitted on SmolLM2's records, see docs/drafting.md.
+and likewise what was held likely lately anywhere (`blend.lately`). The weights (`opinions.RAISES`)
+and REST were fitted on SmolLM2's records, see docs/drafting.md.
 
 Draws are not sharpened: a request that is told nothing, or in which more than one written token in
 ten was not the likeliest, stays as it is.
