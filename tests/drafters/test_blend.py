@@ -15,6 +15,7 @@ from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay import replay_turn
 from ngramkit.formats.history import History
+from ngramkit.kernels.blend.corpus import MEMO_ROWS, PAIRS_BYTES, new_corpus
 
 
 def test_a_frozen_table_of_the_datastores_corpus_says_nothing_new(datastore, frozen):
@@ -106,6 +107,16 @@ def test_counts_of_shards_add_up(datastore):
         drafter.start(ids(1, 2))
     assert scores_by_path(cut.draft(8)) == pytest.approx(scores_by_path(whole.draft(8)), rel=1e-5)
     assert cut.draft(1).token_ids.tolist() == [4]
+
+
+def test_what_is_remembered_of_pairs_stays_small_however_many_shards():
+    for shards in (1, 16, 17, 300):
+        corpus = new_corpus(np.zeros((shards, 7), np.int64))
+        rows = len(corpus.pair_keys)
+        assert corpus.pairs.shape == (rows, shards, 2)
+        assert corpus.pairs.nbytes <= PAIRS_BYTES
+        assert rows & (rows - 1) == 0
+        assert rows == MEMO_ROWS or 2 * corpus.pairs.nbytes > PAIRS_BYTES
 
 
 def test_a_datastore_twice_says_what_it_says_once(datastore):

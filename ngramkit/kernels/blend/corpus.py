@@ -62,9 +62,7 @@ def new_corpus(
     where `ends` does not part them. `firsts` saves a look into every shard for each token."""
     shards = len(table)
     rows = rows if shards else 1
-    pair_rows = rows
-    while pair_rows > 1 and pair_rows * shards * 16 > PAIRS_BYTES:
-        pair_rows //= 2
+    pair_rows = _pair_rows(rows, shards)
     return Corpus(
         table=table,
         ends=np.array([shards], np.int64) if ends is None else ends,
@@ -73,6 +71,13 @@ def new_corpus(
         pair_keys=np.zeros(pair_rows, np.uint64),
         pairs=np.zeros((pair_rows, shards, 2), np.int64),
     )
+
+
+def _pair_rows(rows: int, shards: int) -> int:
+    """As many as there is room for, a power of two: an interval takes 16 bytes."""
+    while rows > 1 and rows * shards * 16 > PAIRS_BYTES:
+        rows //= 2
+    return rows
 
 
 @part
