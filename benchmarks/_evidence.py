@@ -18,7 +18,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,15 +205,13 @@ def publish(work: Path) -> None:
 def replayed(work: Work) -> dict[str, Any]:
     """One model's figures."""
     from ngramkit.evaluate.oracle import Oracle
-    from ngramkit.evaluate.records import Record
 
     oracle = Oracle.open(work.evidence)
     done = set(work.filled.read_text(encoding="utf-8").split("\n"))
     records = [
-        Record(each.name, kind_of(each.category, number), [turn])
+        replace(each, category=kind_of(each.category))
         for each in oracle.records()
         if each.name in done
-        for number, turn in enumerate(each.turns)
     ]
     told, untold = _asked(work), deaf(work)
     steps: dict[str, dict[str, Any]] = {}

@@ -35,7 +35,7 @@ def facts(figures: Figures) -> str:
     asked = ", ".join(f"{each} of {kind}" for kind, each in figures["questions"].items())
     missing = ", ".join(f"{name} {share:.1%}" for name, share in figures["missing"].items())
     return (
-        f"**{NAMES[figures['model']]}**, float32, greedy, {count} answers of up to "
+        f"**{NAMES[figures['model']]}**, float32, greedy, {count} questions, answers of up to "
         f"{figures['max_new_tokens']} tokens ({asked}; {figures['tokens']:,} tokens), "
         f"{figures['contexts']:,} contexts on record. "
         + (f"Not on record, at most: {missing}." if missing else "All that was asked is on record.")

@@ -66,8 +66,6 @@ def _heads() -> Iterator[tuple[str, str]]:
                 yield f"{name}:{node.lineno}", "\n".join(lines[node.lineno - 1 : end])
 
 
-def kind_of(category: str, turn: int) -> str:
-    """MT-Bench's eight categories are few questions each: they are one, but its turns are two."""
-    if category in (*OF_OTHERS, "code", "python"):
-        return category
-    return ("MT-Bench", "second turns")[turn]
+def kind_of(category: str) -> str:
+    """MT-Bench's eight categories are few questions each: they are one."""
+    return category if category in (*OF_OTHERS, "code", "python") else "MT-Bench"

@@ -38,7 +38,7 @@ def test_where_another_drafter_leads_it_is_named():
 
 def test_a_page_says_what_its_figures_hold_for():
     text = page([figures()])
-    assert "3 answers of up to 96 tokens (2 of code, 1 of chat; 300 tokens)" in text
+    assert "3 questions, answers of up to 96 tokens (2 of code, 1 of chat; 300 tokens)" in text
     assert "Not on record, at most: recycling 1.2%." in text
     assert "| `blend`, no corpus | 4.00 |" in text
     assert "| 64 nodes | code | chat |" in text
