@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NEW_TOKENS = 96
 MODELS = ("demo", "smollm2-135m")
-BUDGETS = {"demo": (8, 16, 32, 64, 96), "smollm2-135m": (8, 16, 32, 64, 96)}
+BUDGETS = (8, 16, 32, 64, 96)
 # Drafters for which a model is asked for what is not on record: a real one takes its time.
 ASKED = {"smollm2-135m": ("blend", "automaton", "recycling")}
 ANSWERING = 8  # draft nodes
@@ -136,9 +136,7 @@ def record(work: Work, asked: list[Question], seconds: float) -> None:
         oracle.refresh()
         names = [str(question.id) for question in some]
         answers = [each for each in oracle.records() if each.name in names]
-        for answer, rows in zip(
-            answers, ask(oracle, answers, asking, BUDGETS[work.model]), strict=True
-        ):
+        for answer, rows in zip(answers, ask(oracle, answers, asking, BUDGETS), strict=True):
             oracle.save()
             with work.filled.open("a", encoding="utf-8") as file:
                 file.write(f"{answer.name}\n")
@@ -216,7 +214,7 @@ def replayed(work: Work) -> dict[str, Any]:
     told, untold = _asked(work), deaf(work)
     steps: dict[str, dict[str, Any]] = {}
     missing: dict[str, float] = {}
-    for budget in BUDGETS[work.model]:
+    for budget in BUDGETS:
         found = {
             **_replayed(told, records, budget, oracle),
             "blend, told nothing": _replayed({"": told["blend"]}, records, budget, None)[""],
