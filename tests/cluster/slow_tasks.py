@@ -21,6 +21,20 @@ def write(folder, name, seconds=0.0):
     return name
 
 
+def stay(folder, name, node, seconds=120.0):
+    """Stays on `node`, which is to be lost, till then; elsewhere waits till a task stays there."""
+    folder, here = Path(folder), ray.get_runtime_context().get_node_id()
+    with (folder / f"{name}.begun").open("a") as file:
+        file.write(f"{here}\n")
+    if here == node:
+        (folder / "stays").touch()
+    until = time.monotonic() + seconds
+    while (here == node or not (folder / "stays").exists()) and time.monotonic() < until:
+        time.sleep(0.05)
+    (folder / name).write_text(name)
+    return name
+
+
 def die_once(folder, name):
     """Its worker is killed the first time."""
     mark = Path(folder) / f"{name}.begun"
