@@ -20,7 +20,7 @@ class Twin(Counting, Weighing, Opining):
     seven arrays, as lists.
 
     `frozen`: {leader: (count, {follower: count})}. `bigram`: {token: {next: p}}. `past`: token
-    lists with separators of the past requests, the earlier ones and those that came lately.
+    lists with separators of the past requests, the earlier ones and the later.
     """
 
     def __init__(

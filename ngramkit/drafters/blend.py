@@ -129,14 +129,14 @@ class Blend(Described):
         if self._past.shards is self._shards:
             return
         self._shards = self._past.shards  # keeps the arrays behind the tables alive
-        lately = (*self._shards.session, *self._shards.newest)
-        tables = search_table(self._shards.earlier), search_table(lately)
-        earlier_corpus, lately_corpus = (new_corpus(table, PAST_ROWS) for table in tables)
+        later = (*self._shards.session, *self._shards.newest)
+        tables = search_table(self._shards.earlier), search_table(later)
+        earlier_corpus, later_corpus = (new_corpus(table, PAST_ROWS) for table in tables)
         sources = self._sources.parts
         self._sources = Packed(
             sources._replace(
                 earlier=sources.earlier._replace(corpus=earlier_corpus),
-                lately=sources.lately._replace(corpus=lately_corpus),
+                later=sources.later._replace(corpus=later_corpus),
             )
         )
 

@@ -49,7 +49,7 @@ def new_sources(
         frozen=new_frozen(None if frozen is None else _row_of(frozen)),
         live=new_live(vocabulary, LIVE),
         earlier=new_history(nothing),
-        lately=new_history(nothing),
+        later=new_history(nothing),
         bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
         opinions=new_opinions(),
         references=Absent(),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ngramkit.engines.blend_requests import BlendRequest, BlendSource
 
 LOOKS = 64  # contexts looked at for a chain, and its tokens, at most
-TRUSTED = ("experts", "earlier", "lately", "opinions")  # parts of Sources that learn a trust
+TRUSTED = ("experts", "earlier", "later", "opinions")  # parts of Sources that learn a trust
 
 
 class Desk:
@@ -42,7 +42,7 @@ class Desk:
                 frozen=_own_frozen(shared.frozen),
                 live=source.live.parts,
                 earlier=_own_history(shared.earlier),
-                lately=_own_history(shared.lately),
+                later=_own_history(shared.later),
                 opinions=new_opinions(1),
                 experts=new_experts(len(shared.experts.trust)),
                 scratch=new_scratch(shared.weights),

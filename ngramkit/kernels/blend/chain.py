@@ -22,7 +22,7 @@ from ngramkit.kernels.blend.context import (
     step,
 )
 from ngramkit.kernels.blend.experts import awake_for
-from ngramkit.kernels.blend.predict import predict, rewind
+from ngramkit.kernels.blend.predict import corpora_of, predict, rewind
 from ngramkit.kernels.blend.table import EOS, SCAN
 from ngramkit.kernels.compile import entry, part
 from ngramkit.kernels.packed import packed_at
@@ -61,7 +61,7 @@ def best_chain(sources, place, size, tree, length):
     sources in column 2 and scores in tree.queue_p. Cost and room are tree.least and its arrays'."""
     room = len(tree.tokens)
     enter(place, tree, room)
-    corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+    corpora = corpora_of(sources)
     scan, least = sources.limits[SCAN], tree.least[0]
     floor = max(least, RARE)
     nodes, waiting, node, score, gain, depth = 0, 0, room, np.float32(1), np.float32(0), 0

@@ -36,7 +36,7 @@ from ngramkit.kernels.packed import Absent
 from ngramkit.kernels.references.texts import References, new_state
 from ngramkit.kernels.source import HISTORY, MODEL, REFERENCE
 
-PAST_SHARDS = 4  # of past requests, earlier or lately, at most
+PAST_SHARDS = 4  # of past requests, earlier or later, at most
 
 
 class Sources(NamedTuple):
@@ -46,7 +46,7 @@ class Sources(NamedTuple):
     frozen: Frozen
     live: Live
     earlier: History  # past requests that were there at first
-    lately: History  # and those that came since
+    later: History  # and those that came since
     bigram: Bigram
     opinions: Opinions
     references: References | Absent
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
     recent: Array  # int32[DEPTH]
     root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
-    past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, earlier and lately
+    past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, earlier and later
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
     aligned: Array  # int64[STATE], where in the references it is, see references.texts
@@ -79,9 +79,14 @@ def new_place(shards: int) -> Place:
 
 
 @part
+def corpora_of(sources):
+    """The datastores', and those of past requests, earlier and later."""
+    return sources.corpus, sources.earlier.corpus, sources.later.corpus
+
+
+@part
 def extend(corpora, references, live, scan, place, begin, end):
-    """live.tokens[begin:end] were written: chains and place follow. `corpora`: the datastores' and
-    those of past requests, earlier and lately."""
+    """live.tokens[begin:end] were written: chains and place follow. `corpora`: see `corpora_of`."""
     remember(live, begin, end)
     for position in range(begin, end):
         push_recent(place.recent, live.tokens[position])
@@ -95,7 +100,7 @@ def rewind(sources, place, begin, end):
     """live.tokens[begin:end], the newest ones, were taken back, in a request without references.
     What was learnt of opinions is not: who rewinds puts that back."""
     live, scan = sources.live, sources.limits[SCAN]
-    corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+    corpora = corpora_of(sources)
     unlearn(live, begin, end)
     for i in range(DEPTH):
         place.recent[i] = NO_TOKEN
@@ -115,7 +120,7 @@ def rewind(sources, place, begin, end):
 @part
 def learn(sources, place, begin, end):
     """`extend`, token by token: past requests, opinions and references are credited by each."""
-    corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+    corpora = corpora_of(sources)
     scan, live = sources.limits[SCAN], sources.live
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
@@ -155,12 +160,12 @@ def copy_intervals(source, target):
 
 @part
 def descend_all(corpora, root, after, past, past_after, recent, scan, awake):
-    corpus, earlier, lately = corpora
+    corpus, earlier, later = corpora
     descend(corpus, root, after, recent, scan, awake)
     if len(earlier.table):
         descend(earlier, past[0], past_after[0], recent, scan, ALL)
-    if len(lately.table):
-        descend(lately, past[1], past_after[1], recent, scan, ALL)
+    if len(later.table):
+        descend(later, past[1], past_after[1], recent, scan, ALL)
 
 
 @part
@@ -175,8 +180,8 @@ def predict(sources, awake, intervals, past, recent, aligned, size, least, writt
     into.state[2] = HISTORY
     if len(sources.earlier.corpus.table):
         mix_in_history(sources.earlier, past[0], recent, scan, sample, aside, into, p, written)
-    if len(sources.lately.corpus.table):
-        mix_in_history(sources.lately, past[1], recent, scan, sample, aside, into, p, written)
+    if len(sources.later.corpus.table):
+        mix_in_history(sources.later, past[1], recent, scan, sample, aside, into, p, written)
     into.state[2] = MODEL
     mix_in_opinion(sources.opinions, sources.bigram, recent, into, p, written)
     if is_likeliest_written(sources.opinions.chosen):

@@ -22,7 +22,7 @@ from ngramkit.kernels.blend.context import (
     step,
 )
 from ngramkit.kernels.blend.experts import awake_for
-from ngramkit.kernels.blend.predict import extend, learn, predict
+from ngramkit.kernels.blend.predict import corpora_of, extend, learn, predict
 from ngramkit.kernels.blend.reference import begin_aligned
 from ngramkit.kernels.blend.table import EOS, SCAN
 from ngramkit.kernels.compile import entry, part
@@ -52,7 +52,7 @@ def _write(what, sources, place, begin, end):
     if what == LEARN:
         learn(sources, place, begin, end)
     else:
-        corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+        corpora = corpora_of(sources)
         scan = sources.limits[SCAN]
         extend(corpora, sources.references, sources.live, scan, place, begin, end)
 
@@ -77,7 +77,7 @@ def grow(sources, place, size, tree, budget):
     enter(place, tree, budget)
     tokens, parents, scores = tree.tokens, tree.parents, tree.scores
     queue_p, queue = tree.queue_p, tree.queue
-    corpora = (sources.corpus, sources.earlier.corpus, sources.lately.corpus)
+    corpora = corpora_of(sources)
     scan = sources.limits[SCAN]
     nodes, waiting, node, score = 0, 0, budget, np.float32(1)
     while nodes < budget:
