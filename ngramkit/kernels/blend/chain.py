@@ -22,8 +22,8 @@ from ngramkit.kernels.blend.context import (
     step,
 )
 from ngramkit.kernels.blend.experts import awake_for
-from ngramkit.kernels.blend.predict import corpora_of, predict, rewind
-from ngramkit.kernels.blend.table import EOS, SCAN
+from ngramkit.kernels.blend.predict import predict, rewind
+from ngramkit.kernels.blend.table import EOS
 from ngramkit.kernels.compile import entry, part
 from ngramkit.kernels.packed import packed_at
 
@@ -61,8 +61,7 @@ def best_chain(sources, place, size, tree, length):
     sources in column 2 and scores in tree.queue_p. Cost and room are tree.least and its arrays'."""
     room = len(tree.tokens)
     enter(place, tree, room)
-    corpora = corpora_of(sources)
-    scan, least = sources.limits[SCAN], tree.least[0]
+    least = tree.least[0]
     floor = max(least, RARE)
     nodes, waiting, node, score, gain, depth = 0, 0, room, np.float32(1), np.float32(0), 0
     best, most = -1, np.float32(0)
@@ -72,7 +71,7 @@ def best_chain(sources, place, size, tree, length):
             awake = awake_for(sources.experts, score)
             if node < room:
                 parent = tree.parents[node] if tree.parents[node] >= 0 else room
-                step(corpora, sources.references, tree, node, parent, scan, awake)
+                step(sources, tree, node, parent, awake)
             predict(
                 sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
                 tree.aligned[node], size, floor / score, np.int64(-1),

@@ -86,14 +86,14 @@ def enter(place, tree, room):
 
 
 @part
-def step(corpora, references, tree, node, parent, scan, awake):
+def step(sources, tree, node, parent, awake):
     """A node's context: its parent's and its own token."""
     recent = tree.recents[node]
     for i in range(DEPTH - 1):
         recent[i + 1] = tree.recents[parent, i]
     recent[0] = tree.tokens[node]
     descend_all(
-        corpora, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
-        recent, scan, awake,
+        sources, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
+        recent, awake,
     )  # fmt: skip
-    step_aligned(references, tree.aligned[parent], tree.aligned[node], recent)
+    step_aligned(sources.references, tree.aligned[parent], tree.aligned[node], recent)

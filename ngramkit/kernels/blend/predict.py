@@ -79,28 +79,23 @@ def new_place(shards: int) -> Place:
 
 
 @part
-def corpora_of(sources):
-    """The datastores', and those of past requests, earlier and later."""
-    return sources.corpus, sources.earlier.corpus, sources.later.corpus
-
-
-@part
-def extend(corpora, references, live, scan, place, begin, end):
-    """live.tokens[begin:end] were written: chains and place follow. `corpora`: see `corpora_of`."""
+def extend(sources, place, begin, end):
+    """The live tokens [begin:end] were written: chains and place follow."""
+    live = sources.live
     remember(live, begin, end)
     for position in range(begin, end):
+        written = np.int64(live.tokens[position])
         push_recent(place.recent, live.tokens[position])
-        keep_aligned(references, place.aligned, place.recent, np.int64(live.tokens[position]))
+        keep_aligned(sources.references, place.aligned, place.recent, written)
         if position >= end - DEPTH:  # older ones have no part in any order
-            follow(corpora, place, scan)
+            follow(sources, place)
 
 
 @part
 def rewind(sources, place, begin, end):
     """live.tokens[begin:end], the newest ones, were taken back, in a request without references.
     What was learnt of opinions is not: who rewinds puts that back."""
-    live, scan = sources.live, sources.limits[SCAN]
-    corpora = corpora_of(sources)
+    live = sources.live
     unlearn(live, begin, end)
     for i in range(DEPTH):
         place.recent[i] = NO_TOKEN
@@ -114,29 +109,27 @@ def rewind(sources, place, begin, end):
     for position in range(max(begin - 2 * DEPTH, 0), begin):
         push_recent(place.recent, live.tokens[position])
         if position >= begin - DEPTH:
-            follow(corpora, place, scan)
+            follow(sources, place)
 
 
 @part
 def learn(sources, place, begin, end):
     """`extend`, token by token: past requests, opinions and references are credited by each."""
-    corpora = corpora_of(sources)
-    scan, live = sources.limits[SCAN], sources.live
+    live = sources.live
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
         predict(
             sources, ALL, place.root, place.past, place.recent, place.aligned, position,
             np.float32(0), written,
         )  # fmt: skip
-        extend(corpora, sources.references, live, scan, place, position, position + 1)
+        extend(sources, place, position, position + 1)
 
 
 @part
-def follow(corpora, place, scan):
+def follow(sources, place):
     """The intervals, one token further: that which was just pushed."""
     descend_all(
-        corpora, place.root, place.root_after, place.past, place.past_after, place.recent, scan,
-        ALL,
+        sources, place.root, place.root_after, place.past, place.past_after, place.recent, ALL
     )  # fmt: skip
     copy_intervals(place.root_after, place.root)
     copy_intervals(place.past_after[0], place.past[0])
@@ -159,9 +152,9 @@ def copy_intervals(source, target):
 
 
 @part
-def descend_all(corpora, root, after, past, past_after, recent, scan, awake):
-    corpus, earlier, later = corpora
-    descend(corpus, root, after, recent, scan, awake)
+def descend_all(sources, root, after, past, past_after, recent, awake):
+    scan, earlier, later = sources.limits[SCAN], sources.earlier.corpus, sources.later.corpus
+    descend(sources.corpus, root, after, recent, scan, awake)
     if len(earlier.table):
         descend(earlier, past[0], past_after[0], recent, scan, ALL)
     if len(later.table):

@@ -22,9 +22,9 @@ from ngramkit.kernels.blend.context import (
     step,
 )
 from ngramkit.kernels.blend.experts import awake_for
-from ngramkit.kernels.blend.predict import corpora_of, extend, learn, predict
+from ngramkit.kernels.blend.predict import extend, learn, predict
 from ngramkit.kernels.blend.reference import begin_aligned
-from ngramkit.kernels.blend.table import EOS, SCAN
+from ngramkit.kernels.blend.table import EOS
 from ngramkit.kernels.compile import entry, part
 from ngramkit.kernels.packed import packed_at
 
@@ -52,9 +52,7 @@ def _write(what, sources, place, begin, end):
     if what == LEARN:
         learn(sources, place, begin, end)
     else:
-        corpora = corpora_of(sources)
-        scan = sources.limits[SCAN]
-        extend(corpora, sources.references, sources.live, scan, place, begin, end)
+        extend(sources, place, begin, end)
 
 
 @part
@@ -77,8 +75,6 @@ def grow(sources, place, size, tree, budget):
     enter(place, tree, budget)
     tokens, parents, scores = tree.tokens, tree.parents, tree.scores
     queue_p, queue = tree.queue_p, tree.queue
-    corpora = corpora_of(sources)
-    scan = sources.limits[SCAN]
     nodes, waiting, node, score = 0, 0, budget, np.float32(1)
     while nodes < budget:
         # Only as many may wait as there is room for: the least of them bounds what is of use.
@@ -89,7 +85,7 @@ def grow(sources, place, size, tree, budget):
             awake = awake_for(sources.experts, score)
             if node < budget:
                 parent = parents[node] if parents[node] >= 0 else budget
-                step(corpora, sources.references, tree, node, parent, scan, awake)
+                step(sources, tree, node, parent, awake)
             predict(
                 sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
                 tree.aligned[node], size, floor / score, np.int64(-1),
