@@ -12,10 +12,17 @@ import ray
 from ngramkit.errors import InputError
 
 
-def write(folder, name, seconds=0.0):
-    """Says on which node it was begun, sleeps, and writes its file."""
+def begun(folder, name):
+    """Says on which node a task was begun; returns that."""
+    here = ray.get_runtime_context().get_node_id()
     with (Path(folder) / f"{name}.begun").open("a") as file:
-        file.write(f"{ray.get_runtime_context().get_node_id()}\n")
+        file.write(f"{here}\n")
+    return here
+
+
+def write(folder, name, seconds=0.0):
+    """Sleeps, and writes its file."""
+    begun(folder, name)
     time.sleep(seconds)
     (Path(folder) / name).write_text(name)
     return name
@@ -23,9 +30,7 @@ def write(folder, name, seconds=0.0):
 
 def stay(folder, name, node, seconds=120.0):
     """Stays on `node`, which is to be lost, till then; elsewhere waits till a task stays there."""
-    folder, here = Path(folder), ray.get_runtime_context().get_node_id()
-    with (folder / f"{name}.begun").open("a") as file:
-        file.write(f"{here}\n")
+    folder, here = Path(folder), begun(folder, name)
     if here == node:
         (folder / "stays").touch()
     until = time.monotonic() + seconds

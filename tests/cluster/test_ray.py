@@ -106,8 +106,8 @@ def test_a_recipe_is_built_on_the_cluster(cluster, texts, tmp_path):
     assert contents(tmp_path / "ray" / "mine") == contents(tmp_path / "local" / "mine")
 
 
-def tasks(folder, count, seconds):
-    return [Task(f"write {n}", f"{n}", slow_tasks.write, (str(folder), f"{n}", seconds), 1 << 20)
+def tasks(folder, count, given, work=slow_tasks.write):
+    return [Task(f"{work.__name__} {n}", f"{n}", work, (str(folder), f"{n}", given), 1 << 20)
             for n in range(count)]  # fmt: skip
 
 
@@ -154,8 +154,7 @@ def test_a_node_that_is_lost_changes_nothing(cluster, third, texts, tmp_path, bu
 
 
 def test_what_ran_on_a_lost_node_is_begun_again(cluster, third, tmp_path):
-    staying = [Task(f"stay {n}", f"{n}", slow_tasks.stay, (str(tmp_path), f"{n}", third.node_id),
-                    1 << 20) for n in range(9)]  # fmt: skip
+    staying = tasks(tmp_path, 9, third.node_id, slow_tasks.stay)
     with executing("ray") as executor:
         finished = []
         for task, name in executor.run(staying):
