@@ -1,9 +1,9 @@
 """Tokenising a corpus against the tokenizer's own encode_batch_fast over the same text and cores.
 
 Ours reads the files, encodes, packs the ids and writes the token store; the reference only
-encodes texts that are in memory already, in batches, and throws the encodings away. With gigatoken
-(the extra `fast`), whole builds, of a token store and on to a datastore, are compared with those of
-tokenizers alone; their bytes are equal.
+encodes texts that are in memory already, in batches, and throws the encodings away. Whole builds
+with gigatoken, of a token store and on to a datastore, are compared with those of tokenizers alone;
+their bytes are equal.
 """
 
 from __future__ import annotations

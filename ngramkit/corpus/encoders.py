@@ -1,11 +1,10 @@
 """Texts to ids: by `tokenizers`, or several times sooner by gigatoken where that gives the same.
 
-gigatoken (the extra `fast`) is used where it is installed, once a build has proven to be a long one
-and gigatoken has encoded every hard text (`corpus.hard_texts`), and the documents that the build
-began with, as `tokenizers` does. At first every document is encoded by both, later one in a
-thousand and the last of every batch. The first difference ends its use, and that batch is encoded
-anew: nothing before it was behind the last good comparison. So which of the two encodes is never in
-what is built, and never in its plan.
+gigatoken is used once a build has proven to be a long one and gigatoken has encoded every hard text
+(`corpus.hard_texts`), and the documents that the build began with, as `tokenizers` does. At first
+every document is encoded by both, later one in a thousand and the last of every batch. The first
+difference ends its use, and that batch is encoded anew: nothing before it was behind the last good
+comparison. So which of the two encodes is never in what is built, and never in its plan.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy.typing as npt
 
 from ngramkit.corpus.hard_texts import hard_texts
 from ngramkit.formats.container import Array
-from ngramkit.progress import SILENT, Reporter
+from ngramkit.progress import Reporter
 from ngramkit.visible import visible
 
 LOG = logging.getLogger("ngramkit")
@@ -123,12 +122,6 @@ def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
     """For a tokenizers.Tokenizer."""
     plain = Plain(backend)
     return plain if find_spec("gigatoken") is None else Proven(plain, reporter)
-
-
-def is_fast(backend: Any) -> bool:
-    """Whether gigatoken is here, and encodes every hard text as this tokenizers.Tokenizer does."""
-    encoder = open_encoder(backend, SILENT)
-    return isinstance(encoder, Proven) and encoder.opened() is not None
 
 
 def tried(

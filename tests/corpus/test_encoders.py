@@ -115,19 +115,6 @@ def said_of(text):
     return visible(text[: encoders.SHOWN])
 
 
-def test_whether_it_would_be_used_is_told_beforehand(opened):
-    backend = load_tokenizer("demo").backend
-    opened()
-    assert encoders.is_fast(backend)
-    opened(lambda text: text == "ſt", lambda ids: ids.pop())
-    assert not encoders.is_fast(backend)
-
-
-def test_without_it_nothing_is_fast(monkeypatch):
-    monkeypatch.setattr(encoders, "find_spec", lambda name: None)
-    assert not encoders.is_fast(load_tokenizer("demo").backend)
-
-
 def test_a_tokenizer_that_it_does_not_take(opened):
     def load(text):
         raise RuntimeError("Byte remapping failed\n\nLocation:\n  mod.rs")
@@ -156,9 +143,7 @@ def test_half_a_pair_is_a_replacement_character():
     assert plain.encode(["a\ud800b"]).tokens.tolist() == plain.encode(["a\ufffdb"]).tokens.tolist()
 
 
-@pytest.mark.skipif(
-    find_spec("gigatoken") is None, reason="gigatoken is not installed: ngramkit[fast]"
-)
+@pytest.mark.skipif(find_spec("gigatoken") is None, reason="gigatoken has no wheel here")
 def test_gigatoken_itself(monkeypatch):
     monkeypatch.setattr(encoders, "LONG", 200)
     reporter = Notes()
