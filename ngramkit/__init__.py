@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from ngramkit.verbs.exchanging import export, import_
     from ngramkit.verbs.histories import merge_histories, trim_history
     from ngramkit.verbs.looking import history, inspect, open_artifact, verify
-    from ngramkit.verbs.planning import plan
     from ngramkit.verbs.recipe import build_recipe
     from ngramkit.verbs.shipping import (
         merge,
@@ -85,7 +84,6 @@ _HOMES = {
     "open_artifact": "ngramkit.verbs.looking",
     "verify": "ngramkit.verbs.looking",
     "build_recipe": "ngramkit.verbs.recipe",
-    "plan": "ngramkit.verbs.planning",
     "export": "ngramkit.verbs.exchanging",
     "import_": "ngramkit.verbs.exchanging",
     "merge": "ngramkit.verbs.shipping",
@@ -162,7 +160,6 @@ __all__ = [
     "needle_test",
     "open_artifact",
     "open_corpus",
-    "plan",
     "prune",
     "pull",
     "push",

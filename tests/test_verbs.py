@@ -35,7 +35,6 @@ COMMANDS = {
     "export": ("exchange_cmd", "export", "export"),
     "import": ("exchange_cmd", "import_", "import_"),
     "merge": ("exchange_cmd", "merge", "merge"),
-    "plan": ("plan_cmd", "plan", "plan"),
     "prune": ("prune_cmd", "prune", "prune"),
 }
 

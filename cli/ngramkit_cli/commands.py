@@ -32,7 +32,6 @@ COMMANDS = {
     "record": ("record_cmd.record", "Record what a model holds likely for replays without it"),
     "self-corpus": ("self_corpus_cmd.self_corpus", "Write a model's own answers as a corpus"),
     "build": ("recipe_cmd.build", "Build artifacts from recipes"),
-    "plan": ("plan_cmd.plan", "Say what a recipe takes"),
     "push": ("hub_cmd.push", "Upload an artifact to the Hub"),
     "pull": ("hub_cmd.pull", "Download an artifact from the Hub"),
     "search": ("hub_cmd.search", "List the artifacts on the Hub"),
