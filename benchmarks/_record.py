@@ -57,7 +57,7 @@ def replayed(options: argparse.Namespace) -> dict[str, Any]:
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.evaluate.records import Record, read_records
     from ngramkit.evaluate.replay import replay
-    from ngramkit.evaluate.union import Union
+    from research.union import Union
 
     data, datastore, frozen = options.data, options.datastore, options.frozen
     tokenizer = load_tokenizer(str(data / TOKENIZER))

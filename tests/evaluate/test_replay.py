@@ -197,7 +197,7 @@ def test_the_command_prints_one_table_and_the_promised_keys(tmp_path):
 
 
 def test_a_union_takes_turns_and_merges_what_its_drafters_share():
-    from ngramkit.evaluate.union import Union
+    from research.union import Union
 
     other = DraftTree(ids(7, 9), ids(-1, -1), np.full(2, 0.5, np.float32), np.zeros(2, np.uint8))
     union = Union([Echo(chain(7, 8, 6)), Echo(other)])

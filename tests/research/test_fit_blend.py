@@ -13,9 +13,9 @@ from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.blend_weights import load_weights
-from ngramkit.evaluate import fit_blend
-from ngramkit.evaluate.fit_blend import Places, fit, log_loss, observe
 from ngramkit.evaluate.records import Record, Turn
+from research import fit_blend
+from research.fit_blend import Places, fit, log_loss, observe
 
 VOCABULARY = 20
 

@@ -1,4 +1,4 @@
-"""Fits the blend drafter's weights on recorded text: `python -m ngramkit.evaluate.fit_blend`.
+"""Fits the blend drafter's weights on recorded text: `python -m research.fit_blend`.
 
 Each --on names a model (its tokenizer), an artifact of a corpus (a datastore or a frozen table; -
 for none) and a record file whose answers are not in it. The weights are fitted on all of them
@@ -8,7 +8,7 @@ what was written next, at places of the answers drawn at random. The evaluation'
 no part in it.
 
 The weights in this repository were fitted on chat answers of models and to questions that were
-both left out of the corpus (see `ngramkit.evaluate.held_out`), and on held-out files of the Python
+both left out of the corpus (see `research.held_out`), and on held-out files of the Python
 standard library with the demo tokenizer: each from the datastore (named three times, and twice),
 from the frozen table and from neither, 60,000 places of each. Never on MT-Bench.
 """

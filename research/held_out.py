@@ -1,4 +1,4 @@
-"""Text that no datastore holds, to fit and judge blend: `python -m ngramkit.evaluate.held_out`.
+"""Text that no datastore holds, to fit and judge blend: `python -m research.held_out`.
 
     chat CORPUS...  from a chat corpus (parquet: model, instruction, output). Every tenth model and
                     a third of the instructions are left out of kept.jsonl, from which a datastore

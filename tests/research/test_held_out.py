@@ -9,8 +9,8 @@ import pytest
 
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.stdlib import is_held_out
-from ngramkit.evaluate import held_out
-from ngramkit.evaluate.held_out import INSTRUCTIONS, LINES, MODELS, chat, code, hashed
+from research import held_out
+from research.held_out import INSTRUCTIONS, LINES, MODELS, chat, code, hashed
 
 WRITERS = [f"model-{i}" for i in range(30)]
 ASKED = [f"Question {i}?" for i in range(36)]
@@ -101,7 +101,7 @@ def library(tmp_path, monkeypatch):
         path = tmp_path / f"m{i}.py"
         path.write_text("".join(f"m{i} line {n}\n" for n in range(5 * LINES + 3)))
         files.append((path.name, path))
-    for module in ("ngramkit.corpus.stdlib", "ngramkit.evaluate.held_out"):
+    for module in ("ngramkit.corpus.stdlib", "research.held_out"):
         monkeypatch.setattr(sys.modules[module], "stdlib_files", lambda: files)
     return files
 
