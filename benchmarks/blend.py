@@ -67,7 +67,7 @@ def _drafters(datastore: Any, frozen: Any) -> Makers:
     from ngramkit.drafters.cacheback import Cacheback
     from ngramkit.drafters.context import Context, PromptLookup
     from ngramkit.drafters.rest import Rest
-    from ngramkit.evaluate.union import Union
+    from research.union import Union
 
     others: Makers = {
         "rest": lambda: Rest([datastore]),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import Row
-from ngramkit.warming import PROGRAM, at_first
+from ngramkit.warming import PROGRAM
 
 CLI = "import sys; sys.argv[0] = 'ngramkit'; from ngramkit_cli.main import run; run()"
 REPLAY = "replay --answers one.jsonl --template none --drafter rest --datastore d --budget 4"
@@ -111,7 +111,7 @@ def _compiled(drafter: str, folder: Path) -> float:
     """Of the process that compiles for a first decode of `demo`, its start included: two threads of
     one core take longer for the same work, and a model that loads beside it is the second."""
     with tempfile.TemporaryDirectory() as kernels:
-        return started([PROGRAM, *at_first(drafter, DEMO_WIDTH)], folder, kernels).processor
+        return started([PROGRAM, f"{drafter}@{DEMO_WIDTH}"], folder, kernels).processor
 
 
 def warmed(folder: Path) -> Row:

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache"))  # see kernels.machine_code
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache"))  # see kernels.code_folder
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share the cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,7 +1,7 @@
 """blend: one probability model over everything at hand, and the tree of its most probable paths.
 
 What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and the live context, is
-mixed by gates that were fitted on other text (ngramkit.evaluate.fit_blend); of several datastores
+mixed by gates that were fitted on other text (research.fit_blend); of several datastores
 and tables, each is weighed by what it has explained of the text so far. Scores are calibrated: a
 node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
 where decode says what the model itself held likely, its `Evidence` are further opinions, each

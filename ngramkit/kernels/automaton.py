@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty, zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, entry, part
+from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.suffix.longest import longest_match
 from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
 
@@ -180,9 +179,9 @@ def in_corpus(
     What follows ends before a separator and behind `eos`. Of a match with more than SCANNED places
     the first among so many is taken. The shard table is that of kernels.suffix.search.
     """
-    intervals = zeros((len(table), 2), np.int64)
+    intervals = np.zeros((len(table), 2), np.int64)
     matched = longest_match(table, context, longest, intervals)
-    found = empty(width, np.int32)
+    found = np.empty(width, np.int32)
     if matched == 0:
         return 0, found[:0]
     shard = 0

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.compile import allocating_entry, entry, part
+from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.order import best_first
 
 LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...

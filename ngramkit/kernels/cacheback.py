@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.kernels import lru
-from ngramkit.kernels.allocate import empty, minus_ones, zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, entry, part
+from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.sorted_rows import find_row
 from ngramkit.kernels.source import DYNAMIC, FROZEN
 
@@ -79,16 +78,16 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
     Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
     """
     tree = (
-        empty(budget, np.int32),
-        empty(budget, np.int32),
-        zeros(budget, np.float32),
-        empty(budget, np.uint8),
+        np.empty(budget, np.int32),
+        np.empty(budget, np.int32),
+        np.zeros(budget, np.float32),
+        np.empty(budget, np.uint8),
     )
-    children = minus_ones(_table_size(budget), np.int32)
-    queue = empty(budget + 1, np.int32)
-    queued = zeros(budget, np.bool_)
+    children = np.full(_table_size(budget), -1, np.int32)
+    queue = np.empty(budget + 1, np.int32)
+    queued = np.zeros(budget, np.bool_)
     queue[0] = -1
-    row = empty(leaders.rows.shape[1], np.int32)
+    row = np.empty(leaders.rows.shape[1], np.int32)
     left = 1.0 - shares.sum()
     size, head, end = 0, 0, 1
     while head < end and size < budget:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty
-from ngramkit.kernels.compile import allocating_entry, entry, part
+from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.scattering import low_bits
 
 LATEST = np.uint64(0xFFFFFFFF)
@@ -36,10 +35,10 @@ def best_runs(keys, masks, most):
     longest first, ties in order, its first row (i64[runs]) and its length (i64[runs]).
     """
     size = len(keys)
-    totals, chosen = empty(size, np.int64), empty(size, np.int64)
-    rows, counts = empty(size, np.int64), empty(size, np.int64)
+    totals, chosen = np.empty(size, np.int64), np.empty(size, np.int64)
+    rows, counts = np.empty(size, np.int64), np.empty(size, np.int64)
     # The smallest entry of a heap is its worst run: short ones first, then late ones.
-    heap = empty(min(most, size), np.uint64)
+    heap = np.empty(min(most, size), np.uint64)
     leaders = runs = held = leader = run = 0
     for i in range(1, size + 1):
         if i < size and _same(keys, i, run):
@@ -131,7 +130,7 @@ def unpack(keys, rows, bits, base, prefix, length):
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits
     mask = low_bits(bits)
-    windows = empty((len(rows), length), np.uint32)
+    windows = np.empty((len(rows), length), np.uint32)
     for i in range(len(rows)):
         for j in range(depth):
             windows[i, j] = prefix[j]

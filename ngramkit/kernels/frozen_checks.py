@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.jit import allocating_entry, part
 
 # What is wrong with a leader; WHOLE where nothing is.
 WHOLE, FOREIGN, UNSORTED, NO_COUNT, OUTNUMBERED, UNORDERED, TWICE = range(7)

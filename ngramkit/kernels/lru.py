@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.jit import entry, part
 
 NONE = -1
 USED, FREE, SIZE = 0, 1, 2  # indices into Pool.state

@@ -7,7 +7,7 @@ each a token id and a count. Nothing here knows about files.
 from __future__ import annotations
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.jit import allocating_entry, part
 
 KEY = 4  # ids
 

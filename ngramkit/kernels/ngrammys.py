@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty, minus_ones, zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.jit import allocating_entry, part
 from ngramkit.kernels.order import best_first
 
 # How many matches in the context weigh as much as the bigrams do, and how much a copied row is
@@ -42,9 +41,9 @@ def frequent_rows(
     size = 16
     while size < 2 * len(begins):
         size *= 2
-    slots = minus_ones(size, np.int64)  # group of every hash
-    latest = empty(len(begins), np.int64)  # by group: the last begin
-    seen = zeros(len(begins), np.int64)
+    slots = np.full(size, -1, np.int64)  # group of every hash
+    latest = np.empty(len(begins), np.int64)  # by group: the last begin
+    seen = np.zeros(len(begins), np.int64)
     groups = 0
     for begin in begins:
         slot = _hash(tokens, begin, width) & (size - 1)
@@ -57,9 +56,9 @@ def frequent_rows(
         seen[slots[slot]] += 1
 
     found = min(groups, most)
-    rows = zeros((found, width), np.int32)
-    lengths = empty(found, np.int64)
-    counts = empty(found, np.int64)
+    rows = np.zeros((found, width), np.int32)
+    lengths = np.empty(found, np.int64)
+    counts = np.empty(found, np.int64)
     for r in range(found):
         best = 0
         for group in range(1, groups):
@@ -112,9 +111,9 @@ def bigram_rows(
     known = 0 <= last < len(next_tokens)  # a model may write ids that its tokenizer lacks
     found = min(most, next_tokens.shape[1]) if known else 0
     width = min(width, extended.shape[2])
-    rows = zeros((found, width), np.int32)
-    lengths = zeros(found, np.int64)
-    gains = zeros((found, width), np.float64)
+    rows = np.zeros((found, width), np.int32)
+    lengths = np.zeros(found, np.int64)
+    gains = np.zeros((found, width), np.float64)
     for r in range(found):
         probability = 1.0
         before = last
@@ -152,10 +151,10 @@ def tree_of_rows(
     most = 0
     for length in lengths:
         most += length
-    tokens = empty(most, np.int32)
-    parents = empty(most, np.int32)
-    scores = zeros(most, np.float64)
-    owners = empty(most, np.uint8)
+    tokens = np.empty(most, np.int32)
+    parents = np.empty(most, np.int32)
+    scores = np.zeros(most, np.float64)
+    owners = np.empty(most, np.uint8)
     size = 0
     for r in range(len(rows)):
         at = -1
@@ -170,9 +169,9 @@ def tree_of_rows(
             scores[node] += gains[r, depth]
             at = node
     # A parent comes before its children and scores no less, so a stable order keeps it with them.
-    order = empty(size, np.int64)
+    order = np.empty(size, np.int64)
     best_first(scores[:size], order)
-    place = minus_ones(size, np.int32)
+    place = np.full(size, -1, np.int32)
     for i in range(min(budget, size)):
         place[order[i]] = 0
     kept = 0
@@ -182,7 +181,7 @@ def tree_of_rows(
             tokens[kept], owners[kept], scores[kept] = tokens[node], owners[node], scores[node]
             parents[kept] = -1 if parents[node] < 0 else place[parents[node]]
             kept += 1
-    found = empty(kept, np.float32)
+    found = np.empty(kept, np.float32)
     for node in range(kept):
         found[node] = scores[node]
     return tokens[:kept], parents[:kept], found, owners[:kept]
@@ -212,10 +211,10 @@ def mixed_tree(
         next_tokens, log_probs, extended, probabilities, last, most - len(copied), width, eos
     )
     total = len(copied) + len(drafted)
-    rows = zeros((total, width), np.int32)
-    lengths = empty(total, np.int64)
-    gains = zeros((total, width), np.float64)
-    owners = empty(total, np.uint8)
+    rows = np.zeros((total, width), np.int32)
+    lengths = np.empty(total, np.int64)
+    gains = np.zeros((total, width), np.float64)
+    owners = np.empty(total, np.uint8)
     mass = len(begins) + ESCAPE
     for r in range(len(copied)):
         lengths[r], owners[r] = ends[r], sources[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 
 @part

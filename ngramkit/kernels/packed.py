@@ -27,9 +27,8 @@ from numba.extending import (
     register_model,
     unbox,
 )
+from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
-
-from ngramkit.kernels.lowering import array_value
 
 WORD = ir.IntType(64)
 _intrinsic: Any = intrinsic
@@ -41,7 +40,7 @@ TYPESTR = {
 
 class Absent(NamedTuple):
     """In the place of a NamedTuple that is not there: kernels are compiled without what reads it
-    (`compile.optional_part`)."""
+    (`jit.optional_part`)."""
 
 
 class Packed:
@@ -175,6 +174,11 @@ def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name:
 
     if isinstance(found, PackedType):
         return at(word)
-    data = builder.inttoptr(at(word), context.get_data_type(found.dtype).as_pointer())
-    shape = [at(word + 1 + i) for i in range(found.ndim)]
-    return array_value(context, builder, found, data, shape)
+    array = context.make_array(found)(context, builder)
+    size = ir.Constant(WORD, context.get_abi_sizeof(context.get_data_type(found.dtype)))
+    shape, strides = [at(word + 1 + i) for i in range(found.ndim)], [size]
+    for length in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], length))
+    data = builder.inttoptr(at(word), array.data.type)
+    populate_array(array, data, shape, strides, size, None)
+    return array._getvalue()

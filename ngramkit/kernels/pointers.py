@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 
 def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:

@@ -10,9 +10,8 @@ import heapq
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty, minus_ones
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, entry
+from ngramkit.kernels.jit import allocating_entry, entry
 
 K = 8  # candidates kept of a token, as published
 
@@ -59,9 +58,9 @@ def recycled(
     Nodes of which the matrix knows nothing are left out, with all below them.
     """
     most = min(budget, len(parents))
-    place = minus_ones(most + 1, np.int32)  # of a node of the shape in the draft
-    tokens, above = empty(most, np.int32), empty(most, np.int32)
-    chances = empty(most, np.float32)
+    place = np.full(most + 1, -1, np.int32)  # of a node of the shape in the draft
+    tokens, above = np.empty(most, np.int32), np.empty(most, np.int32)
+    chances = np.empty(most, np.float32)
     size = 0
     for node in range(most):
         parent = parents[node]

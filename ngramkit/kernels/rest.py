@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty, zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, allocating_part, part
+from ngramkit.kernels.jit import allocating_entry, allocating_part, part
 from ngramkit.kernels.suffix.continuations import COUNT, PARENT, TOKEN, top_prefixes
 from ngramkit.kernels.suffix.known import recall, remember
 from ngramkit.kernels.suffix.longest import find_all, longest_match
@@ -28,10 +27,10 @@ def draft(
     """
     max_match, min_match, continuation, eos = rules[0], rules[1], rules[2], rules[3]
     size = len(context)
-    intervals = zeros((len(table), 2), np.int64)
+    intervals = np.zeros((len(table), 2), np.int64)
     match = longest_match(table, context, min(bound, max_match), intervals)
     used = match
-    found, total = empty((0, 4), np.int64), 0
+    found, total = np.empty((0, 4), np.int64), 0
     while used >= min_match:
         pattern = context[size - used :]
         frequent = _count(intervals) >= FREQUENT
@@ -62,8 +61,8 @@ def _count(intervals: Array) -> int:
 @allocating_part
 def _as_tree(found: Array, total: int, match: int) -> tuple[Array, Array, Array, Array, int]:
     size = len(found)
-    token_ids, parents = empty(size, np.int32), empty(size, np.int32)
-    scores, source = empty(size, np.float32), zeros(size, np.uint8)
+    token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
+    scores, source = np.empty(size, np.float32), np.zeros(size, np.uint8)
     for i in range(size):
         token_ids[i], parents[i] = found[i, TOKEN], found[i, PARENT]
         scores[i] = found[i, COUNT] / total

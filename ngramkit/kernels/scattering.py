@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.jit import allocating_entry, part
 
 NONE, SECOND = -1, -2  # of a first token: no partition, or one by the second (row SECOND - value)
 

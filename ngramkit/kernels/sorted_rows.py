@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 
 @part

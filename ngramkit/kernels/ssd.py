@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty, minus_ones, zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, allocating_part, part
+from ngramkit.kernels.jit import allocating_entry, allocating_part, part
 from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, TOKEN, top_prefixes
 from ngramkit.kernels.suffix.longest import find_all, longest_match
 
@@ -39,9 +38,9 @@ def draft(
     float64[LENGTHS, 2], see `learn`. `table` has a row at least.
     """
     longest, deepest, eos = rules[0], rules[1], rules[2]
-    intervals = zeros((len(table), 2), np.int64)
+    intervals = np.zeros((len(table), 2), np.int64)
     match = longest_match(table, context, longest, intervals)
-    found, total = empty((0, 4), np.int64), 0
+    found, total = np.empty((0, 4), np.int64), 0
     while match > 0:
         if trust(record, match) < least:
             for column in range(2):
@@ -62,10 +61,10 @@ def _scored(
     found: Array, total: int, match: int, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array]:
     size = len(found)
-    token_ids, parents = empty(size, np.int32), empty(size, np.int32)
-    scores, shares = empty(size, np.float32), empty(size, np.float32)
-    place = minus_ones(size, np.int64)
-    reach = empty(LENGTHS + 32, np.float64)  # the product of trusts down to a depth
+    token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
+    scores, shares = np.empty(size, np.float32), np.empty(size, np.float32)
+    place = np.full(size, -1, np.int64)
+    reach = np.empty(LENGTHS + 32, np.float64)  # the product of trusts down to a depth
     reach[0] = 1.0
     for depth in range(1, len(reach)):
         reach[depth] = reach[depth - 1] * trust(record, match + depth - 1)
@@ -132,14 +131,14 @@ def merge(
     -> [7, 8, 9], [-1, 0, -1], [0.9, 0.5, 0.2]
     """
     room = len(first[0]) + len(second[0])
-    token_ids, parents = empty(room, np.int32), empty(room, np.int32)
-    scores = empty(room, np.float32)
-    child = minus_ones(room + 1, np.int32)  # of each node, the last found; then the root's
-    sibling = empty(room, np.int32)  # found before
+    token_ids, parents = np.empty(room, np.int32), np.empty(room, np.int32)
+    scores = np.empty(room, np.float32)
+    child = np.full(room + 1, -1, np.int32)  # of each node, the last found; then the root's
+    sibling = np.empty(room, np.int32)  # found before
     size = _add(first, token_ids, parents, scores, child, sibling, 0)
     size = _add(second, token_ids, parents, scores, child, sibling, size)
     order = np.argsort(-scores[:size], kind="mergesort")[:budget]  # stable: parents come first
-    place = minus_ones(room + 1, np.int32)
+    place = np.full(room + 1, -1, np.int32)
     for i in range(len(order)):
         place[order[i]] = i
     return token_ids[order], place[parents[order]], scores[order]
@@ -159,7 +158,7 @@ def _add(
 
     Parents are numbered as `child` is: the root is the last.
     """
-    place = empty(len(tree[0]), np.int32)
+    place = np.empty(len(tree[0]), np.int32)
     for i in range(len(place)):
         parent = place[tree[1][i]] if tree[1][i] >= 0 else len(child) - 1
         node = child[parent]

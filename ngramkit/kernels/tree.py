@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.allocate import empty, minus_ones, zeros
-from ngramkit.kernels.compile import allocating_entry, entry
+from ngramkit.kernels.jit import allocating_entry, entry
 
 
 def layout(
@@ -54,8 +53,8 @@ def paths(
     [-1, 0, -1] -> [[-1, 0, 1], [-1, 2, -2]], rows [0, 0, 0, 1], columns [0, 1, 2, 1].
     """
     n = len(parents)
-    depths = zeros(n + 1, np.int64)
-    inner = zeros(n + 1, np.bool_)
+    depths = np.zeros(n + 1, np.int64)
+    inner = np.zeros(n + 1, np.bool_)
     for node in range(n):
         parent = parents[node] + 1
         depths[node + 1] = depths[parent] + 1
@@ -65,7 +64,7 @@ def paths(
         leaves += not inner[node]
         deepest = max(deepest, depths[node])
     nodes = np.full((leaves, deepest + 1), -2, np.int32)
-    rows = minus_ones(n + 1, np.int64)
+    rows = np.full(n + 1, -1, np.int64)
     row = 0
     for leaf in range(n + 1):
         if inner[leaf]:
@@ -94,8 +93,8 @@ def best_path(
     parents [-1, 0, -1], scores [0.5, 0.2, 0.6] -> [0, 1] (0.7, not 0.6); at most 1 node: [2].
     """
     n = len(parents)
-    sums = zeros(n, np.float64)
-    depths = zeros(n, np.int64)
+    sums = np.zeros(n, np.float64)
+    depths = np.zeros(n, np.int64)
     best, deepest, end = 0.0, 0, -1
     for node in range(n):
         parent = parents[node]
@@ -106,7 +105,7 @@ def best_path(
         better = sums[node] > best or (sums[node] == best and depths[node] > deepest)
         if depths[node] <= most and better:
             best, deepest, end = sums[node], depths[node], node
-    path = empty(deepest, np.int32)
+    path = np.empty(deepest, np.int32)
     for place in range(deepest - 1, -1, -1):
         path[place] = end
         end = parents[end]

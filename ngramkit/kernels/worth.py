@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty, zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, entry, part
+from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.suffix.search import token_at
 
 TEXT, BEGIN, END = range(3)
@@ -92,7 +91,7 @@ def want(table, texts, passages, worth, adds):
 @allocating_entry
 def wanted_rows(table, grams):
     """int64[n]: what each row of grams, u16 | u32 [n, m], is worth; m is the only order."""
-    found = zeros(len(grams), np.int64)
+    found = np.zeros(len(grams), np.int64)
     for i in range(len(grams)):
         key = NONE
         for j in range(grams.shape[1]):
@@ -133,8 +132,8 @@ def choose(table, texts, passages, joined, budget):
     worth nothing is not.
     """
     count = len(passages)
-    chosen = zeros(count, np.bool_)
-    worths, order = empty(count, np.int64), empty(count, np.int64)  # a heap
+    chosen = np.zeros(count, np.bool_)
+    worths, order = np.empty(count, np.int64), np.empty(count, np.int64)  # a heap
     size = 0
     for i in range(count):
         value = _rate(table, texts, passages, i)

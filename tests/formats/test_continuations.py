@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ngramkit.formats.continuations import spans_of, top_continuations
 from ngramkit.formats.datastore import DatastoreShard, search_table
-from ngramkit.kernels.compile import allocating_entry
+from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import continuations, longest
 from ngramkit.kernels.suffix.sort import sort_shard
 

@@ -1,54 +1,138 @@
-"""Where compiled kernels go when nobody may write where they belong, and that compiling is said."""
+"""Compiled kernels are kept only where nobody else can put code, and compiling is said."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
 
-from numba import config, njit
+import pytest
 
-from ngramkit.kernels import cache
-from ngramkit.kernels.notice import NOTICE, SAID, Once
+from ngramkit import caches
+from ngramkit.kernels import code_folder
+from ngramkit.kernels.jit import COMPILING
 
 
-def test_without_a_place_kernels_go_to_a_private_temporary_folder(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(config, "CACHE_DIR", "/proc/nowhere")
-    monkeypatch.setattr(cache, "places", lambda: [tmp_path / "file" / "below"])
-    (tmp_path / "file").write_text("a file")
-    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path))
-    cache.prepare()
-    chosen = tmp_path / f"ngramkit-kernels-{os.getuid()}"
-    assert str(chosen) == config.CACHE_DIR
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A private folder, named by NUMBA_CACHE_DIR; the temporary folder is another."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(code_folder.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "above" / "named"
+    monkeypatch.setenv(code_folder.VARIABLE, str(folder))
+    return folder
+
+
+def test_the_named_folder_is_taken(place, caplog):
+    assert code_folder.choose_folder("digest") == place
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert caplog.text == ""
+
+
+def test_without_one_it_is_the_users_cache(place, tmp_path, monkeypatch):
+    monkeypatch.delenv(code_folder.VARIABLE)
+    assert code_folder.choose_folder("digest") == tmp_path / "cache" / "ngramkit" / "kernels"
+
+
+def test_a_folder_that_cannot_be_written_serves_if_it_holds_the_kernels(place, monkeypatch):
+    """As in an image that is mounted read-only."""
+
+    def refuse(**options):
+        raise PermissionError
+
+    (place / "digest").mkdir(parents=True)
+    monkeypatch.setattr(code_folder.tempfile, "TemporaryFile", refuse)
+    assert code_folder.choose_folder("digest") == place
+    assert code_folder.choose_folder("another") != place
+
+
+def test_without_a_place_kernels_go_to_a_private_temporary_folder(place, monkeypatch, caplog):
+    monkeypatch.setenv(code_folder.VARIABLE, "/proc/nowhere")
+    monkeypatch.setattr(code_folder, "private_folder", lambda name: None)
+    chosen = code_folder.choose_folder("digest")
+    assert chosen == place.parents[1] / "temporary" / f"ngramkit-kernels-{os.getuid()}"
     assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
-    assert "cannot be kept" in caplog.text
+    assert "/proc/nowhere is not used" in caplog.text
+    assert "are kept in" in caplog.text
 
 
-def test_a_folder_that_others_can_write_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path))
-    theirs = tmp_path / f"ngramkit-kernels-{os.getuid()}"
+def test_a_temporary_folder_of_somebody_else_is_not_used(place):
+    theirs = place.parents[1] / "temporary" / f"ngramkit-kernels-{os.getuid()}"
     theirs.mkdir()
     theirs.chmod(0o777)
-    assert cache.own_temporary() != theirs
+    assert code_folder.own_temporary() != theirs
     theirs.rmdir()
-    theirs.symlink_to(tmp_path)
-    assert cache.own_temporary() != theirs
+    theirs.symlink_to(place.parents[1])
+    assert code_folder.own_temporary() != theirs
 
 
-def test_where_kernels_can_be_written_nothing_changes(tmp_path, monkeypatch):
-    before = config.CACHE_DIR
-    monkeypatch.setattr(cache, "places", lambda: [tmp_path / "new"])
-    cache.prepare()
-    assert before == config.CACHE_DIR
+@pytest.mark.parametrize(
+    "how", ["it is open", "above is open", "above is theirs", "a link that is theirs"]
+)
+@pytest.mark.parametrize("which", ["named", "cache"])
+def test_a_folder_that_others_can_reach_is_not_used(place, tmp_path, monkeypatch, how, which):
+    if which == "cache":
+        monkeypatch.delenv(code_folder.VARIABLE)
+        place = tmp_path / "cache" / "ngramkit" / "kernels"
+    place.mkdir(mode=0o700, parents=True)
+    if how == "it is open":
+        place.chmod(0o777)
+    elif how == "above is open":
+        place.parent.chmod(0o777)
+    elif os.geteuid() != 0:
+        pytest.skip("only root can make a folder another user's")
+    elif how == "above is theirs":
+        shutil.chown(place.parent, 65534)
+    else:
+        real = tmp_path / "real"
+        place.parent.rename(real)
+        place.parent.symlink_to(real)
+        os.chown(place.parent, 65534, -1, follow_symlinks=False)
+    assert not caches.is_private(place)
+    assert code_folder.choose_folder("digest") != place
 
 
-def test_compiling_is_said_once(caplog):
-    from numba.core import event
+def test_a_sticky_folder_and_links_of_ones_own_are_private(tmp_path):
+    shared = tmp_path / "shared"
+    (shared / "mine").mkdir(parents=True)
+    shared.chmod(0o1777)
+    (tmp_path / "link").symlink_to("shared/../shared/mine")
+    assert caches.is_private(shared / "mine")
+    assert caches.is_private(tmp_path / "link")
+    (tmp_path / "loop").symlink_to("loop")
+    assert not caches.is_private(tmp_path / "loop")
+    shared.chmod(0o777)
+    assert not caches.is_private(tmp_path / "link")
 
-    listener = Once()
-    event.register("numba:compile", listener)
-    with caplog.at_level(NOTICE, "ngramkit"):
-        njit(lambda a: a + 1)(1)
-        njit(lambda a: a + 2)(1)
-    event.unregister("numba:compile", listener)
-    said = [r for r in caplog.records if r.message == SAID and r.levelno == NOTICE]
-    assert 1 <= len(said) <= 2  # the process's own listener may not have spoken yet
+
+def test_the_working_folder_names_no_place(place, tmp_path):
+    """numba takes settings from .numba_config.yaml there; kernels are not read from such a one."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / ".numba_config.yaml").write_text(f"cache_dir: {theirs}/kernels\n")
+    code = "import numba; from ngramkit.kernels.code_folder import folder; print(folder())"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=theirs,
+        env={**os.environ, code_folder.VARIABLE: str(place)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(str(place))
+
+
+def test_compiling_is_said_once():
+    """Of whatever number of kernels, in a process that compiles some."""
+    code = """
+import logging, sys, numba
+from ngramkit.kernels.jit import NOTICE
+logging.basicConfig(level=NOTICE, format="%(message)s", stream=sys.stdout)
+for number in range(3):
+    numba.njit(lambda a: a + number)(1)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [COMPILING]

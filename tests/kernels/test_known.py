@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.compile import allocating_entry
+from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import known
 
 recall, remember = (allocating_entry(f.py_func) for f in (known.recall, known.remember))

@@ -1,14 +1,14 @@
 """Compiled code is kept, found again, never stale, and never needed."""
 
+import os
 import subprocess
 import sys
 
-import numba
 import numpy as np
 import pytest
 
-from ngramkit.kernels import machine_code
-from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels import code_folder
+from ngramkit.kernels.jit import entry, is_tested, part
 
 
 @part
@@ -25,15 +25,15 @@ def kept_in(tmp_path, monkeypatch):
     """kept_in(folder): where code is kept from now on."""
 
     def choose(folder):
-        monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
-        machine_code.folder.cache_clear()
-        machine_code.source_digest.cache_clear()
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
+        code_folder.folder.cache_clear()
+        code_folder.source_digest.cache_clear()
         return folder
 
     yield choose
     monkeypatch.undo()
-    machine_code.folder.cache_clear()
-    machine_code.source_digest.cache_clear()
+    code_folder.folder.cache_clear()
+    code_folder.source_digest.cache_clear()
 
 
 def files(folder):
@@ -68,18 +68,18 @@ def test_another_source_of_any_kernel_is_another_folder(kept_in, tmp_path, monke
     sources = tmp_path / "sources" / "deeper"
     sources.mkdir(parents=True)
     (sources / "one.py").write_text("x = 1")
-    monkeypatch.setattr(machine_code, "KERNELS", tmp_path / "sources")
+    monkeypatch.setattr(code_folder, "KERNELS", tmp_path / "sources")
     kept_in(folder)
-    first = machine_code.folder()
+    first = code_folder.folder()
     (sources / "one.py").write_text("x = 2")
     kept_in(folder)
-    assert machine_code.folder() != first
+    assert code_folder.folder() != first
 
 
-def test_where_nothing_can_be_kept_kernels_run(kept_in, tmp_path):
-    (tmp_path / "file").write_text("")
-    kept_in(tmp_path / "file" / "below")
-    assert machine_code.folder() is None
+def test_where_nothing_can_be_kept_kernels_run(kept_in, tmp_path, monkeypatch):
+    kept_in(tmp_path)
+    monkeypatch.setattr(code_folder, "choose_folder", lambda name: None)
+    assert code_folder.folder() is None
     assert entry(kernel)(np.array([3])) == 7
 
 
@@ -103,3 +103,58 @@ def test_what_is_kept_runs_without_what_compiling_needs():
     subprocess.run(command, check=True, capture_output=True)  # compiles what is not kept yet
     again = subprocess.run(command, check=True, capture_output=True, text=True)
     assert again.stdout.split() == []
+
+
+UNKNOWN = """
+import logging, sys
+import numba
+import numpy as np
+numba.__version__ = "0.99.0"
+logging.basicConfig(level=0, format="%(message)s", stream=sys.stdout)
+logging.getLogger("numba").setLevel(logging.WARNING)
+from ngramkit.kernels.jit import entry, optional_part, part
+from ngramkit.kernels.packed import Absent, Packed
+
+@part
+def doubled(value):
+    return 2 * value
+
+@optional_part
+def add(from_, into):
+    into[0] += from_.values[0]
+
+@entry
+def kernel(given, into):
+    add(given, into)
+    return doubled(into[0])
+
+from typing import NamedTuple
+class Given(NamedTuple):
+    values: object
+
+print(kernel(Packed(Given(np.array([3]))), np.array([4])), kernel(Packed(Absent()), np.array([4])))
+"""
+
+
+def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path):
+    """As the same, though it takes longer; and it says so once."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
+    (tmp_path / "unknown.py").write_text(UNKNOWN)
+    command = [sys.executable, str(tmp_path / "unknown.py")]
+    for _ in range(2):  # compiled, then kept
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        said = [line for line in done.stdout.splitlines() if "none that ngramkit was" in line]
+        assert said == [
+            "numba 0.99.0 is none that ngramkit was tested with (0.62 to 0.68): kernels take "
+            "longer to compile"
+        ]
+        assert done.stdout.splitlines()[-1] == "14 8"
+    assert list((tmp_path / "code").rglob("*.nbi"))
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [("0.62.1", True), ("0.68.0rc1", True), ("0.61.2", False), ("0.69.0", False), ("1.0", False)],
+)
+def test_versions_that_are_known(version, known):
+    assert is_tested(version) is known

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.compile import entry, optional_part
+from ngramkit.kernels.jit import entry, optional_part
 from ngramkit.kernels.packed import Absent, Packed
 
 

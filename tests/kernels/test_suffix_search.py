@@ -3,7 +3,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.kernels.compile import allocating_entry
+from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import continuations, longest, search
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard

@@ -18,7 +18,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 from ngramkit.kernels.blend.sharpen import beyond, child
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 AFTER = 3  # of the newest tokens tell the root from other nodes
 NODES = 8  # in the place of the last token, the likeliest first, that are asked

@@ -24,7 +24,7 @@ from ngramkit.kernels.blend.context import (
 from ngramkit.kernels.blend.experts import awake_for
 from ngramkit.kernels.blend.predict import predict, rewind
 from ngramkit.kernels.blend.table import EOS
-from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.packed import packed_at
 
 RARE = np.float32(1e-4)  # tokens less probable are not looked at, whatever they cost

@@ -10,7 +10,7 @@ from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.predict import PAST_SHARDS, copy_intervals, descend_all
 from ngramkit.kernels.blend.reference import copy_state, step_aligned
 from ngramkit.kernels.blend.table import DEPTH
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.references.texts import STATE
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, LEVELS, REACHED, count, hashed, row_of, slot_of
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.search import VOCABULARY, bucket, position_at, token_at
 
 SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often

@@ -27,7 +27,7 @@ from ngramkit.kernels.blend.intervals import LAST_BIT, is_awake
 from ngramkit.kernels.blend.live import count_live
 from ngramkit.kernels.blend.mixture import gate_features_of, gates_of, mixed
 from ngramkit.kernels.blend.table import COLUMNS, HOPS, N_LEVELS, SAMPLE, SCAN, clear, erase
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN
 
 RATE = 0.5  # of what is learnt from a token

@@ -13,7 +13,7 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.corpus import MEMO_ROWS, Memo, begin_row, keep, new_memo, recall
 from ngramkit.kernels.blend.table import LEVELS, N_LEVELS, clear, hashed, row_of, slot_of
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.pointers import load_i64, unsigned_at
 
 # Columns of `where`: five addresses, three item sizes, two lengths of n-grams, two of arrays.

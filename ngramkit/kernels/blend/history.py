@@ -15,7 +15,7 @@ from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.corpus import Corpus, count_corpus
 from ngramkit.kernels.blend.table import N_LEVELS, clear
 from ngramkit.kernels.blend.trust import PRIOR, RIGHT, consult
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 OFTEN = 3  # once, two or three times, more often
 FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by what matched, LEVELS

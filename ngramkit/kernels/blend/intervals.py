@@ -6,7 +6,7 @@ import numpy as np
 
 from ngramkit.kernels.blend.corpus import APART, buckets, first_of, first_width
 from ngramkit.kernels.blend.table import DEPTH, hashed, slot_of
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.search import bucket, narrow
 
 ALL = -1  # as `awake`: every source is looked up

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 LATELY_ROWS = 1 << 12
 FADES = np.float32(2)  # tokens

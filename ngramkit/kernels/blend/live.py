@@ -8,7 +8,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import DEPTH, N_LEVELS, NEVER, REACHED, count
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 
 class Live(NamedTuple):

@@ -4,7 +4,7 @@
 
 The gates are a softmax that depends on how much each column has seen: its total, its number of
 distinct successors, and the ratio of the two, as in prediction by partial matching, but fitted (see
-ngramkit.evaluate.fit_blend) instead of assumed. One more gate stands for "none of these". Then
+research.fit_blend) instead of assumed. One more gate stands for "none of these". Then
 each candidate's odds are corrected for what counts alone do not say: how frequent the token is
 anywhere, whether and how lately it occurred in the live context.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.table import CANDIDATES, COLUMNS, PAIR
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction

@@ -32,7 +32,7 @@ from ngramkit.kernels.blend.lately import (
 from ngramkit.kernels.blend.sharpen import beyond, raise_listed, raised, watch
 from ngramkit.kernels.blend.table import CANDIDATES, hashed, slot_of
 from ngramkit.kernels.blend.trust import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
-from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
 from ngramkit.kernels.pointers import load_u16, unsigned_at
 

@@ -31,7 +31,7 @@ from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion, sh
 from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
 from ngramkit.kernels.blend.sharpen import is_likeliest_written
 from ngramkit.kernels.blend.table import DEPTH, SAMPLE, SCAN, Candidates, clear
-from ngramkit.kernels.compile import allocating_entry, part
+from ngramkit.kernels.jit import allocating_entry, part
 from ngramkit.kernels.packed import Absent
 from ngramkit.kernels.references.texts import References, new_state
 from ngramkit.kernels.source import HISTORY, MODEL, REFERENCE

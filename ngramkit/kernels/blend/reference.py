@@ -7,7 +7,7 @@ code, until references come."""
 from __future__ import annotations
 
 from ngramkit.kernels.blend.trust import mix_in
-from ngramkit.kernels.compile import optional_part, part
+from ngramkit.kernels.jit import optional_part, part
 from ngramkit.kernels.references.align import advance, begin, follow
 from ngramkit.kernels.references.offers import credit, offer
 from ngramkit.kernels.references.texts import BEGUN, STATE

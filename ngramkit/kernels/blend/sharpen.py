@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 REST = np.float32(0.33)
 LEAST_REST = np.float32(0.01)  # left for the unlisted, before it is cut

@@ -25,7 +25,7 @@ from ngramkit.kernels.blend.experts import awake_for
 from ngramkit.kernels.blend.predict import extend, learn, predict
 from ngramkit.kernels.blend.reference import begin_aligned
 from ngramkit.kernels.blend.table import EOS
-from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.packed import packed_at
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass

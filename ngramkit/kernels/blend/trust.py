@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.blend.table import row_of
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 RIGHT, ASKED = range(2)
 PRIOR = 10.0  # a first trust counts as if learnt from so many tokens

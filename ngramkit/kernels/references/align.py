@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.references.edits import INSERTED, REMOVED, edit_at, first_of, judge, remember
 from ngramkit.kernels.references.texts import (
     ANCHOR,

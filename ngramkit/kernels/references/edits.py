@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.references.texts import (
     CURSOR,
     EDITS,

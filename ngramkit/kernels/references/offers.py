@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.references.align import advance, begin, follow
 from ngramkit.kernels.references.edits import chance, edit_at, first_of
 from ngramkit.kernels.references.texts import (

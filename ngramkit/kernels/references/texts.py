@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.search import SIZE, VOCABULARY, bucket, narrow, position_at, token_at
 
 # The state of an alignment, int64[STATE]: positions in the references, -1 for none.

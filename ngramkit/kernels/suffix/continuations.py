@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_part, part
+from ngramkit.kernels.jit import allocating_part, part
 from ngramkit.kernels.suffix.few import FEW, all_of_few, begins_alike, one_of_few
 from ngramkit.kernels.suffix.grid import (
     APART,
@@ -60,13 +59,13 @@ def top_prefixes(
     for s in range(len(table)):
         lanes += root[s, 0] < root[s, 1]
         total += root[s, 1] - root[s, 0]
-    ready = empty((budget, 3), np.int64)  # emitted nodes, then candidates
-    nodes = empty((budget + 1, 5), np.int64)  # by slot; the last is the root
-    spans = empty((budget + 1, lanes, 3), np.int64)  # by slot, see kernels.suffix.grid
-    waiting = empty((budget + 1, 3), np.int64)  # nodes with children to find
-    tokens = empty(PROBES + lanes + TALLIES, np.int32)
-    work = empty((WORK, lanes), np.int64)  # see kernels.suffix.grid
-    few = empty((FEW, lanes, 2), np.int64)  # see kernels.suffix.few
+    ready = np.empty((budget, 3), np.int64)  # emitted nodes, then candidates
+    nodes = np.empty((budget + 1, 5), np.int64)  # by slot; the last is the root
+    spans = np.empty((budget + 1, lanes, 3), np.int64)  # by slot, see kernels.suffix.grid
+    waiting = np.empty((budget + 1, 3), np.int64)  # nodes with children to find
+    tokens = np.empty(PROBES + lanes + TALLIES, np.int32)
+    work = np.empty((WORK, lanes), np.int64)  # see kernels.suffix.grid
+    few = np.empty((FEW, lanes, 2), np.int64)  # see kernels.suffix.few
 
     lanes = 0
     for s in range(len(table)):
@@ -101,7 +100,7 @@ def top_prefixes(
             emitted += 1
         else:
             break
-    found = empty((emitted, 4), np.int64)
+    found = np.empty((emitted, 4), np.int64)
     for rank in range(emitted):
         for column in range(4):
             found[rank, column] = nodes[ready[rank, SLOT], column]

@@ -7,7 +7,7 @@ see for spans) would read the same token thousands of times.
 from __future__ import annotations
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.grid import BEGIN, CHILD, END
 from ngramkit.kernels.suffix.search import VOCABULARY, lower_bound, position_at, token_at
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.lanes import HIGH, LOW, SHARD, lower_bounds
 from ngramkit.kernels.suffix.lanes import ROWS as SEARCH
 from ngramkit.kernels.suffix.search import position_at, token_at

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_part, part
+from ngramkit.kernels.jit import allocating_part, part
 from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, TOKEN
 
 ROWS = 1 << 12
@@ -56,7 +55,7 @@ def _checksum(row: Array, size: int) -> int:
 @allocating_part
 def recall(known: Array, pattern: Array, budget: int) -> tuple[Array, int]:
     """What `remember` was given for this match, int32[m], and budget; no nodes where it is lost."""
-    nothing = empty((0, 4), np.int64)
+    nothing = np.empty((0, 4), np.int64)
     if len(pattern) > LENGTH or budget > NODES:
         return nothing, 0
     row = known[_slot(known, pattern, budget)].copy()  # another thread may write it
@@ -68,7 +67,7 @@ def recall(known: Array, pattern: Array, budget: int) -> tuple[Array, int]:
             return nothing, 0
     if row[SUM] != _checksum(row, size):
         return nothing, 0
-    found = empty((size, 4), np.int64)
+    found = np.empty((size, 4), np.int64)
     for i in range(size):
         word = row[FIRST + 2 * i]
         found[i, TOKEN], below = word >> 32, word & 0xFFFFFFFF

@@ -9,7 +9,7 @@ long as eight that follow each other. See `kernels.suffix.search` for shard tabl
 from __future__ import annotations
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.search import (
     bucket,
     compare,

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import empty, zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_part
+from ngramkit.kernels.jit import allocating_part
 from ngramkit.kernels.suffix.lanes import ROWS, SHARD, find_among
 from ngramkit.kernels.suffix.search import VOCABULARY
 
@@ -20,7 +19,7 @@ STRIDE = 3  # tokens
 def find_all(table: Array, pattern: Array, intervals: Array) -> int:
     """`find` in every shard, into int64[shards, 2]; returns how many suffixes there are in all."""
     shards = len(table)
-    lanes = empty((ROWS, shards), np.int64)
+    lanes = np.empty((ROWS, shards), np.int64)
     for s in range(shards):
         lanes[SHARD, s] = s
     return find_among(table, pattern, intervals, lanes, shards)
@@ -37,8 +36,8 @@ def longest_match(table: Array, context: Array, longest: int, intervals: Array) 
     """
     shards, size = len(table), len(context)
     low, high = 0, min(longest, size)
-    trial = zeros((shards, 2), np.int64)
-    lanes = empty((ROWS, shards), np.int64)
+    trial = np.zeros((shards, 2), np.int64)
+    lanes = np.empty((ROWS, shards), np.int64)
     for s in range(shards):
         intervals[s, 0] = intervals[s, 1] = 0
     for back in range(high):  # ids outside the vocabulary match nothing

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.allocate import zeros
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import allocating_entry, entry
+from ngramkit.kernels.jit import allocating_entry, entry
 
 
 @entry
@@ -35,7 +34,7 @@ def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
 @allocating_entry
 def token_counts(tokens: Array, size: int) -> Array:
     """int64[size]: how often each id below `size` occurs. Without bincount's int64 copy."""
-    counts = zeros(size, np.int64)
+    counts = np.zeros(size, np.int64)
     for i in range(len(tokens)):
         if tokens[i] < size:
             counts[tokens[i]] += 1

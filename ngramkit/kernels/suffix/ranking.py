@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import part
+from ngramkit.kernels.jit import part
 
 DEPTHS = 32  # one more than the deepest node
 KEY, ORDER, SLOT = range(3)  # columns of `ready`: what it is sorted by, then by, and where it is

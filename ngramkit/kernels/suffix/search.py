@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.compile import entry, part
+from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.pointers import load_i32, load_i64, load_u16, load_u32
 
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7)

@@ -1,0 +1,247 @@
+"""Parts and entries: functions that are compiled once, inside each kernel that reaches them.
+
+numba optimises and assembles every function by itself, and again inside each of its callers, all
+the way up. Here a function that only kernels call is a `part`: typed and lowered alone, optimised
+and assembled once, inside each `entry` that reaches it. `part` and `entry` do without numba's
+reference counts, which cost a small kernel more than its work.
+
+Of what is compiled a file is kept for each entry and its arguments' types, named by all that
+decides what is in it: the sources of all kernels, the versions of numba and Python, the processor.
+So an entry is compiled again when a part of it has changed, and processes that compile at once lose
+nothing of each other's: there is no index.
+
+All of this is made of numba's insides; `kernels.jit` imports it for versions that it was tested
+with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import types
+from numba.core.caching import NullCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, CompileResult
+from numba.core.runtime.nrt import rtsys
+from numba.core.serialize import dumps
+
+from ngramkit.kernels.code_folder import SUFFIX, folder
+
+PACKAGE = "ngramkit.kernels."
+_compiled: list[str] = []  # kernels that this process has added to the folder
+_VERSIONS = numba.__version__, sys.implementation.cache_tag
+_njit: Any = numba.njit  # takes more than its stub says
+
+
+class _Whole(JITCodeLibrary):
+    """An entry's module: its parts are linked in, then everything is optimised at once."""
+
+    def add_linking_library(self, library: Any) -> None:
+        if not isinstance(library, _Part):
+            super().add_linking_library(library)
+            return
+        for each in (library, *library._linking_libraries):
+            if each not in self._linking_libraries:
+                self._linking_libraries.append(each)
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout  # the rest is done with the whole
+
+    def finalize(self) -> None:
+        defined = (f for f in self._final_module.functions if not f.is_declaration)
+        self._own = {function.name for function in defined}
+        super().finalize()
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.name not in self._own:
+                function.linkage = "internal"  # what is inlined everywhere, or unused, goes
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+class _Part(_Whole):
+    """A module that waits for its wholes; it never becomes machine code by itself."""
+
+    def _ensure_finalized(self) -> None:
+        pass
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None:
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.linkage.name == "external":
+                    function.linkage = "linkonce_odr"
+            self._shared_module = self._final_module
+        return self._shared_module
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """What Python would call: this one raises TypeError."""
+        return ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value or 0
+
+    @property
+    def codegen(self) -> Any:
+        return _WithoutEnvironments(self._codegen)
+
+
+class _WithoutEnvironments:
+    """A code generator that keeps no Python objects for a part: it uses none."""
+
+    def __init__(self, codegen: Any) -> None:
+        self._codegen = codegen
+
+    def set_env(self, name: str, environment: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codegen, name)
+
+
+class _EntryCompiler(Compiler):
+    library: type[_Whole] = _Whole
+
+    def define_pipelines(self) -> Any:
+        if self.state.library is None:
+            codegen = self.state.targetctx.codegen()
+            self.state.library = self.library(codegen, self.state.func_id.func_qualname)
+            self.state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
+class _PartCompiler(_EntryCompiler):
+    library = _Part
+
+
+class KeptCode(NullCache):
+    """What numba asks for a kernel's code and gives it to, in place of its own cache."""
+
+    def __init__(self, kernel: Any, options: str) -> None:
+        self._name = f"{kernel.__module__}.{kernel.__qualname__}"
+        self._options = options
+
+    @property
+    def cache_path(self) -> str | None:
+        place = folder()
+        return None if place is None else str(place)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """None where it was not kept, or cannot be read.
+
+        numba fills its tables of what it can compile, and imports scipy and whatever extends it
+        for that, when something is compiled: machine code needs its memory manager alone.
+        """
+        rtsys.initialize(target_context)
+        path = self._path(sig, target_context.codegen())
+        if path is None:
+            return None
+        try:
+            kept = pickle.loads(path.read_bytes())
+            return CompileResult._rebuild(target_context, *kept)
+        except FileNotFoundError:
+            return None
+        except Exception:  # damaged: it is compiled and written again
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """A full disk or a folder that cannot be written costs the next process its time."""
+        path = self._path(sig, data.codegen)
+        if path is None or data.lifted or data.library.has_dynamic_globals:
+            return
+        with contextlib.suppress(OSError):
+            handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(dumps(data._reduce()))
+                Path(partial).replace(path)
+                _compiled.append(self._name.removeprefix(PACKAGE))
+            except BaseException:
+                Path(partial).unlink(missing_ok=True)
+                raise
+
+    def _path(self, sig: Any, codegen: Any) -> Path | None:
+        place = folder()
+        key = self._name, self._options, str(sig), codegen.magic_tuple(), _VERSIONS
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        name = f"{self._name.removeprefix(PACKAGE)}-{digest}{SUFFIX}"
+        return None if place is None else place / name
+
+
+_ENTRY: dict[str, Any] = {
+    "nogil": True, "no_cfunc_wrapper": True, "pipeline_class": _EntryCompiler
+}  # fmt: skip
+_PART: dict[str, Any] = {
+    "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler
+}  # fmt: skip
+
+
+def _compiled_once(dispatcher: Any) -> Any:
+    """Have a part take every whole number as int64: not once more for 0, a 32-bit index, ..."""
+    typed = dispatcher.get_call_template
+
+    def get_call_template(args: Any, kwargs: Any) -> Any:
+        return typed([_wide(kind) for kind in args], {n: _wide(k) for n, k in kwargs.items()})
+
+    dispatcher.get_call_template = get_call_template
+    return dispatcher
+
+
+def _wide(kind: Any) -> Any:
+    kind = types.unliteral(kind)
+    whole = isinstance(kind, types.Integer) and kind != types.uint64
+    return types.int64 if whole else kind
+
+
+def part(function: Any) -> Any:
+    return _compiled_once(_njit(**_PART, _nrt=False)(function))
+
+
+def allocating_part(function: Any) -> Any:
+    return _compiled_once(_njit(**_PART)(function))
+
+
+def optional_part(function: Any) -> Any:
+    """Return a part without a result that is left out where its first argument is `packed.Absent`:
+    what calls it is compiled once without its code, and once more with it where it is met."""
+    present, absent = part(function), part(_nothing)
+    typed, found = present.get_call_template, present.get_overload
+
+    def get_call_template(args: Any, kwargs: Any) -> Any:
+        left_out = getattr(args[0], "absent", False)
+        return absent.get_call_template(args, kwargs) if left_out else typed(args, kwargs)
+
+    def get_overload(args: Any) -> Any:
+        return (absent.get_overload if args in absent.overloads else found)(args)
+
+    present.get_call_template, present.get_overload = get_call_template, get_overload
+    return present
+
+
+def _nothing(*arguments: Any) -> None: ...
+
+
+def entry(function: Any) -> Any:
+    return _kept(_njit(**_ENTRY, _nrt=False)(function))
+
+
+def allocating_entry(function: Any) -> Any:
+    return _kept(_njit(**_ENTRY)(function))
+
+
+def _kept(dispatcher: Any) -> Any:
+    """Have its code kept by us instead of by numba."""
+    options = sorted((name, str(value)) for name, value in dispatcher.targetoptions.items())
+    dispatcher._cache = KeptCode(dispatcher.py_func, repr(options))
+    dispatcher._compilation_chain_init_hook = _nothing  # compiling loads extensions
+    return dispatcher
+
+
+def compiled() -> list[str]:
+    """Return the kernels that this process has compiled and kept, by module and name."""
+    return sorted(_compiled)
