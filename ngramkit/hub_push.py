@@ -1,5 +1,9 @@
 """An artifact folder to a Hub repository: verified first, only what differs, resumable.
 
+What leaves the machine is what the artifact owns: the files that its manifest lists, each proven by
+its sha256, and texts that are written anew from what was understood of them. Nothing else in the
+folder goes along, and no link is followed out of a folder of the user's.
+
 Files whose sha256 the repository has are not sent; those of an interrupted upload are known to the
 Hub's store and not sent again. One commit makes everything visible at once, and takes away what
 the artifact no longer has. A folder of `export --to transformers` becomes a model repository.
@@ -10,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +23,13 @@ from ngramkit.fetching import fetch
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.files import read_plain, require_no_links
+from ngramkit.formats.json_text import read_json
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
-from ngramkit.formats.outputs import CARD, RECIPE
+from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
 from ngramkit.formats.queries import most_frequent
+from ngramkit.formats.writer import recipe_text
 from ngramkit.hub import Source, quiet
 from ngramkit.hub_errors import hub_errors
 from ngramkit.hub_repository import GENERATE, OURS, Repository, Upload
@@ -30,6 +37,7 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
 
 ENTRIES = 10  # rows of the card's table of frequent entries
+MOST_TEXT = 1 << 22  # bytes of a card or of generate.py
 
 
 @dataclass(frozen=True)
@@ -67,9 +75,15 @@ def push(
             "drop one of them",
             option=("create_pr", "revision", "tag"),
         )
-    path, name = fetch(path, reporter=reporter).path, Source.parse(repository).repository
+    fetched, name = fetch(path, reporter=reporter), Source.parse(repository).repository
+    path = fetched.path
+    if fetched.commit is None:
+        require_no_links(path)
     kind = "model" if (path / GENERATE).is_file() else "dataset"
-    uploads = _folder(path) if kind == "model" else _artifact(open_artifact(path), reporter)
+    if kind == "model":
+        uploads = _export(path, reporter)
+    else:
+        uploads = _artifact(open_artifact(path), reporter)
     uploads = [_addressed(upload, name) for upload in uploads]
     with hub_errors(name, kind):
         there = Repository(_api(name), name, kind, revision)
@@ -124,9 +138,24 @@ def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
             )
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
-    readme = card(manifest, frequent_entries(artifact)).encode()
-    recipe = [_file(path / RECIPE, RECIPE)] if (path / RECIPE).is_file() else []
-    return [*uploads, _file(path / NAME, NAME), *recipe, _made(CARD, readme)]
+    texts = [_made(NAME, manifest.to_json())]
+    if (recipe := _recipe(path, manifest.build)) is not None:
+        texts.append(_made(RECIPE, recipe))
+    return [*uploads, *texts, _made(CARD, card(manifest, frequent_entries(artifact)))]
+
+
+def _recipe(path: Path, build: str) -> str | None:
+    """The artifact's recipe.json, written anew; None where it has none."""
+    try:
+        body = read_json(path / RECIPE)
+    except FileNotFoundError:
+        return None
+    if not isinstance(body, dict) or body.keys() != {"build", "inputs"} or body["build"] != build:
+        raise ArtifactError(
+            f"{path / RECIPE} is not the record of how this artifact was built",
+            "delete it, or build the recipe again",
+        )
+    return recipe_text(build, body["inputs"])
 
 
 def frequent_entries(artifact: Artifact) -> list[Entry]:
@@ -147,18 +176,27 @@ def _addressed(upload: Upload, name: str) -> Upload:
     """A card says where it is."""
     if upload.name != CARD:
         return upload
-    content = upload.content if isinstance(upload.content, bytes) else upload.content.read_bytes()
-    return _made(CARD, content.replace(PLACEHOLDER.encode(), name.encode()))
+    assert isinstance(upload.content, bytes)
+    return _made(CARD, upload.content.decode().replace(PLACEHOLDER, name))
 
 
-def _folder(path: Path) -> list[Upload]:
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return [_file(file, file.relative_to(path).as_posix()) for file in files]
+def _export(path: Path, reporter: Reporter) -> list[Upload]:
+    """What `export --to transformers` wrote: the artifact, the code, and the card, which people add
+    to."""
+    inside = _artifact(open_artifact(path / ARTIFACT), reporter)
+    uploads = [replace(each, name=f"{ARTIFACT}/{each.name}") for each in inside]
+    for name in (CARD, *CODE):
+        raw = read_plain(path / name, MOST_TEXT, hint="export it again")
+        try:
+            uploads.append(_made(name, raw.decode()))
+        except UnicodeDecodeError as error:
+            raise ArtifactError(f"{path / name} is no text", "export it again") from error
+    left = {file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir()}
+    for name in sorted(left - {upload.name for upload in uploads}):
+        reporter.note(f"{name} is not pushed: ngramkit did not write it")
+    return uploads
 
 
-def _file(path: Path, name: str) -> Upload:
-    return Upload(name, path, sha256_of(path), path.stat().st_size)
-
-
-def _made(name: str, content: bytes) -> Upload:
+def _made(name: str, text: str) -> Upload:
+    content = text.encode()
     return Upload(name, content, hashlib.sha256(content).hexdigest(), len(content))

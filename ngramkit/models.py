@@ -151,8 +151,11 @@ class ChosenModel:
 
 def chosen_model(name: str | None = None) -> ChosenModel:
     """`name` where one is given; else that of NGRAMKIT_MODEL, else the one that `use_model` has
-    kept, else the embedded one. Raises InputError where the settings cannot be read."""
-    if name:
+    kept, else the embedded one. Raises UsageError for an empty name, InputError where the settings
+    cannot be read."""
+    if name == "":
+        raise UsageError("model is empty", "name one, or leave it out", option="model")
+    if name is not None:
         return ChosenModel(name, "")
     if set_one := os.environ.get(VARIABLE):
         return ChosenModel(set_one, VARIABLE)

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.errors import InputError, UsageError, meant
+from ngramkit.formats.files import read_plain
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ngramkit.corpus.open import AnyCorpus
 
 FOLDER = Path("artifacts")
+MOST = 1 << 20  # bytes of a recipe
 TOP: dict[str, type | tuple[type, ...]] = {
     "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
     "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
@@ -119,7 +121,7 @@ def read_recipe(source: str) -> Recipe:
     """
     path = _path(source)
     try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
+        body = tomllib.loads(read_plain(path, MOST, error=InputError).decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}", "mend that line") from error
     _check(path, "", body, TOP, required=("kind", "model"))

@@ -20,6 +20,7 @@ from ngramkit.formats.container import sha256_of
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.outputs import RECIPE
+from ngramkit.formats.replacing import tidy
 from ngramkit.formats.writer import recipe_text, write_text
 from ngramkit.gguf.source import find_gguf
 from ngramkit.hub import quiet
@@ -114,6 +115,7 @@ def judge(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
 
 
 def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
+    tidy(path)
     if not path.exists():
         return Verdict(True, "missing")
     made_of = _made_of(path / RECIPE)

@@ -12,8 +12,11 @@ import os
 from pathlib import Path
 
 from ngramkit.errors import InputError
+from ngramkit.formats.files import read_plain
+from ngramkit.formats.json_text import parse_json
 
 NAME = "settings.json"
+MOST = 1 << 20  # bytes
 
 
 def settings_path() -> Path:
@@ -27,10 +30,12 @@ def read_settings() -> dict[str, str]:
     """Empty where there are none. Raises InputError where the file cannot be understood."""
     path = settings_path()
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+        body = parse_json(read_plain(path, MOST, error=InputError), str(path))
+    except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except (InputError, OSError) as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            return {}
         raise _unreadable(path) from error
     if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
         raise _unreadable(path)

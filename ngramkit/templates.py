@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ngramkit.corpus.chat_template import render_chat
+from ngramkit.corpus.chat_template import render_chat, render_confined
 from ngramkit.errors import InputError, UsageError
 from ngramkit.models import DEFAULT, resolve_model
 
@@ -79,7 +79,8 @@ class Template:
         """The text up to where the model's next answer begins. Raises InputError where the template
         fails or refuses the conversation."""
         turns = [{"role": m.role, "content": m.content} for m in messages]
-        return render_chat(self.source, turns, dict(self.special))
+        render = render_confined if self.name == OWN else render_chat
+        return render(self.source, turns, dict(self.special))
 
     @cached_property
     def joint(self) -> str:

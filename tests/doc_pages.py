@@ -137,43 +137,6 @@ def longcontext(part: str) -> str:
     return TABLES[part](read_figures())
 
 
-def rates() -> str:
-    """What every stage of a build takes on one core, and where that was measured."""
-    from ngramkit.builders.rates import CORES, MACHINE, RATES
-
-    rows = ["| stage | million tokens per second and core | cores it can use |", "|---|---|---|"]
-    for name, rate in RATES.items():
-        rows.append(f"| {name} | {rate / 1e6:.2f} | {CORES[name]} |")
-    return "\n".join([*rows, "", f"Measured on {MACHINE}."])
-
-
-def plans() -> str:
-    """A datastore of 1 B, 100 B and 1 T tokens on some numbers of cores."""
-    from ngramkit.recipe_files import PARAMETERS, Recipe
-    from ngramkit.verbs.planning import stages_of
-    from ngramkit_cli.plan_cmd import duration
-
-    recipe = Recipe("any", ROOT, "datastore", "demo", None, None, [{}], PARAMETERS["datastore"])
-    sizes = {"1 B": 10**9, "100 B": 10**11, "1 T": 10**12}
-    cores = (2, 16, 128, 1024)
-    head = ["tokens", "disk", "core hours", *(f"{n:,} cores" for n in cores), "bottleneck"]
-    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for name, tokens in sizes.items():
-        stages = [list(stages_of(recipe, tokens, n, fast=False)) for n in cores]
-        hours = [duration(sum(stage.hours for stage in each)) for each in stages]
-        longest = max(stages[0], key=lambda stage: stage.hours)
-        share = longest.core_hours / sum(stage.core_hours for stage in stages[0])
-        cells = [
-            name,
-            f"{stages[0][-1].bytes / 1e9:,.0f} GB",
-            f"{sum(stage.core_hours for stage in stages[0]):,.1f}",
-            *hours,
-            f"{longest.name}, {share:.0%}",
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "options": options,
@@ -181,8 +144,6 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "formats": formats,
     "exit_codes": exit_codes,
     "record": record,
-    "rates": rates,
-    "plans": plans,
     "evidence": evidence,
     "real": real,
     "real_facts": real_facts,

@@ -30,6 +30,7 @@ def calibrate(
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
     device_map: opt.DeviceMap = None,
+    trust_remote_code: opt.TrustRemoteCode = False,
     engine: opt.Engine = "auto",
     seconds: Time = 20.0,
     json: Json = False,
@@ -43,7 +44,13 @@ def calibrate(
         from ngramkit.decode.calibration import calibrate as calibrated
         from ngramkit.decode.pass_options import PassOptions
 
-        passes = PassOptions(engine=engine, device=device, dtype=dtype, device_map=device_map)
+        passes = PassOptions(
+            engine=engine,
+            device=device,
+            dtype=dtype,
+            device_map=device_map,
+            trust_remote_code=trust_remote_code,
+        )
         found = calibrated(
             the_model(model, out), passes=passes, seconds=seconds, reporter=out.reporter
         )

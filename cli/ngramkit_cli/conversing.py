@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 from ngramkit.errors import InputError, UsageError
 from ngramkit_cli.output import Output
+from ngramkit_cli.prompt import MOST_BYTES
 from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def _turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
 def _lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
     """Every line is a prompt of its own. Ctrl-C ends them all."""
     replies: list[Reply] = []
-    for line in lines:
+    while line := lines.readline(MOST_BYTES + 1):
+        if len(line) > MOST_BYTES:
+            raise InputError(f"a line of more than {MOST_BYTES:,} characters", "give a shorter one")
         if line.strip():
             talk.clear()
             replies.append(_asked(talk, line.rstrip("\r\n"), screen, out))

@@ -55,6 +55,14 @@ DeviceMap = Annotated[
         help="Spread the model's layers over several GPUs (needs accelerate).",
     ),
 ]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run Python code that the model's repository or folder brings, for architectures that "
+        "transformers does not know. It can do whatever you can: read it first.",
+    ),
+]
 Stop = Annotated[
     list[str] | None,
     typer.Option(metavar="TEXT", help="End with the token that completes TEXT; may be repeated."),
@@ -114,6 +122,7 @@ class RunOptions:
     device: Device = "auto"
     dtype: Dtype = "auto"
     device_map: DeviceMap = None
+    trust_remote_code: TrustRemoteCode = False
 
     def passes(self, cache: SpeCache | None = None) -> PassOptions:
         """Raises UsageError for a budget that is neither a number nor auto."""
@@ -128,5 +137,12 @@ class RunOptions:
                     f"--budget {budget!r} is no number of nodes", "give one, or auto"
                 ) from None
         return PassOptions(
-            budget, self.verify, self.engine, self.device, self.dtype, self.device_map, cache
+            budget,
+            self.verify,
+            self.engine,
+            self.device,
+            self.dtype,
+            self.device_map,
+            cache,
+            self.trust_remote_code,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -40,5 +41,8 @@ def ngramkit(
 
 
 def run() -> None:
+    # Libraries start Pythons too (multiprocessing's tracker): none looks for modules in the
+    # working folder, which may be a stranger's.
+    os.environ["PYTHONSAFEPATH"] = "1"
     streams.prepare()
     app()

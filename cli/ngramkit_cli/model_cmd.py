@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
-from ngramkit_cli.decode_options import Device, DeviceMap, Dtype
+from ngramkit_cli.decode_options import Device, DeviceMap, Dtype, TrustRemoteCode
 from ngramkit_cli.options import Debug, Force, Json, ModelName, Out, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.staging_options import takes_urls
@@ -73,6 +73,7 @@ def model_bigram(
     device: Device = "auto",
     device_map: DeviceMap = None,
     dtype: Dtype = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -92,6 +93,7 @@ def model_bigram(
             device=device,
             device_map=device_map,
             dtype=dtype,
+            trust_remote_code=trust_remote_code,
             reporter=out.reporter,
             force=force,
         )
@@ -113,6 +115,7 @@ def model_unigram(
     device: Device = "auto",
     device_map: DeviceMap = None,
     dtype: Dtype = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -130,6 +133,7 @@ def model_unigram(
             device=device,
             device_map=device_map,
             dtype=dtype,
+            trust_remote_code=trust_remote_code,
             reporter=out.reporter,
             force=force,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from ngramkit.errors import InputError, UsageError, reason
+from ngramkit.errors import InputError, UsageError
 from ngramkit_cli.options import Limit
 from ngramkit_cli.output import Output
 
+MOST_BYTES = 1 << 26  # of a prompt: more than any model reads
 TEMPLATES = "own, vicuna, llama-2, mistral, chatml, none (texts as they stand)"
 QUESTIONS = (
     "MT-Bench's, Spec-Bench's, HumanEval's or GSM8K's jsonl (.gz), jsonl with prompts, or a .txt "
@@ -109,19 +111,23 @@ def read_prompt(file: Path | None, model: str, out: Output) -> str:
 def _stdin() -> str:
     if sys.stdin is None:
         raise InputError("stdin is closed", "give --prompt, or a file")
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"stdin is not UTF-8: {error}", "convert it to UTF-8") from error
+    raw = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise InputError(f"stdin has more than {MOST_BYTES:,} bytes", "give a shorter prompt")
+    return _text(raw, "stdin")
 
 
 def _read(file: Path) -> str:
+    from ngramkit.formats.files import read_given
+
+    return _text(read_given(file, MOST_BYTES, hint="check --prompt-file"), str(file))
+
+
+def _text(raw: bytes, where: str) -> str:
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{file} cannot be read: {reason(error)}", "check --prompt-file"
-        ) from error
+        return io.IncrementalNewlineDecoder(None, translate=True).decode(raw.decode("utf-8"), True)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8: {error}", "convert it to UTF-8") from error
 
 
 def _embedded(model: str, out: Output) -> str:

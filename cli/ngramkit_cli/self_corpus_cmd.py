@@ -36,6 +36,7 @@ def self_corpus(
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
     device_map: opt.DeviceMap = None,
+    trust_remote_code: opt.TrustRemoteCode = False,
     out_path: OutFile = None,
     force: Force = False,
     json: Json = False,
@@ -60,7 +61,12 @@ def self_corpus(
             max_new_tokens=max_new_tokens,
             batch=batch,
             sampling=sampling.sampling(),
-            passes=PassOptions(device=device, dtype=dtype, device_map=device_map),
+            passes=PassOptions(
+                device=device,
+                dtype=dtype,
+                device_map=device_map,
+                trust_remote_code=trust_remote_code,
+            ),
             force=force,
             reporter=out.reporter,
         )

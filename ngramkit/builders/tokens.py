@@ -33,6 +33,7 @@ from ngramkit.formats.places import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.words import many
 
 SHARD_TOKENS = 1 << 24
 
@@ -57,7 +58,7 @@ def build_tokens(
     EOS, if it has one; `workers` bounds the encoding threads (default: every core). Where the
     tasks of `executor` share no memory, each encodes a part of the corpus
     (`builders.token_parts`); the bytes are the same. A shard ends with the document that fills
-    `shard_tokens`. Raises InputError where the corpus gives no document.
+    `shard_tokens`. Raises InputError where the corpus gives no document, or none with text.
     """
     tokenizer = load_tokenizer(model) if isinstance(model, str) else model
     plan = tokens_plan(corpus, tokenizer, eos=eos, shard_tokens=shard_tokens)
@@ -77,6 +78,12 @@ def build_tokens(
             counts, found = tokenize_apart(corpus, tokenizer, eos, shard_tokens, apart)
         if not counts["documents"]:
             raise _empty(corpus)
+        if counts["tokens"] == counts["documents"] * (eos and tokenizer.record.eos is not None):
+            raise InputError(
+                f"{corpus.id} gives no text: its {many(counts['documents'], 'document')} are empty",
+                "choose another column",
+                option="column",
+            )
         licenses = {"licenses": dict(sorted(found.items()))} if found else {}
         writer.commit(
             tokenizer.record,

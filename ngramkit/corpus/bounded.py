@@ -10,6 +10,7 @@ from ngramkit.errors import InputError
 
 MAX_DOCUMENT = 64 << 20  # bytes
 BLOCK = 1 << 20
+SMALLER = "leave it out, or raise max_document"
 BLANK = re.compile(rb"\s*")
 
 
@@ -21,7 +22,9 @@ def whole(file: IO[bytes], most: int, where: str) -> bytes:
     return raw
 
 
-def lines(file: IO[bytes], most: int, where: str) -> Iterator[tuple[int, bytes]]:
+def lines(
+    file: IO[bytes], most: int, where: str, hint: str = SMALLER
+) -> Iterator[tuple[int, bytes]]:
     r"""Every line with something in it, and its number from 1 on.
 
     Blank ones, be there billions, are passed over a block at a time. Raises InputError where a line
@@ -42,7 +45,7 @@ def lines(file: IO[bytes], most: int, where: str) -> Iterator[tuple[int, bytes]]
             end = block.find(b"\n", at)
             begun += block[at : end if end >= 0 else len(block)]
             if len(begun) > most:
-                raise too_large(f"{where}, line {number}", most)
+                raise too_large(f"{where}, line {number}", most, hint)
             if end < 0:
                 break
             if begun:
@@ -54,9 +57,9 @@ def lines(file: IO[bytes], most: int, where: str) -> Iterator[tuple[int, bytes]]
         yield number, bytes(begun)
 
 
-def too_large(where: str, most: int) -> InputError:
+def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
     return InputError(
         f"{where}: a document of more than {most:,} bytes",
-        "leave it out, or raise max_document",
+        hint,
         option="max_document",
     )

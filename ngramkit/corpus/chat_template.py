@@ -1,19 +1,33 @@
 """A tokenizer's own chat template: where it stands, and how it becomes text.
 
-Templates come from strangers, so they run in jinja2's sandbox and see plain strings only. What they
-may use is what transformers gives them (utils/chat_template_utils.py of 5.23).
+Templates come from strangers. They run in jinja2's sandbox, see plain strings only, and may use
+what transformers gives them (utils/chat_template_utils.py of 5.23). A sandbox stops no loop and no
+string that doubles, so those of a model run in a process of their own, whose processor time and
+memory are bounded.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from ngramkit.corpus.tokenizer_files import CONFIG, TEMPLATE, TokenizerFiles
 from ngramkit.errors import InputError
+from ngramkit.processes import start_python
+
+SECONDS = 10  # of processor time for one conversation; real templates take milliseconds
+MEMORY = 1 << 29  # bytes of the whole process, an eighth of them Python's
+LONGEST = 1 << 24  # characters of a conversation as text
+
+Turns = Sequence[Mapping[str, str]]
 
 
 def find_chat_template(files: TokenizerFiles) -> str | None:
@@ -36,39 +50,146 @@ def _is_named(entry: Any) -> bool:
     return isinstance(entry, dict) and entry.keys() >= {"name", "template"}
 
 
-def render_chat(
-    template: str, turns: Sequence[Mapping[str, str]], special_tokens: Mapping[str, str]
-) -> str:
-    """The text up to where the model's next answer begins.
+def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
+    """As `render_chat`, for a template that somebody else wrote: also raises InputError where it
+    takes more than SECONDS, MEMORY or LONGEST."""
+    return _renderer.render([template, list(map(dict, turns)), dict(special_tokens), SECONDS])
+
+
+def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
+    """Return the text up to where the model's next answer begins.
 
     `turns` have a role and a content. Raises InputError where the template fails or refuses them.
     """
     from jinja2.exceptions import TemplateError
 
     messages = [{str(key): str(value) for key, value in turn.items()} for turn in turns]
+    given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
     try:
-        return str(
-            _compiled(template).render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-                **special_tokens,
-            )
-        )
+        return str(_compiled(template).render(**given, **special_tokens))
     except (
-        TemplateError,
-        ArithmeticError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as e:
-        raise InputError(
-            f"the model's chat template refuses this conversation: {e}",
-            "choose another template",
-            option="template",
-        ) from e
+        TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError
+    ) as error:  # fmt: skip
+        raise _refused(str(error)) from error
+
+
+def _refused(why: str) -> InputError:
+    return InputError(
+        f"the model's chat template refuses this conversation: {why}",
+        "choose another template",
+        option="template",
+    )
+
+
+class _Renderer:
+    """The process that renders strangers' templates, started when it is first needed.
+
+    A request is a line of JSON, [template, turns, special tokens, seconds]; so is its answer,
+    {"text": ...} or {"refused": ...}.
+    """
+
+    def __init__(self) -> None:
+        self._asking = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def render(self, request: list[Any]) -> str:
+        with self._asking:
+            answer = self._ask(json.dumps(request) + "\n")
+        if not answer:
+            raise _refused(f"it takes more than {request[-1]} s or {MEMORY >> 20} MiB")
+        body = json.loads(answer)
+        if "refused" in body:
+            raise _refused(body["refused"])
+        return str(body["text"])
+
+    def _ask(self, line: str) -> str:
+        """Return the answer, "" where the process died of the request."""
+        if self._process is None:
+            self._process = start_python(
+                "from ngramkit.corpus.chat_template import serve; serve()",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        except BaseException:  # as Ctrl-C: what is still to come answers nobody
+            self._process.kill()
+            self.close()
+            raise
+        if not answer:
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        """End the process; the next request starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                with suppress(OSError):
+                    stream.close()  # type: ignore[union-attr]
+            process.wait()
+
+    def forget(self) -> None:
+        """Begin anew in a forked child: the process is the parent's, which may have been asking."""
+        process, self._process = self._process, None
+        self._asking = threading.Lock()
+        if process is not None:
+            # What is left in a buffer was the parent's to send.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for stream in (process.stdin, process.stdout):
+                os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+            os.close(nowhere)
+
+
+_renderer = _Renderer()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renderer.forget)
+
+
+def serve() -> None:
+    """Answer requests of a `_Renderer`, until its end of the pipe is closed."""
+    _bound_memory()
+    for line in sys.stdin:
+        template, turns, special_tokens, seconds = json.loads(line)
+        _bound_time(seconds)
+        try:
+            text = render_chat(template, turns, special_tokens)
+            if len(text) > LONGEST:
+                raise _refused(f"it would have {len(text):,} characters")
+            answer = {"text": text}
+        except InputError as error:
+            answer = {"refused": str(error).partition(": ")[2][:1000]}
+        except MemoryError:
+            raise
+        except Exception as error:  # a stranger's template may raise anything
+            answer = {"refused": f"{error!r:.1000}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def _bound_memory() -> None:
+    with suppress(ImportError, ValueError, OSError):  # not on every system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _bound_time(seconds: int) -> None:
+    """From now on; what takes longer is killed."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+        import time
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + seconds, hard))
 
 
 @lru_cache

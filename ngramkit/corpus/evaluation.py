@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from ngramkit.corpus.bounded import MAX_DOCUMENT, lines
 from ngramkit.corpus.compressed import SUFFIXES, decompressed
 from ngramkit.errors import InputError, NgramkitError, reason
 from ngramkit.formats.container import Array
+from ngramkit.formats.files import open_stream
 from ngramkit.formats.json_text import parse_json
 
 WORDS = 13  # as in Brown et al. 2020 (arXiv:2005.14165), appendix C
@@ -149,11 +151,12 @@ def read_evaluation_texts(paths: Iterable[Path]) -> EvaluationTexts | None:
 
 def _lines(path: Path) -> Iterator[Any]:
     try:
-        with path.open("rb") as raw, decompressed(path.suffix.lower(), raw) as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    where = f"{path}, line {number}"
-                    yield parse_json(line.decode("utf-8", "replace"), where)
+        with (
+            open_stream(path, error=InputError) as raw,
+            decompressed(path.suffix.lower(), raw) as file,
+        ):
+            for number, line in lines(file, MAX_DOCUMENT, str(path), "leave it out"):
+                yield parse_json(line.decode("utf-8", "replace"), f"{path}, line {number}")
     except NgramkitError:
         raise
     except (OSError, EOFError, ValueError) as error:

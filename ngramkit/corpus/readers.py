@@ -20,10 +20,12 @@ from ngramkit.corpus.bounded import lines, too_large, whole
 from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
 from ngramkit.errors import InputError
+from ngramkit.formats.json_text import count_values
 
 # path, open bytes, text column, one document a conversation?, most bytes of a document; of a .json
 # file, which is read whole, of the file
 Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
+MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
 BATCH = 1024  # rows of a parquet file decoded at a time, at most
 # Text codecs that no source is written in: one is no code, the others take quadratic time.
 NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
@@ -92,6 +94,8 @@ def read_json(
 
 
 def _parsed(where: str, raw: bytes) -> Any:
+    if count_values(raw) > MOST_VALUES:
+        raise InputError(f"{where} holds more than {MOST_VALUES:,} values", "cut it into several")
     try:
         return json.loads(raw)
     except UnicodeDecodeError as error:

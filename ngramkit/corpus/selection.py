@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, UsageError, reason, require_between
+from ngramkit.formats.files import read_plain
 
+MOST_LIST = 1 << 28  # bytes of a list of exclusions, some four million lines
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -109,7 +111,8 @@ def read_exclusions(path: Path) -> frozenset[str]:
     Raises InputError where the file cannot be read or a line is neither.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        raw = read_plain(path, MOST_LIST, error=InputError)
+        lines = raw.decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"the exclude list {path} cannot be read: {reason(error)}",

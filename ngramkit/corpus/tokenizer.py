@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.corpus.chat_template import default_template, find_chat_template, render_chat
+from ngramkit.corpus.chat_template import default_template, find_chat_template, render_confined
 from ngramkit.corpus.tokenizer_digests import digests
 from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files
 from ngramkit.errors import InputError, NgramkitError, UsageError
@@ -76,7 +76,7 @@ class TextTokenizer:
                 "leave out chat, name a template, or use an instruction-tuned model",
                 option=("chat", "template"),
             )
-        return render_chat(self.chat_template, turns, self.special)
+        return render_confined(self.chat_template, turns, self.special)
 
     @property
     def eos_token(self) -> str | None:
@@ -95,13 +95,18 @@ class TextTokenizer:
 
 
 def load_tokenizer(
-    model: str, revision: str | None = None, *, confirm: bool = False
+    model: str,
+    revision: str | None = None,
+    *,
+    confirm: bool = False,
+    trust_remote_code: bool = False,
 ) -> TextTokenizer:
     """The tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`, which may
     stand behind an @ in its name.
 
     `confirm` asks transformers too, and takes its tokenizer where the ids differ: for a model that
-    transformers runs, so that it is fed as it always is.
+    transformers runs, so that it is fed as it always is. `trust_remote_code` lets transformers run
+    Python code that the model brings for its tokenizer.
     Raises InputError where there is none (or only a slow one), NetworkError without a network.
     """
     from ngramkit.corpus.tokenizer_classes import OnlyTransformersError
@@ -115,10 +120,11 @@ def load_tokenizer(
         backend, special = load_json(files)
     except OnlyTransformersError as reason:
         log.warning("the tokenizer of %s is loaded by transformers: %s", model, reason)
-        return _of_transformers(model, _load_full(model, files, revision), template)
+        full = _load_full(model, files, revision, trust_remote_code=trust_remote_code)
+        return _of_transformers(model, full, template)
     tokenizer = _described(model, backend, special, template)
     if confirm:
-        full = _load_full(model, files, revision)
+        full = _load_full(model, files, revision, trust_remote_code=trust_remote_code)
         if not _agree(full, tokenizer):
             log.warning("%s: transformers gives other ids than tokenizer.json; taking its", model)
             return _of_transformers(model, full, template)
@@ -156,7 +162,9 @@ def agrees(backend: Any, record: TokenizerRecord) -> bool:
     return found.fingerprint == record.fingerprint or same_ids(found.encodes, record.encodes)
 
 
-def _load_full(model: str, files: TokenizerFiles, revision: str | None = None) -> Any:
+def _load_full(
+    model: str, files: TokenizerFiles, revision: str | None, *, trust_remote_code: bool
+) -> Any:
     """As transformers loads it: its fast tokenizer. Raises InputError where there is none."""
     try:
         from transformers import AutoTokenizer
@@ -167,9 +175,14 @@ def _load_full(model: str, files: TokenizerFiles, revision: str | None = None) -
         ) from error
     try:
         full = AutoTokenizer.from_pretrained(
-            files.source, revision=revision, local_files_only=files.offline
+            files.source,
+            revision=revision,
+            local_files_only=files.offline,
+            trust_remote_code=trust_remote_code,
         )
-    except (OSError, ValueError, ImportError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # strangers' values anywhere in transformers' reading of them
         raise _not_loaded(model, files.source, error) from error
     if getattr(full, "backend_tokenizer", None) is None:
         raise InputError(
@@ -180,9 +193,20 @@ def _load_full(model: str, files: TokenizerFiles, revision: str | None = None) -
 
 
 def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:
-    known = as_known(error, source, "model")
+    known = as_known(error, source, "model") or needs_code(error, f"the tokenizer of {model}")
     return known or InputError(
         f"no tokenizer could be loaded from {source}",
         f"the model {model} must hold a tokenizer.json",
         option="model",
+    )
+
+
+def needs_code(error: Exception, what: str) -> InputError | None:
+    """Return the error to show where transformers refused to run code that `what` brings."""
+    if "trust_remote_code" not in str(error):
+        return None
+    return InputError(
+        f"{what} needs Python code of its own, which is not run",
+        "read that code; if you trust it, decode with trust_remote_code=True",
+        option="trust_remote_code",
     )

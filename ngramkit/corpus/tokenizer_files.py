@@ -5,13 +5,14 @@ Reads JSON and text; knows nothing of what a tokenizer does with them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, NetworkError, reason
+from ngramkit.formats.files import read_plain
+from ngramkit.formats.json_text import parse_json
 from ngramkit.gguf.source import find_gguf
 from ngramkit.hub_errors import hub_errors
 from ngramkit.models import resolve_model
@@ -38,27 +39,18 @@ class TokenizerFiles:
         """A JSON object; empty where there is no such file. Raises InputError where it is none."""
         if name not in self.paths:
             return {}
-        try:
-            body = json.loads(self.text(name))
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{self.paths[name]} is not JSON", "download the model again"
-            ) from error
+        body = parse_json(self.text(name), str(self.paths[name]), hint="download the model again")
         if not isinstance(body, dict):
             raise InputError(f"{self.paths[name]} is not a JSON object", "download the model again")
         return body
 
     def text(self, name: str) -> str:
         """Raises InputError where the file cannot be read, is not UTF-8 or is absurdly large."""
-        path = self.paths[name]
+        path, hint = self.paths[name], "download the model again"
         try:
-            if path.stat().st_size > MOST:
-                raise InputError(f"{path} has more than {MOST:,} bytes", "use another tokenizer")
-            return path.read_text(encoding="utf-8")
+            return read_plain(path, MOST, error=InputError, hint=hint).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{path} cannot be read: {reason(error)}", "download the model again"
-            ) from error
+            raise InputError(f"{path} cannot be read: {reason(error)}", hint) from error
 
 
 def find_files(model: str, revision: str | None = None) -> TokenizerFiles:

@@ -96,14 +96,19 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
 
     models: Any = Auto
     place, file = header.path.parent, header.path.name
-    config = AutoConfig.from_pretrained(place, gguf_file=file)
+    config = AutoConfig.from_pretrained(place, gguf_file=file, trust_remote_code=False)
     with torch.device("meta"):
-        hollow = models.from_config(config)
+        hollow = models.from_config(config, trust_remote_code=False)
     filed = sum(tensor.size for tensor in header.tensors.values())
     if sum(p.numel() for p in hollow.parameters()) > MORE_THAN_FILED * filed:
         raise broken(header.path, "its sizes ask for more weights than it holds")
     read, facts = models.from_pretrained(
-        place, config=config, gguf_file=file, dtype=dtype, output_loading_info=True
+        place,
+        config=config,
+        gguf_file=file,
+        dtype=dtype,
+        output_loading_info=True,
+        trust_remote_code=False,
     )
     wrong = sorted(map(str, [*facts["missing_keys"], *facts["mismatched_keys"]]))
     if wrong:
@@ -111,7 +116,7 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    plain = models.from_config(config, dtype=dtype)
+    plain = models.from_config(config, dtype=dtype, trust_remote_code=False)
     plain.load_state_dict(read.state_dict())
     plain.generation_config = read.generation_config
     return plain

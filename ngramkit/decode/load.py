@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
-from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.errors import InputError, NgramkitError, UsageError
+from ngramkit.formats.json_text import read_json
+from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.source import find_gguf
 from ngramkit.hub_bars import show_downloads
 from ngramkit.hub_errors import as_known
@@ -75,6 +79,7 @@ def load_model(
     device: str = "auto",
     dtype: str = "auto",
     device_map: str | None = None,
+    trust_remote_code: bool = False,
 ) -> LanguageModel:
     """A short name, a Hub id (at `revision`, or ID@REVISION), a folder, PATH.gguf or
     hf:ID:FILE.gguf. `auto`: CUDA where there is one, else the CPU; bfloat16 on CUDA, float32 on the
@@ -82,8 +87,13 @@ def load_model(
     sequential) spreads the layers over several devices, as transformers does it, in place of
     `device`. A quantised checkpoint stays what its config says, `dtype` auto is its own too.
 
-    Raises UsageError for an unknown device, dtype or map, InputError where there is no such model
-    or it is no decoder-only causal LM, NetworkError without a network.
+    Nothing of a checkpoint is run: weights are safetensors, or pickles of which only tensors are
+    read. `trust_remote_code` lets transformers run Python code that the model brings, for an
+    architecture that it does not know itself.
+
+    Raises UsageError for an unknown device, dtype or map, InputError where there is no such model,
+    it is damaged, no decoder-only causal LM or needs code of its own, NetworkError without a
+    network.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
@@ -91,31 +101,66 @@ def load_model(
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
     where = device_of(device)
-    tokenizer = load_tokenizer(name, revision, confirm=True)
+    tokenizer = load_tokenizer(name, revision, confirm=True, trust_remote_code=trust_remote_code)
     gguf = find_gguf(name, revision)
     source = resolve_model(name, revision) if gguf is None else str(model_folder(gguf))
     revision = split_revision(name, revision)[1]
     method = None
+    require_own_weights(Path(source))
     try:
-        config = AutoConfig.from_pretrained(source, revision=revision)
+        config = AutoConfig.from_pretrained(
+            source, revision=revision, trust_remote_code=trust_remote_code
+        )
+        if not trust_remote_code:
+            require_no_kernels(config, name)
         if config.is_encoder_decoder:
             raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
         method = quantisation(config)
         wanted = "auto" if method and dtype == "auto" else _dtype(dtype, where)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=wanted, **_placement(device_map, where, method)
+            source,
+            revision=revision,
+            dtype=wanted,
+            trust_remote_code=trust_remote_code,
+            weights_only=True,
+            **_placement(device_map, where, method),
         )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
+    except (NgramkitError, MemoryError):
+        raise
+    except Exception as error:  # strangers' values anywhere in transformers' reading of them
         if method:
             raise _not_dequantised(name, method, error) from error
-        if isinstance(error, ImportError | RuntimeError):
-            raise
         raise _not_loaded(name, source, error) from error
     if method and not hasattr(model, "is_quantized"):  # transformers only warns
         raise _not_dequantised(name, method, ValueError("transformers does not know how"))
     # Quantised weights are where they were loaded to: they must not be moved or cast.
     placed = model if device_map or method else model.to(where)
     return LanguageModel(name, placed.eval(), tokenizer)
+
+
+def require_own_weights(folder: Path) -> None:
+    """Raise InputError where an index of weights in a model's folder names files outside it."""
+    for path in folder.glob("*.index.json"):
+        body = read_json(path, error=InputError, hint="download the model again")
+        listed = body.get("weight_map") if isinstance(body, dict) else None
+        names = listed.values() if isinstance(listed, dict) else [None]
+        if not all(isinstance(name, str) and PLAIN_NAME.fullmatch(name) for name in names):
+            raise InputError(f"{path} names files that are not in its folder", "do not use it")
+
+
+def require_no_kernels(config: Any, name: str) -> None:
+    """Raise InputError where the config names a repository of attention kernels, whose code
+    transformers would fetch and run if the package `kernels` is installed."""
+    parts = [config, *(getattr(config, key, None) for key in config.sub_configs)]
+    for part in parts:
+        asked = getattr(part, "_attn_implementation", None)
+        if isinstance(asked, str) and "/" in asked:
+            raise InputError(
+                f"{name} wants attention kernels of the repository {asked:.80}, which are not run",
+                "take them out of its config.json, or give trust_remote_code=True if you trust "
+                "that code",
+                option="trust_remote_code",
+            )
 
 
 def quantisation(config: Any) -> str | None:
@@ -183,9 +228,14 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
-    known = as_known(error, source, "model")
+    known = as_known(error, source, "model") or needs_code(error, name)
     if known is not None:
         return known
+    if isinstance(error, UnpicklingError):
+        return InputError(
+            f"the weights of {name} are a pickle that would run code, which is not done",
+            "take a checkpoint in safetensors",
+        )
     text = str(error)
     first_line = text.splitlines()[0] if text else repr(error)
     return InputError(f"{source} cannot be decoded with: {first_line}", f"check the model {name}")

@@ -73,7 +73,8 @@ class PassOptions:
     machine, which is learnt from the passes, so that their number differs from run to run; a number
     gives the same passes each time. `verify`: tree, batch or chain; None: tree where the model can.
     `engine`: auto, eager or static. `cache`: a SpeCache in place of the full one; then what is
-    written is not the model's own. `device`, `dtype` and `device_map` as in load_model."""
+    written is not the model's own. `device`, `dtype`, `device_map` and `trust_remote_code` as in
+    load_model."""
 
     budget: int | Literal["auto"] | None = None
     verify: str | None = None
@@ -82,6 +83,7 @@ class PassOptions:
     dtype: str = "auto"
     device_map: str | None = None
     cache: SpeCache | None = None
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         require_known(self.engine, self.verify)
@@ -121,9 +123,11 @@ class PassOptions:
             "device": self.device,
             "dtype": self.dtype,
             "device_map": self.device_map,
+            "trust_remote_code": self.trust_remote_code,
         }
         load = functools.cache(lambda: load_model(chosen.name, **where))
-        return PreparedModel(load_tokenizer(chosen.name), load, self)
+        tokenizer = load_tokenizer(chosen.name, trust_remote_code=self.trust_remote_code)
+        return PreparedModel(tokenizer, load, self)
 
     def runner(self, model: LanguageModel, reporter: Reporter = SILENT) -> Runner:
         """Everything settled for a loaded model; says what budget holds."""

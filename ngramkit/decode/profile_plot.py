@@ -12,6 +12,12 @@ def plot(profile: Profile, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # not what a matplotlibrc in the working folder says
+        _draw(profile, path)
+
+
+def _draw(profile: Profile, path: Path) -> None:
     from matplotlib import pyplot
 
     seconds = profile.measured()

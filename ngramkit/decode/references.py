@@ -9,7 +9,8 @@ from typing import Any
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.references import NONE, ReferenceTexts, require_references
 from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.errors import InputError, UsageError, reason
+from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.files import read_given
 from ngramkit.progress import Reporter
 from ngramkit.words import many
 
@@ -60,19 +61,7 @@ def _ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
 
 def read_reference(file: Path) -> str:
     """The text of a file, of MOST_BYTES at most."""
-    try:
-        with file.open("rb") as opened:
-            raw = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"{file} cannot be read: {reason(error)}", "check references", option="references"
-        ) from error
-    if len(raw) > MOST_BYTES:
-        raise InputError(
-            f"{file} has more than {MOST_BYTES:,} bytes",
-            "give the part that the answer will repeat",
-            option="references",
-        )
+    raw = read_given(file, MOST_BYTES, hint="give the part that the answer will repeat")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

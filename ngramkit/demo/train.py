@@ -90,7 +90,7 @@ def encode(tokenizer: Tokenizer, texts: list[str]) -> np.ndarray:
 
 
 def saved_model(path: Path) -> LlamaForCausalLM:
-    return LlamaForCausalLM.from_pretrained(path, dtype=torch.float32)
+    return LlamaForCausalLM.from_pretrained(path, dtype=torch.float32, trust_remote_code=False)
 
 
 def new_model() -> LlamaForCausalLM:

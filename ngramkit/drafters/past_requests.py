@@ -11,6 +11,10 @@ circular buffer has overwritten goes with the rebuild, and of more than `newest_
 half are no longer the newest. (`shards` is one attribute, set at once: whoever drafts sees the old
 ones or the new ones.)
 
+A process may fork at any time: the child has what was there, and builds for itself. A fork waits
+while the stream or the shards change, not while the background sorts or saves. (Of a file lock that
+is held meanwhile, filelock keeps the child free.)
+
 Knows nothing of drafting. One thread adds; `shards` may be read at any time.
 """
 
@@ -19,9 +23,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from weakref import WeakSet
 
 import numpy as np
 
@@ -84,12 +90,17 @@ class PastRequests:
         self._background = background
         self._read_only = read_only
         self.forgetful = forgetful
+        self._settle()
+        self._clear()
+        _LIVING.add(self)
+        if history is not None:
+            self._load(history)
+
+    def _settle(self) -> None:
+        """Nobody is building."""
         self._swap = threading.Lock()  # held to change the stream or the shards
         self._builder: threading.Thread | None = None
         self._building = False  # whether that thread will look again for what was added
-        self._clear()
-        if history is not None:
-            self._load(history)
 
     def __repr__(self) -> str:
         return f"<PastRequests {self.tokens:,} tokens, {described((), self.tokenizer)}>"
@@ -242,3 +253,38 @@ class PastRequests:
             return self._newest
         limit = self._stream.end - self._newest_tokens // 2
         return max((end for end in self._ends if end <= limit), default=self._newest)
+
+
+_LIVING: WeakSet[PastRequests] = WeakSet()
+
+
+class _Fork:
+    """Holds everything still while the process forks: what the child gets is whole."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._held: list[PastRequests] = []
+
+    def before(self) -> None:
+        self._one_at_a_time.acquire()
+        for each in list(_LIVING):
+            each._swap.acquire()
+            self._held.append(each)
+
+    def in_parent(self) -> None:
+        while self._held:
+            self._held.pop()._swap.release()
+        self._one_at_a_time.release()
+
+    def in_child(self) -> None:
+        """The thread that was building is not here."""
+        for each in self._held:
+            each._settle()
+        self.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    _fork = _Fork()
+    os.register_at_fork(
+        before=_fork.before, after_in_parent=_fork.in_parent, after_in_child=_fork.in_child
+    )

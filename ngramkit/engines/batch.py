@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class BatchDrafter:
         self.sessions = Sessions(sessions)
         threads = threads or min(os.cpu_count() or 1, THREADS)
         self._desks: list[Any] = [source.desk() for _ in range(threads)]
-        self._pool = ThreadPoolExecutor(threads - 1, "ngramkit") if threads > 1 else None
+        self._pool = _Pool(threads - 1) if threads > 1 else None
         self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
         self._logged = 0
         self.cut = Cut() if learn else None
@@ -240,6 +240,19 @@ class BatchDrafter:
             except OSError as error:
                 LOG.warning("%s: %s; no more is written there", self._metrics, reason(error))
                 self._metrics = None
+
+
+class _Pool:
+    """Threads of this process; a forked child has none of its parent's, and starts its own."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads, self._process = threads, 0
+
+    def submit(self, work: Callable[[int], None], part: int) -> Future[None]:
+        if self._process != os.getpid():
+            self._pool = ThreadPoolExecutor(self._threads, "ngramkit")
+            self._process = os.getpid()
+        return self._pool.submit(work, part)
 
 
 def known(row: Any, vocabulary: int) -> TokenArray:

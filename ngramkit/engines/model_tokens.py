@@ -71,12 +71,13 @@ def _encoded(backend: Any, text: str) -> Sequence[int]:
     return ids
 
 
-def tokenizer_of(name: str, **options: Any) -> Any:
+def tokenizer_of(name: str, *, trust_remote_code: bool = False, **options: Any) -> Any:
     """A Hub id's or folder's tokenizer as the engine's own transformers loads it; None where it
-    cannot, said in the log."""
+    cannot, said in the log. Code that it brings is run only where the engine was told to trust
+    it."""
     try:
         return importlib.import_module("transformers").AutoTokenizer.from_pretrained(
-            name, **options
+            name, trust_remote_code=trust_remote_code, **options
         )
     except Exception as error:  # whatever a tokenizer's own code raises
         LOG.warning("the tokenizer %s cannot be loaded: %s", name, error)

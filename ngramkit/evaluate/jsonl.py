@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ngramkit.corpus import compressed
+from ngramkit.corpus.bounded import MAX_DOCUMENT, lines
 from ngramkit.errors import InputError
+from ngramkit.formats.files import open_stream
 from ngramkit.formats.json_text import parse_json
 
 Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
@@ -29,11 +31,15 @@ def text_lines(path: Path) -> Iterator[tuple[str, str]]:
     """(where, text) of every line that is not blank; bytes that are no UTF-8 become U+FFFD."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", "check the path")
-    opened = gzip.open if path.suffix == ".gz" else open
+    suffix = ".gz" if path.suffix == ".gz" else ""
     try:
-        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-            for number, text in enumerate(file, 1):
+        with (
+            open_stream(path, error=InputError) as raw,
+            compressed.decompressed(suffix, raw) as file,
+        ):
+            for number, line in lines(file, MAX_DOCUMENT, str(path), "leave it out"):
+                text = line.decode("utf-8", "replace").rstrip("\r")
                 if text.strip():
-                    yield f"{path}, line {number}", text.rstrip("\r\n")
-    except (gzip.BadGzipFile, EOFError) as error:
+                    yield f"{path}, line {number}", text
+    except compressed.ERRORS as error:
         raise InputError(f"{path} is damaged: {error}", "download it again") from error

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from ngramkit.evaluate.needle import NeedleResult
+from ngramkit.evaluate.style import styled
 
 
+@styled()
 def plot_needles(results: Sequence[NeedleResult], path: Path) -> None:
     """Writes a PNG (or whatever `path`'s suffix says); a last panel where hits were measured."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib import pyplot
 
     caches = list(dict.fromkeys(result.cache for result in results))

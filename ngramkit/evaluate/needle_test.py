@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from ngramkit.decode.pass_options import PassOptions
 from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of, require_fit
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.needle import CHARACTERS, NeedleResult, docstrings, needles, search_needles
+from ngramkit.formats.files import open_stream
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Tabular
 
@@ -122,7 +124,9 @@ def _text(path: Path | None, tokens: int) -> str:
     if path is None:
         return docstrings(tokens * CHARACTERS)
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with io.TextIOWrapper(
+            open_stream(path, error=InputError), encoding="utf-8", errors="replace"
+        ) as file:
             return file.read(tokens * CHARACTERS)
     except OSError as error:
         raise InputError(f"the haystack {path} cannot be read: {error.strerror}") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 INK, MUTED = "#24292f", "#6a737d"
@@ -16,8 +17,10 @@ DARK = (  # the same hues, on a dark page
 )  # fmt: skip
 
 
-def styled(**settings: Any) -> AbstractContextManager[None]:
-    """Figures made inside have the colours above, and matplotlib's `settings` ("svg_fonttype")."""
+@contextmanager
+def styled(**settings: Any) -> Iterator[None]:
+    """Figures made inside have the colours above, and matplotlib's `settings` ("svg_fonttype");
+    nothing of a matplotlibrc that lies in the working folder."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -26,8 +29,10 @@ def styled(**settings: Any) -> AbstractContextManager[None]:
     given: Any = {name.replace("_", ".", 1): value for name, value in settings.items()}
     parts = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     given |= dict.fromkeys(parts, INK) | {"axes.prop_cycle": cycler(color=PALETTE)}
-    context: AbstractContextManager[None] = matplotlib.rc_context(given)
-    return context
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(given)
+        yield
 
 
 def legend_below(axes: Any, entries: int) -> None:

@@ -29,13 +29,14 @@ def whole_file(
     for an output; InputError where another process writes there.
     """
     with claimed(path, inputs, sure=force):
-        require_free(path, is_export, force=force)
         folder = partial_of(path)
         partial = folder / path.name
         _require_ours(folder, path.name)
-        folder.mkdir(exist_ok=True)
+        _remove(partial)  # of a run that was killed
+        require_free(path, is_export, force=force)
+        folder.mkdir()
         try:
-            with partial.open("wb") as file:
+            with partial.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -43,9 +44,7 @@ def whole_file(
             partial.replace(path)
             sync_folder(path.parent)
         finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-                folder.rmdir()
+            _remove(partial)
 
 
 def require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) -> None:
@@ -62,6 +61,12 @@ def require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) 
         known = False
     if not known:
         raise refusal(f"{path} is not replaced: it is no such export, so something else made it")
+
+
+def _remove(partial: Path) -> None:
+    with suppress(OSError):
+        partial.unlink(missing_ok=True)
+        partial.parent.rmdir()
 
 
 def _require_ours(folder: Path, name: str) -> None:

@@ -32,6 +32,7 @@ from ngramkit.exchange.lookup_rule import scaled
 from ngramkit.exchange.ngrams import Ngrams
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
+from ngramkit.formats.files import open_plain
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.ngram_cache import KEY, measure, split
@@ -96,7 +97,8 @@ def _words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
 def read_cache(path: Path) -> Cache:
     """Raises InputError where the file is missing, cut short or of another format."""
     try:
-        raw = np.fromfile(path, np.uint8)
+        with open_plain(path, error=InputError) as file:
+            raw = np.fromfile(file, np.uint8)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
     if not len(raw) or len(raw) % 4:

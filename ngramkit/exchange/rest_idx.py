@@ -32,6 +32,7 @@ from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.files import open_plain
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import discard
 from ngramkit.formats.tokens import TokenStore
@@ -138,7 +139,8 @@ def _write_documents(
 def read_chunks(path: Path) -> Iterator[Chunk]:
     """Views of the file's memory map. InputError where it is cut short or of another format."""
     try:
-        raw = np.memmap(path, np.uint8, "r")
+        with open_plain(path, error=InputError) as file:
+            raw = np.memmap(file, np.uint8, "r")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {reason(error)}", "check the path") from error
     at = 0

@@ -11,7 +11,6 @@ trust_remote_code=True)`. transformers runs generate.py out of a cache of its ow
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
@@ -20,8 +19,9 @@ from pathlib import Path
 from ngramkit.errors import UsageError
 from ngramkit.formats import markdown
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.card import model_name, title
+from ngramkit.formats.card import card, model_name, title
 from ngramkit.formats.card_corpus import is_hub_id
+from ngramkit.formats.container import copy_listed
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
 from ngramkit.formats.replacing import Replacement
@@ -52,10 +52,12 @@ def _write(artifact: Artifact, folder: Path) -> int:
     needed = f"ngramkit>={version('ngramkit')}\n"
     (code / "requirements.txt").write_text(needed, encoding="utf-8")
     (folder / CARD).write_text(_card(artifact), encoding="utf-8")
-    (folder / ARTIFACT).mkdir()
-    for name in (*artifact.manifest.files, NAME, CARD):
-        if name != CARD or (artifact.path / name).is_file():  # a URL may hold none
-            shutil.copyfile(artifact.path / name, folder / ARTIFACT / name)
+    inside = folder / ARTIFACT
+    inside.mkdir()
+    for name, record in artifact.manifest.files.items():
+        copy_listed(artifact.path / name, inside / name, record)
+    (inside / NAME).write_text(artifact.manifest.to_json(), encoding="utf-8")
+    (inside / CARD).write_text(card(artifact.manifest), encoding="utf-8")
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.files import Identity, identity, open_plain
+from ngramkit.formats.files import Identity, identity, not_linked, open_plain
 from ngramkit.formats.json_text import AGAIN, parse_json, whole_number
 from ngramkit.kernels.arrays import (
     Array as Array,  # every module of formats and above takes it from here
@@ -88,7 +88,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
     text += b" " * (-len(text) % 8)
 
     digest = hashlib.sha256()
-    with path.open("wb") as file:
+    with open(path, "wb", opener=not_linked) as file:
         head = len(text).to_bytes(8, "little") + text
         digest.update(head)
         file.write(head)
@@ -226,3 +226,14 @@ def sha256_of(path: Path) -> str:
     """In blocks, without the GIL."""
     with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy_listed(source: Path, target: Path, record: FileRecord) -> None:
+    """Copy a file that a manifest lists; raise WrongFileError unless it is what is listed."""
+    digest = hashlib.sha256()
+    with open_plain(source) as file, target.open("xb") as copy:
+        while block := file.read(CHUNK):
+            digest.update(block)
+            copy.write(block)
+    if digest.hexdigest() != record.sha256:
+        raise WrongFileError(source, "its checksum is not the listed one")

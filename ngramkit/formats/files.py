@@ -1,13 +1,17 @@
-"""Files that somebody else may have put there: only plain ones are opened, and never waited for."""
+"""Files that somebody else may have put there: only plain ones are opened, and never waited for;
+what is written goes into no file that a link leads to."""
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from io import FileIO
 from pathlib import Path
+from typing import IO
 
-from ngramkit.errors import ArtifactError, InputError
+from ngramkit.errors import ArtifactError, InputError, reason
+from ngramkit.visible import visible
 
 # Which file it is and when it was last written: two that are equal hold the same bytes.
 Identity = tuple[int, int, int, int, int]
@@ -39,6 +43,44 @@ def open_plain(
         os.close(descriptor)
         raise error(f"{path} is not a plain file", hint)
     return FileIO(descriptor, "rb")
+
+
+def open_stream(path: Path, *, error: type[InputError], hint: str = "check the path") -> IO[bytes]:
+    """As `open_plain`, with a buffer."""
+    return io.BufferedReader(open_plain(path, error=error, hint=hint))
+
+
+def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
+    """Return all of what a user names as a text, at most `most` bytes: a pipe or a device, too.
+
+    A pipe that nobody writes to is empty. Raises InputError where it cannot be read or is longer.
+    """
+    try:
+        # Non-blocking: opening a pipe would wait for somebody to write into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "rb") as file:
+            raw = file.read(most + 1)
+    except (OSError, ValueError) as failure:
+        raise InputError(f"{path} cannot be read: {reason(failure)}", hint) from failure
+    if len(raw) > most:
+        raise InputError(f"{path} has more than {most:,} bytes", hint)
+    return raw
+
+
+def not_linked(path: str, flags: int) -> int:
+    """Open for `open(..., opener=not_linked)`: OSError where a link stands at `path`."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def require_no_links(folder: Path) -> None:
+    """Raise ArtifactError where something in the folder stands for a file of elsewhere."""
+    for entry in folder.rglob("*"):
+        if entry.is_symlink():
+            raise ArtifactError(
+                f"{entry} is a link to {visible(str(entry.readlink()), 200)}",
+                "put the file itself there, if it belongs to the artifact",
+            )
 
 
 def read_plain(

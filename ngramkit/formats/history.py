@@ -16,7 +16,8 @@ index.safetensors holds `tokens`, `suffix_array` and `first_token` as a shard of
 An index whose generation is not the log's, or whose checksum is wrong, does not count. Requests
 behind its mark are read from the log, so none is ever lost to a missing or old index.
 
-Any number of processes may share one folder. A killed one loses at most the request that it was
+None of them is ever a link: what is added to a history goes into its own files. Any number of
+processes may share one folder. A killed one loses at most the request that it was
 working on. Ids are those of one tokenizer, as in every artifact.
 """
 
@@ -42,6 +43,7 @@ from ngramkit.formats.artifact import (
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
 from ngramkit.formats.datastore import DatastoreShard, check_shard
+from ngramkit.formats.files import require_no_links
 from ngramkit.formats.locks import locked
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
@@ -72,6 +74,7 @@ class History(Artifact):
         Raises ArtifactError where something else is there, or a history of another tokenizer.
         """
         path = Path(path)
+        require_no_links(path)
         if path.exists() and not (path / NAME).exists() and _holds_other_things(path):
             raise ArtifactError(f"{path} exists and is no history", "choose another folder")
         if not (path / NAME).exists():
@@ -180,6 +183,7 @@ class History(Artifact):
 
     def require_files(self) -> None:
         require(not self.manifest.files, self.path, "a history lists no files")
+        require_no_links(self.path)
 
     def parts(self) -> list[Part]:
         return [lambda: list(self.check())]

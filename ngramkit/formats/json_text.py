@@ -1,7 +1,8 @@
 """JSON that somebody else may have written, read without trust.
 
-Python's reader raises RecursionError for what nests deeply, takes Infinity for a number and keeps
-the last of two equal keys. Here every fault is one line that says where and what.
+Python's reader raises RecursionError for what nests deeply, takes Infinity for a number, keeps the
+last of two equal keys, and makes of three bytes an object of a hundred. Here every fault is one
+line that says where and what.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ngramkit.formats.files import read_plain
 
 DEEPEST = 32  # lists and objects inside each other, where `strict`
 MOST = 1 << 26  # bytes of a file that is read whole
+MOST_VALUES = 1 << 20  # in it; a manifest of 70,000 shards has a fifth of that
 AGAIN = "build or pull the artifact again"
 
 
@@ -29,9 +31,12 @@ def parse_json(
 ) -> Any:
     """What `text` says; `where` names it in errors.
 
-    `strict` also refuses a key that stands twice, NaN and Infinity (which JSON does not know),
-    text that is none, and what nests deeper than DEEPEST. Raises `error`.
+    More than MOST_VALUES are refused. `strict` also refuses a key that stands twice, NaN and
+    Infinity (which JSON does not know), text that is none, and what nests deeper than DEEPEST.
+    Raises `error`.
     """
+    if count_values(text) > MOST_VALUES:
+        raise error(f"{where}: it holds more than {MOST_VALUES:,} values", hint)
     try:
         # What stands for a class gives the one decoder, which `loads` would make for each text.
         decoder: Any = _strict_decoder if strict else None
@@ -103,10 +108,15 @@ def _plain(text: str | bytes) -> bool:
 
 
 def _brackets(text: str | bytes) -> int:
-    """Nothing nests deeper than there are opening brackets."""
+    """Return how many open: nothing nests deeper."""
     if isinstance(text, bytes):
         return text.count(b"{") + text.count(b"[")
     return text.count("{") + text.count("[")
+
+
+def count_values(text: str | bytes) -> int:
+    """Return how many values it has at most: each begins behind a bracket or a comma."""
+    return 1 + _brackets(text) + (text.count(b",") if isinstance(text, bytes) else text.count(","))
 
 
 def _within(body: Any, levels: int) -> bool:

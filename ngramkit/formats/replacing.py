@@ -56,8 +56,8 @@ class Replacement:
         with ExitStack() as entering:
             claim = claimed(self.path, self._inputs, sure=self._force)
             entering.enter_context(claim)
+            _clear_left(self.path)
             self._require_free()
-            _clear(swap.stepped_aside(self.path))
             if os.path.lexists(self.partial):
                 ours_in(self.partial)
             self.partial.mkdir(mode=self._mode, exist_ok=True)
@@ -133,9 +133,14 @@ def tidy(path: Path) -> None:
     # Not where somebody builds there, nor what is not ours or may not be deleted.
     with suppress(InputError, UsageError, OSError), locked(_lock(path), busy="busy"):
         swap.mend(path)
-        _clear(swap.stepped_aside(path))
-        if not (partial_of(path) / PROGRESS).exists():
-            _clear(partial_of(path))
+        _clear_left(path)
+
+
+def _clear_left(path: Path) -> None:
+    """Delete what a killed run left beside `path`, but for a build that goes on."""
+    _clear(swap.stepped_aside(path))
+    if not (partial_of(path) / PROGRESS).exists():
+        _clear(partial_of(path))
 
 
 def discard(path: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Self
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
+from ngramkit.formats.files import not_linked
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
@@ -199,7 +200,7 @@ def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
 def write_text(path: Path, text: str) -> None:
     """Whole or not at all: a temporary file, then a rename."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with open(temporary, "w", encoding="utf-8", opener=not_linked) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

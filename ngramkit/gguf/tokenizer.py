@@ -172,7 +172,9 @@ def _converted(header: Header, folder: Path) -> None:
     try:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(header.path.parent, gguf_file=header.path.name)
+        tokenizer = AutoTokenizer.from_pretrained(
+            header.path.parent, gguf_file=header.path.name, trust_remote_code=False
+        )
         tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     except Exception as error:  # strangers' values anywhere in its conversion
         first_line = (str(error).splitlines() or [repr(error)])[0]

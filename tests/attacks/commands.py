@@ -22,8 +22,7 @@ from ngramkit.formats.history import History
 from ngramkit.formats.history_merge import merge as merge_histories
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
-from ngramkit.recipe_files import read_recipe
-from ngramkit.recipes import build, resolve
+from ngramkit.verbs.recipe import build_recipe
 
 from .exchange_commands import exported, imported
 from .hub_commands import hub_commands
@@ -48,8 +47,7 @@ def unigram(k: int) -> None:
 
 def recipe(followers: int) -> None:
     Path("x.toml").write_text(RECIPE % followers)
-    made = read_recipe("x.toml")
-    build(resolve(made), Path(), workers=1)
+    build_recipe("x.toml", ".", workers=1)
 
 
 def remember() -> None:
@@ -153,6 +151,8 @@ def commands(endpoint: str) -> dict[str, Command]:
             "x", lambda: bench(1), lambda: bench(2, force=True), state=measured, settled=finished,
         ),
         **{f"export --to {to} --force": exported(to) for to in
+           ("jsonl", "rest-idx", "llama.cpp", "parquet", "transformers")},
+        **{f"export --to {to}": exported(to, force=False) for to in
            ("jsonl", "rest-idx", "llama.cpp", "parquet", "transformers")},
         **{f"import --from {to} --force": imported(to) for to in ("llama.cpp", "rest-idx")},
         **hub_commands(endpoint),

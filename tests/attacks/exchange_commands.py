@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ngramkit.errors import UsageError
 from ngramkit.exchange.jsonl import export_jsonl
 from ngramkit.exchange.llama_cpp import import_cache
 from ngramkit.exchange.lookup_export import export_cache
@@ -17,27 +18,35 @@ from .killing import Command
 from .made import LINES, MODEL, datastore, frozen, source, texts, tokens
 
 
-def exported(to: str) -> Command:
+def exported(to: str, *, force: bool = True) -> Command:
     kind = "x" if to == "transformers" else f"x.{to}"
 
-    def run() -> None:
+    def export() -> None:
         path = Path(kind)
         if to == "transformers":
-            export_folder(open_artifact("frozen"), path, force=True)
+            export_folder(open_artifact("frozen"), path, force=force)
         elif to == "jsonl":
-            export_jsonl(Datastore.open("store"), MODEL, path, force=True)
+            export_jsonl(Datastore.open("store"), MODEL, path, force=force)
         elif to == "parquet":
-            export_parquet(open_artifact("frozen"), MODEL, path, force=True)
+            export_parquet(open_artifact("frozen"), MODEL, path, force=force)
         elif to == "llama.cpp":
-            export_cache(open_artifact("frozen"), path, dynamic=True, force=True)
+            export_cache(open_artifact("frozen"), path, dynamic=True, force=force)
         else:
-            export_rest_idx(Datastore.open("store"), path, force=True)
+            export_rest_idx(Datastore.open("store"), path, force=force)
+
+    def run() -> None:
+        try:
+            export()
+        except UsageError:  # without --force, what is there is whole, and stays
+            if force or not Path(kind).exists():
+                raise
 
     def prepare() -> None:
         source()
         frozen("frozen", 3)
         datastore("store")
-        run()
+        if force:
+            export()
         for name in ("frozen", "store"):
             for entry in Path(name).iterdir():
                 entry.unlink()

@@ -72,7 +72,8 @@ def test_a_quantised_model_is_neither_moved_nor_cast(quantised, monkeypatch):
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", from_pretrained)
     folder = quantised(quant_method="gptq", bits=4)
     assert isinstance(load_model(folder, device="cpu").model, Unmoved)
-    assert told == {"revision": None, "dtype": "auto"}
+    safe = {"trust_remote_code": False, "weights_only": True}
+    assert told == {"revision": None, "dtype": "auto", **safe}
     # A GPU's is loaded to where it is to be.
     monkeypatch.setattr(load, "device_of", lambda name: torch.device("cuda:1"))
     load_model(folder, dtype="bfloat16")

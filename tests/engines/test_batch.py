@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from forked import in_child
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -205,3 +206,17 @@ def test_budget_zero_and_empty_rows_are_not_drafted_for(makers):
     drafts = drafter.draft_batch([ids([0, 1]), ids([]), ids([1, 2])], [0, 4, 4])
     assert [len(draft) > 0 for draft in drafts] == [False, False, True]
     assert drafter.statistics.rows == 1
+
+
+def test_a_forked_child_drafts_with_threads_of_its_own(makers):
+    drafter = drafter_over(makers["plain"])
+    rows = [ids([1, 2, 3, 0, 1, 2][:4] * 3)] * 3
+    before = drafter.draft_batch(rows, [64] * 3)
+    assert len(before[0])
+
+    def draft():
+        after = drafter.draft_batch([np.append(row, ids([1])) for row in rows], [64] * 3)
+        assert [len(tree) for tree in after] == [len(after[0])] * 3
+
+    assert in_child(draft) == "done"
+    draft()

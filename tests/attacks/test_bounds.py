@@ -1,0 +1,253 @@
+"""What is small and asks for much: manifests, templates, pipes, devices. All end, soon enough."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_lines import run_here
+from forked import in_child
+
+from ngramkit.corpus import chat_template
+from ngramkit.corpus.chat_template import render_confined
+from ngramkit.errors import ArtifactError, InputError
+from ngramkit.formats import json_text
+from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, read_manifest
+from ngramkit.templates import find_template
+
+from . import tally
+
+TURNS = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+MANIFESTS = {
+    "empty objects": lambda size: b"[" + b"{}," * (size // 3) + b"{}]",
+    "empty lists": lambda size: b"[" + b"[]," * (size // 3) + b"[]]",
+    "numbers": lambda size: b"[" + b"1," * (size // 2) + b"1]",
+    "deep lists": lambda size: b"[" + (b"[" * 24 + b"]" * 24 + b",") * (size // 49) + b"1]",
+    "keys": lambda size: b"{" + b",".join(b'"%d":0' % i for i in range(size // 13)) + b"}",
+}
+
+
+@pytest.mark.parametrize("what", MANIFESTS)
+def test_a_manifest_of_many_values(folder, monkeypatch, what):
+    """57 MB of them would be gigabytes of Python's objects, and minutes: they are counted first."""
+    text = MANIFESTS[what](57_000_000)
+    manifest = Manifest("datastore", "b", TokenizerRecord("x", 10, "f")).to_json()
+    body = manifest.replace('"corpus": {}', '"corpus": {"merged": MANY}').encode()
+    Path("art").mkdir()
+    Path("art", NAME).write_bytes(body.replace(b"MANY", text))
+
+    def never(*_, **__):
+        raise AssertionError("read value by value")
+
+    monkeypatch.setattr(json_text.json, "loads", never)
+    with pytest.raises(ArtifactError, match="values"):
+        read_manifest(Path("art"))
+    result = run_here(["inspect", "art", "--json"])
+    assert result.code == 3
+    tally("manifests of millions of values", "refused, exit 3", 2)
+
+
+def test_a_manifest_of_many_shards_is_read(folder):
+    """70,000 of 64 million tokens each are four trillion."""
+    files = {f"shard-{i:05d}.safetensors": json_text_record(i) for i in range(70_000)}
+    manifest = Manifest("datastore", "b", TokenizerRecord("x", 10, "f"), files=files)
+    Path("art").mkdir()
+    Path("art", NAME).write_text(manifest.to_json())
+    assert read_manifest(Path("art")) == manifest
+    tally("manifests of 70,000 shards", "read")
+
+
+def json_text_record(number):
+    from ngramkit.formats.container import FileRecord
+
+    return FileRecord(number, f"{number:064x}")
+
+
+TEMPLATES = {
+    "loops in loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}"
+    "{% endfor %}",
+    "a product": "{{ 'a' * 10000000000 }}",
+    "a string that doubles": "{% set n = namespace(x='ab') %}{% for i in range(60) %}"
+    "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+    "a list that doubles": "{% set n = namespace(x=[1], y=[1]) %}{% for i in range(60) %}"
+    "{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}{% endfor %}{{ n.x == n.y }}",
+    "a filter": "{{ 'a' | center(10000000000) }}",
+    "a format": "{{ '%10000000000d' % 1 }}",
+    "a macro that calls itself twice": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}"
+    "{% endif %}{% endmacro %}{{ f(60) }}",
+    "a macro that calls itself for ever": "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+    "a long text": "{{ 'a' * 20000000 }}",
+    "a way out": "{{ cycler.__init__.__globals__.os.system('true') }}",
+    "a class": "{{ ''.__class__.__mro__ }}",
+    "no template": "{% for %}",
+}
+
+
+@pytest.mark.parametrize("what", TEMPLATES)
+def test_templates_without_an_end(monkeypatch, what):
+    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    with pytest.raises(InputError, match="chat template refuses this conversation"):
+        render_confined(TEMPLATES[what], TURNS, {})
+    assert render_confined("{{ messages[0].content }}", TURNS, {}) == "hello"
+    tally("chat templates that do not end, or would leave the sandbox", "refused")
+
+
+def test_a_models_own_template_is_confined(folder, monkeypatch):
+    """From the command line too, and under any name that it can be asked for by."""
+    import shutil
+    from importlib.resources import files
+
+    from ngramkit.corpus.tokenizer import load_tokenizer
+    from ngramkit.templates import Message
+
+    shutil.copytree(files("ngramkit") / "demo" / "model", "model")
+    Path("model/chat_template.jinja").write_text(TEMPLATES["loops in loops"])
+    monkeypatch.setattr(chat_template, "SECONDS", 1)
+    tokenizer = load_tokenizer("./model")
+    for render in (
+        lambda: tokenizer.chat(TURNS),
+        lambda: find_template("auto", tokenizer).prompt([Message("user", "hello")]),
+    ):
+        with pytest.raises(InputError, match="takes more than 1 s"):
+            render()
+    tally("chat templates that do not end, or would leave the sandbox", "refused", 2)
+
+
+def test_a_template_renders_in_a_forked_child():
+    """The parent's process renders for the parent alone."""
+    assert render_confined("{{ messages[0].content }}", TURNS, {}) == "hello"
+
+    def render():
+        assert render_confined("{{ messages[0].role }}", TURNS, {}) == "user"
+
+    assert in_child(render) == "done"
+    assert render_confined("{{ messages[0].content }}", TURNS, {}) == "hello"
+
+
+DECODE = "decode --drafter context --model demo --max-new-tokens 2"
+PIPES = [
+    ("tokenize --corpus a.txt --out t --exclude PIPE", 3),
+    ("tokenize --corpus a.txt --out t --exclude PIPE.jsonl", 3),
+    ("tokenize --corpus PIPE.txt --out t", 3),
+    ("import PIPE --from llama.cpp --model demo", 3),
+    ("import PIPE --from rest-idx --model demo", 3),
+    ("bench --model demo --questions PIPE.jsonl", 3),
+    ("bench --model demo --questions PIPE.txt", 3),
+    ("replay --answers PIPE.jsonl --drafter context --model demo", 3),
+    ("build PIPE.toml", 3),
+    ("inspect PIPE", 3),
+    ("verify PIPE", 3),
+    (f"{DECODE} --prompt-file PIPE", 2),
+    (f"{DECODE} --prompt x --reference PIPE", 3),
+    ("decode --drafter ssd --model demo --prompt x --history PIPE", 3),
+    ("decode --drafter rest --model demo --prompt x --datastore PIPE", 3),
+    ("decode --model PIPE.gguf --prompt x", 3),
+    ("decode --model ./PIPE --prompt x", 3),
+]
+
+
+@pytest.mark.parametrize(("line", "code"), PIPES, ids=[line for line, _ in PIPES])
+def test_a_pipe_that_nobody_writes_to(folder, line, code):
+    Path("a.txt").write_text("some text")
+    for name in ("PIPE", "PIPE.jsonl", "PIPE.txt", "PIPE.toml", "PIPE.gguf"):
+        os.mkfifo(name)
+
+    def run():
+        result = run_here(line.split())
+        assert result.code in (code, 2), (result.code, result.err)
+        assert "this is a bug" not in result.err, result.err
+
+    assert in_child(run) == "done"
+    tally("pipes and devices where a file is named", "an error")
+
+
+def test_settings_that_are_a_pipe(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    Path("ngramkit").mkdir()
+    os.mkfifo("ngramkit/settings.json")
+
+    def run():
+        assert run_here(["models"]).code == 3
+
+    assert in_child(run) == "done"
+    tally("pipes and devices where a file is named", "an error")
+
+
+@pytest.mark.parametrize("option", ["--prompt-file", "--prompt x --reference"])
+def test_a_device_without_an_end(folder, option):
+    result = run_here(f"{DECODE} {option} /dev/zero".split())
+    assert result.code == 3
+    assert "has more than" in result.err
+    tally("pipes and devices where a file is named", "an error")
+
+
+def test_a_pipe_that_somebody_writes_to_is_read(folder):
+    """As bash's <(...) is one."""
+    reading, writing = os.pipe()
+    os.write(writing, b"def f(")
+    os.close(writing)
+    result = run_here([*DECODE.split(), "--prompt-file", f"/dev/fd/{reading}"])
+    os.close(reading)
+    assert result.code == 0, result.err
+
+
+def test_a_column_of_nulls_is_no_text(folder):
+    pq.write_table(pa.table({"text": pa.array([None, None], pa.string())}), "p.parquet")
+    result = run_here(["tokenize", "--corpus", "p.parquet", "--out", "t", "--model", "demo"])
+    assert result.code == 3
+    assert "gives no text: its 2 documents are empty" in result.err
+    assert not Path("t").exists()
+    tally("bad files", "an error, exit 3")
+
+
+@pytest.mark.parametrize(
+    "line", ["decode --prompt x --model", "tokenize --corpus a.txt --out t --model"]
+)
+def test_an_empty_name_is_no_model(folder, line):
+    Path("a.txt").write_text("some text")
+    result = run_here([*line.split(), ""])
+    assert result.code == 2
+    assert "--model is empty" in result.err
+    tally("bad command lines", "an error, exit 2")
+
+
+def test_lines_without_an_end(folder):
+    """A .jsonl of one line of gigabytes, folded into kilobytes."""
+    import gzip
+
+    from ngramkit.corpus.bounded import MAX_DOCUMENT
+
+    with gzip.open("q.jsonl.gz", "wb", compresslevel=1) as file:
+        file.write(b'{"text": "')
+        for _ in range(MAX_DOCUMENT // (1 << 20) + 2):
+            file.write(b"a" * (1 << 20))
+    for line in (
+        "bench --model demo --questions q.jsonl.gz",
+        "tokenize --corpus a.txt --out t --model demo --exclude q.jsonl.gz",
+    ):
+        Path("a.txt").write_text("some text")
+        result = run_here(line.split())
+        assert result.code == 3, result.err
+        assert "a document of more than" in result.err
+        tally("bombs", "refused")
+
+
+def test_values_without_an_end(folder):
+    """A record of millions of empty lists is gigabytes of Python's objects."""
+    Path("d.jsonl").write_text(json.dumps({"text": "x"})[:-1] + ', "more": [' + "[]," * 5_000_000)
+    result = run_here(["tokenize", "--corpus", "d.jsonl", "--out", "t", "--model", "demo"])
+    assert result.code == 3
+    assert "holds more than 4,194,304 values" in result.err
+    tally("bombs", "refused")
