@@ -24,7 +24,7 @@ FOLLOWERS = 128
 
 def rows() -> Iterator[Row]:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    import reference_cacheback
+    from twins import cacheback as reference_cacheback
 
     with tempfile.TemporaryDirectory() as scratch:
         store = build_tokens(open_corpus("python-stdlib", limit=300), "demo", Path(scratch) / "t")

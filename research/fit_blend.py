@@ -3,7 +3,7 @@
 Each --on names a model (its tokenizer), an artifact of a corpus (a datastore or a frozen table; -
 for none) and a record file whose answers are not in it. The weights are fitted on all of them
 together, so that they hold whatever is at hand; of several artifacts blend mixes what they make of
-each by itself (kernels.blend.experts). They minimise the log loss of
+each by itself (kernels.blend.mixture). They minimise the log loss of
 what was written next, at places of the answers drawn at random. The evaluation's own records have
 no part in it.
 
@@ -31,8 +31,8 @@ from ngramkit.evaluate.records import Record, read_records
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.kinds import open_artifact
+from ngramkit.kernels.blend.counts import COLUMNS
 from ngramkit.kernels.blend.mixture import GATE_FEATURES, GATES, TOKEN_FEATURES, Weights
-from ngramkit.kernels.blend.table import COLUMNS
 
 KEPT = 40  # candidates per place, the likeliest by a plain mean of all orders
 HIDDEN, UNITS = 48, 12

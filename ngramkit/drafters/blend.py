@@ -4,7 +4,7 @@ What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and t
 mixed by gates that were fitted on other text (research.fit_blend); of several datastores
 and tables, each is weighed by what it has explained of the text so far. Scores are calibrated: a
 node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
-where decode says what the model itself held likely, its `Evidence` are further opinions, each
+where decode says what the model itself held likely, its `Evidence` is mixed in,
 trusted as far as it has come true so far; so are references, the last word on what comes next.
 """
 
@@ -31,17 +31,13 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.kernels.blend.beside import WITHOUT
-from ngramkit.kernels.blend.context import new_tree
-from ngramkit.kernels.blend.corpus import new_corpus
-from ngramkit.kernels.blend.live import grown
+from ngramkit.kernels.blend.counts import BUFFER, grown, new_corpus
+from ngramkit.kernels.blend.evidence import SKIP_GRAM_LENGTH, forget, learn_evidence
 from ngramkit.kernels.blend.mixture import Weights
-from ngramkit.kernels.blend.opinions import forget, opine
-from ngramkit.kernels.blend.predict import Sources, look, new_place
-from ngramkit.kernels.blend.table import BUFFER
-from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act
+from ngramkit.kernels.blend.prediction import Sources, look, new_place
+from ngramkit.kernels.blend.references import new_state
+from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act, new_tree
 from ngramkit.kernels.packed import Absent, Packed
-from ngramkit.kernels.references.texts import new_state
 
 Floats = npt.NDArray[np.float32]
 
@@ -100,7 +96,7 @@ class Blend(Described):
     def start(self, prompt: TokenArray, references: Given = ()) -> None:
         self._refer(reference_texts(references))
         sources, place = self._sources.parts, self._place.parts
-        forget(sources.opinions)
+        forget(sources.evidence)
         sources.experts.trust[:] = 0
         sources.live.latest[:] = -1
         place.root[:] = 0
@@ -135,8 +131,8 @@ class Blend(Described):
         sources = self._sources.parts
         self._sources = Packed(
             sources._replace(
-                earlier=sources.earlier._replace(corpus=earlier_corpus),
-                later=sources.later._replace(corpus=later_corpus),
+                past_at_start=sources.past_at_start._replace(corpus=earlier_corpus),
+                past_since=sources.past_since._replace(corpus=later_corpus),
             )
         )
 
@@ -154,8 +150,8 @@ class Blend(Described):
         judged = self._size > 0 and learns
         self._append(tokens, judged=judged)
         if evidence is not None and judged:
-            opine(
-                self._sources.inside["opinions"],
+            learn_evidence(
+                self._sources.inside["evidence"],
                 before,
                 self._place.parts.recent,
                 np.ascontiguousarray(tokens, np.int32),
@@ -163,7 +159,7 @@ class Blend(Described):
                 np.ascontiguousarray(evidence.parents, np.int32),
                 np.ascontiguousarray(evidence.top_ids, np.int32),
                 np.ascontiguousarray(evidence.top_log_probs, np.float32),
-                np.empty(WITHOUT, np.int32),
+                np.empty(SKIP_GRAM_LENGTH, np.int32),
             )
 
     def _append(self, tokens: TokenArray, *, judged: bool = False) -> None:
@@ -201,7 +197,7 @@ class Blend(Described):
 
     @property
     def judged(self) -> bool:
-        """Whether it learns from every written token what its opinions are worth."""
+        """Whether it learns from every written token what its evidence is worth."""
         return self._judged
 
     def finish(self) -> None:

@@ -13,15 +13,17 @@ from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
-from ngramkit.kernels.blend.corpus import Corpus, new_corpus
-from ngramkit.kernels.blend.experts import new_experts
-from ngramkit.kernels.blend.frozen import frozen_row, new_frozen
-from ngramkit.kernels.blend.history import new_history
-from ngramkit.kernels.blend.live import new_live
-from ngramkit.kernels.blend.mixture import Weights, new_scratch
-from ngramkit.kernels.blend.opinions import new_bigram, new_opinions
-from ngramkit.kernels.blend.predict import Sources
-from ngramkit.kernels.blend.table import new_candidates
+from ngramkit.kernels.blend.counts import (
+    Corpus,
+    frozen_row,
+    new_candidates,
+    new_corpus,
+    new_frozen,
+    new_live,
+)
+from ngramkit.kernels.blend.evidence import new_bigram, new_evidence
+from ngramkit.kernels.blend.mixture import Weights, new_experts, new_history, new_scratch
+from ngramkit.kernels.blend.prediction import Sources
 from ngramkit.kernels.packed import Absent
 
 LIVE = 1 << 12  # tokens of a live context that there is room for at first
@@ -48,10 +50,10 @@ def new_sources(
         corpus=_shared_corpus(datastores, (scan, sample)),
         frozen=new_frozen(None if frozen is None else _row_of(frozen)),
         live=new_live(vocabulary, LIVE),
-        earlier=new_history(nothing),
-        later=new_history(nothing),
+        past_at_start=new_history(nothing),
+        past_since=new_history(nothing),
         bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
-        opinions=new_opinions(),
+        evidence=new_evidence(),
         references=Absent(),
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
@@ -59,7 +61,7 @@ def new_sources(
         experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
         scratch=new_scratch(weights),
         into=new_candidates(vocabulary),
-        aside=new_candidates(vocabulary),
+        second=new_candidates(vocabulary),
     )
 
 

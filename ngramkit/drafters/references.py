@@ -18,7 +18,7 @@ from ngramkit.errors import UsageError
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 
 if TYPE_CHECKING:
-    from ngramkit.kernels.references.texts import References
+    from ngramkit.kernels.blend.references import References
 
 RECENT = 8  # of the last tokens, which are looked for
 MOST_IDS = (1 << 24) - 2  # ids are sorted as three bytes at most, and one is the separator
@@ -47,7 +47,7 @@ class ReferenceTexts:
 
     def opened(self) -> References:
         """For the kernels of one request; must not outlive this."""
-        from ngramkit.kernels.references.offers import new_references
+        from ngramkit.kernels.blend.references import new_references
         from ngramkit.kernels.suffix.search import shard_table
 
         return new_references(shard_table(self._shard), self._starts)
@@ -126,9 +126,9 @@ class Cursor:
         self._texts = reference_texts(references)
         if not len(self._texts):
             return
+        from ngramkit.kernels.blend import references as offers
+        from ngramkit.kernels.blend.references import new_state
         from ngramkit.kernels.packed import Packed
-        from ngramkit.kernels.references import offers
-        from ngramkit.kernels.references.texts import new_state
 
         self._kernels = offers
         self._packed = Packed(self._texts.opened())

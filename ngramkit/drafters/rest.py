@@ -22,8 +22,7 @@ from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.rest import draft
-from ngramkit.kernels.suffix.continuations import DEPTHS
-from ngramkit.kernels.suffix.known import new_known
+from ngramkit.kernels.suffix.continuations import DEPTHS, new_known
 
 # What followed frequent contexts, by the rules that decide it.
 _KNOWN: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()

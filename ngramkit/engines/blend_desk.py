@@ -11,23 +11,41 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import PAST_ROWS
 from ngramkit.engines.asked import Asked
-from ngramkit.kernels.blend.chain import CHAINS, serve
-from ngramkit.kernels.blend.context import BUDGET, NODES, Tree, new_tree
-from ngramkit.kernels.blend.corpus import MEMO_ROWS, Corpus, new_corpus, new_memo
-from ngramkit.kernels.blend.experts import new_experts
-from ngramkit.kernels.blend.frozen import SIZE, Frozen
-from ngramkit.kernels.blend.history import History, new_history
-from ngramkit.kernels.blend.mixture import new_scratch
-from ngramkit.kernels.blend.opinions import new_opinions
-from ngramkit.kernels.blend.table import new_candidates
-from ngramkit.kernels.blend.tree import EXTEND, LEARN, SEVERAL, act
+from ngramkit.kernels.blend.counts import (
+    MEMO_ROWS,
+    SIZE,
+    Corpus,
+    Frozen,
+    new_candidates,
+    new_corpus,
+    new_memo,
+)
+from ngramkit.kernels.blend.evidence import new_evidence
+from ngramkit.kernels.blend.mixture import History, new_experts, new_history, new_scratch
+from ngramkit.kernels.blend.tree import (
+    BUDGET,
+    CHAINS,
+    EXTEND,
+    LEARN,
+    NODES,
+    SEVERAL,
+    Tree,
+    act,
+    new_tree,
+    serve_chains,
+)
 from ngramkit.kernels.packed import Packed
 
 if TYPE_CHECKING:
     from ngramkit.engines.blend_requests import BlendRequest, BlendSource
 
 LOOKS = 64  # contexts looked at for a chain, and its tokens, at most
-TRUSTED = ("experts", "earlier", "later", "opinions")  # parts of Sources that learn a trust
+TRUSTED = (
+    "experts",
+    "past_at_start",
+    "past_since",
+    "evidence",
+)  # parts of Sources that learn a trust
 
 
 class Desk:
@@ -41,13 +59,13 @@ class Desk:
                 corpus=_own(shared.corpus, MEMO_ROWS),
                 frozen=_own_frozen(shared.frozen),
                 live=source.live.parts,
-                earlier=_own_history(shared.earlier),
-                later=_own_history(shared.later),
-                opinions=new_opinions(1),
+                past_at_start=_own_history(shared.past_at_start),
+                past_since=_own_history(shared.past_since),
+                evidence=new_evidence(1),
                 experts=new_experts(len(shared.experts.trust)),
                 scratch=new_scratch(shared.weights),
                 into=new_candidates(vocabulary),
-                aside=new_candidates(vocabulary),
+                second=new_candidates(vocabulary),
             )
         )
         self._seated: Packed | None = None
@@ -77,7 +95,7 @@ class Desk:
         tree.least[0] = least
         self._tell(self._chains, asked, [0] * len(asked))
         tree.jobs[: len(asked), BUDGET] = [min(each.size, LOOKS) for each in asked]
-        serve(CHAINS, self.sources, self._source.place, self._chains, 0, len(asked))
+        serve_chains(CHAINS, self.sources, self._source.place, self._chains, 0, len(asked))
         return _found(tree, len(asked))
 
     def _grown(self, tree: Packed, nodes: int, jobs: int) -> Packed:

@@ -20,10 +20,9 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.engines.asked import Asked
 from ngramkit.engines.blend_desk import TRUSTED, Desk
 from ngramkit.engines.model_tokens import Built
-from ngramkit.kernels.blend.chain import REWIND, serve
-from ngramkit.kernels.blend.live import grown, new_live
-from ngramkit.kernels.blend.predict import new_place
-from ngramkit.kernels.blend.tree import EXTEND, LEARN, act
+from ngramkit.kernels.blend.counts import grown, new_live
+from ngramkit.kernels.blend.prediction import new_place
+from ngramkit.kernels.blend.tree import EXTEND, LEARN, REWIND, act, serve_chains
 from ngramkit.kernels.packed import Packed
 
 CHECKPOINTS = 64  # of what was learnt, so that tokens can be taken back
@@ -137,7 +136,7 @@ class BlendRequest:
 
     def chain(self, desk: Desk, length: int, least: float) -> DraftTree:
         """The path of at most `length` tokens that is worth most, where each costs `least` passes:
-        see kernels.blend.chain."""
+        see kernels.blend.tree."""
         return desk.chains([Asked(self, NOTHING, length)], least)[0]
 
     def _act(self, desk: Desk, what: int, begin: int, end: int) -> None:
@@ -147,4 +146,4 @@ class BlendRequest:
     def _take_back(self, desk: Desk, begin: int) -> None:
         """The tokens from there on."""
         desk.seat(self)
-        serve(REWIND, desk.sources, self._place, desk.tree, begin, self.size)
+        serve_chains(REWIND, desk.sources, self._place, desk.tree, begin, self.size)

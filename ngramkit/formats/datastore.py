@@ -37,7 +37,6 @@ import numpy as np
 
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.formats.suffix_order import first_misplaced
 from ngramkit.machine import cores
 
 LAYOUT: Layout = {
@@ -112,7 +111,8 @@ def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
 
 def check_shard(path: Path, shard: DatastoreShard, separator: int, workers: int = 1) -> list[str]:
     """What holds of a shard whose arrays may hold anything; ArtifactError at the first breach."""
-    from ngramkit.kernels.suffix.passes import token_counts
+    from ngramkit.kernels.suffix.check import first_misplaced
+    from ngramkit.kernels.suffix.sort import token_counts
 
     require_shape(path, shard, separator)
     tokens = shard.tokens

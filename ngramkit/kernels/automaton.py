@@ -13,8 +13,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, entry, part
-from ngramkit.kernels.suffix.longest import longest_match
-from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
+from ngramkit.kernels.suffix.search import VOCABULARY, longest_match, position_at, token_at
 
 # Columns of `state`.
 SIZE, LAST, STATES, EDGES, AT, MATCHED = range(6)

@@ -6,9 +6,15 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, allocating_part, part
-from ngramkit.kernels.suffix.continuations import COUNT, PARENT, TOKEN, top_prefixes
-from ngramkit.kernels.suffix.known import recall, remember
-from ngramkit.kernels.suffix.longest import find_all, longest_match
+from ngramkit.kernels.suffix.continuations import (
+    COUNT,
+    PARENT,
+    TOKEN,
+    recall,
+    remember,
+    top_prefixes,
+)
+from ngramkit.kernels.suffix.search import find_all, longest_match
 
 FREQUENT = 512  # occurrences of a match, from which on its draft is kept
 

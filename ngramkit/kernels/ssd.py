@@ -16,7 +16,7 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, allocating_part, part
 from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, TOKEN, top_prefixes
-from ngramkit.kernels.suffix.longest import find_all, longest_match
+from ngramkit.kernels.suffix.search import find_all, longest_match
 
 LENGTHS = 24  # match lengths told apart; longer ones count as the last
 PRIOR = 4.0  # drafts that the first guess of a trust is worth

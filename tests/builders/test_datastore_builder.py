@@ -3,7 +3,7 @@ import pytest
 from attacks.crafted import craft, sign
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import suffix_array
+from twins.kernels import suffix_array
 
 from ngramkit.builders import datastore as module
 from ngramkit.builders.datastore import build_datastore, default_limit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference_cacheback
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from twins import cacheback as reference_cacheback
 
 from ngramkit.builders import frozen, windows
 from ngramkit.builders.frozen import build_frozen, count_table

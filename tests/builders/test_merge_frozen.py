@@ -7,11 +7,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import reference
 from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reporters import Notes
+from twins import kernels as reference
 
 from ngramkit.builders import frozen
 from ngramkit.builders.frozen import build_frozen

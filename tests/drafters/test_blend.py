@@ -15,7 +15,7 @@ from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.replay import replay_turn
 from ngramkit.formats.history import History
-from ngramkit.kernels.blend.corpus import MEMO_ROWS, PAIRS_BYTES, new_corpus
+from ngramkit.kernels.blend.counts import MEMO_ROWS, PAIRS_BYTES, new_corpus
 
 
 def test_a_frozen_table_of_the_datastores_corpus_says_nothing_new(datastore, frozen):

@@ -7,7 +7,7 @@ import pytest
 from blend_sources import EOS, VOCABULARY, ids, scores_by_path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference_blend import Twin
+from twins.blend import Twin
 
 from ngramkit.drafters.base import Evidence
 from ngramkit.drafters.blend import Blend

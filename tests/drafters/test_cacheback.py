@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference_cacheback import Cacheback as Twin
-from reference_cacheback import frozen_table
+from twins.cacheback import Cacheback as Twin
+from twins.cacheback import frozen_table
 
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source

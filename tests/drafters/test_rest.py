@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-import reference
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from twins import kernels as reference
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import Source

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import reference_ssd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, ids, remembering, serve
+from twins import ssd as reference_ssd
 
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Source

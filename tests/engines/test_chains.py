@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference_blend import Twin
-from reference_budget import best_chain
+from twins.blend import Twin
+from twins.budget import best_chain
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree

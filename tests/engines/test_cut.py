@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference_cut as twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import cut as twin
 
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft

@@ -6,11 +6,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import reference_lookup as llama
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_up import bigram, random_documents
 from reporters import Notes
+from twins import lookup as llama
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen

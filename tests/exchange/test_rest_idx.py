@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import random_documents
-from reference import suffix_array
+from twins.kernels import suffix_array
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.errors import InputError, UsageError

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ngramkit.formats.continuations import spans_of, top_continuations
 from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import continuations, longest
+from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.sort import sort_shard
 
-find_all = allocating_entry(longest.find_all.py_func)
+find_all = allocating_entry(search.find_all.py_func)
 top_prefixes = allocating_entry(continuations.top_prefixes.py_func)
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)

@@ -1,7 +1,7 @@
 import numpy as np
-import reference_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import budget as reference_budget
 
 from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
 

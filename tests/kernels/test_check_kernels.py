@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from twins import kernels as reference
 
-from ngramkit.formats import suffix_order
 from ngramkit.kernels.frozen_checks import WHOLE, first_bad_leader
-from ngramkit.kernels.suffix.passes import token_counts
+from ngramkit.kernels.suffix import check
+from ngramkit.kernels.suffix.sort import token_counts
 
 SEPARATOR = 4
 texts = st.lists(st.integers(0, SEPARATOR), max_size=24).map(lambda text: [*text, SEPARATOR])
@@ -21,12 +21,12 @@ texts = st.lists(st.integers(0, SEPARATOR), max_size=24).map(lambda text: [*text
 def misplaced(tokens, suffixes, workers=1):
     bounds = np.zeros(SEPARATOR + 2, np.int64)
     np.cumsum(token_counts(tokens, SEPARATOR + 1), out=bounds[1:])
-    return suffix_order.first_misplaced(tokens, suffixes, bounds, workers)
+    return check.first_misplaced(tokens, suffixes, bounds, workers)
 
 
 @pytest.fixture
 def threads_for_few(monkeypatch):
-    monkeypatch.setattr(suffix_order, "LEAST", 3)
+    monkeypatch.setattr(check, "LEAST", 3)
 
 
 @pytest.mark.parametrize("workers", [1, 4])

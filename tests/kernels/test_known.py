@@ -3,13 +3,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import known
+from ngramkit.kernels.suffix import continuations
 
-recall, remember = (allocating_entry(f.py_func) for f in (known.recall, known.remember))
+recall, remember = (
+    allocating_entry(f.py_func) for f in (continuations.recall, continuations.remember)
+)
 
 HIGHEST = (1 << 31) - 2  # token
 TREES = st.lists(st.tuples(st.integers(0, HIGHEST), st.integers(1, 31), st.integers(1, 1 << 40)))
-PATTERNS = st.lists(st.sampled_from([0, 1, HIGHEST]), min_size=1, max_size=known.LENGTH + 2)
+PATTERNS = st.lists(st.sampled_from([0, 1, HIGHEST]), min_size=1, max_size=continuations.LENGTH + 2)
 
 
 def rows_of(tree):
@@ -26,11 +28,11 @@ def asked(table, pattern, budget):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(PATTERNS, st.integers(1, 3), TREES), max_size=12), st.integers(1, 4))
 def test_what_is_recalled_is_what_was_last_remembered_or_nothing(drafts, rows):
-    table, kept = known.new_known(rows), {}
+    table, kept = continuations.new_known(rows), {}
     for number, (pattern, budget, tree) in enumerate(drafts):
         found = rows_of(tree)
         remember(table, np.array(pattern, np.int32), budget, found, number)
-        if len(found) and len(pattern) <= known.LENGTH:
+        if len(found) and len(pattern) <= continuations.LENGTH:
             kept[tuple(pattern), budget] = found.tolist(), number
             assert asked(table, pattern, budget) == kept[tuple(pattern), budget]
     for pattern, budget, _ in drafts:
@@ -39,19 +41,19 @@ def test_what_is_recalled_is_what_was_last_remembered_or_nothing(drafts, rows):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data(), PATTERNS.filter(lambda p: len(p) <= known.LENGTH), TREES.filter(len))
+@given(st.data(), PATTERNS.filter(lambda p: len(p) <= continuations.LENGTH), TREES.filter(len))
 def test_a_row_that_another_thread_was_writing_is_not_believed(data, pattern, tree):
-    table = known.new_known(1)
+    table = continuations.new_known(1)
     remember(table, np.array(pattern, np.int32), 64, rows_of(tree), 7)
-    used = known.FIRST + 2 * len(tree)
+    used = continuations.FIRST + 2 * len(tree)
     word = data.draw(st.integers(0, used - 1))
     table[0, word] += data.draw(st.integers(1, 1 << 40))
     assert asked(table, pattern, 64) == ([], 0)
 
 
 def test_drafts_too_large_to_keep_are_not_kept():
-    table = known.new_known(1)
+    table = continuations.new_known(1)
     pattern = np.ones(1, np.int32)
-    for budget, size in ((known.NODES + 1, 1), (64, known.NODES + 1), (64, 0)):
+    for budget, size in ((continuations.NODES + 1, 1), (64, continuations.NODES + 1), (64, 0)):
         remember(table, pattern, budget, rows_of([(1, 1, 1)] * size), 5)
         assert not table.any()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import kernels as reference
 
 from ngramkit.kernels.ngrammys import (
     DECAY,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference_recycling as naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import recycling as naive
 
 from ngramkit.kernels.automaton import extend, in_corpus, new_automaton, repeated
 from ngramkit.kernels.recycling import fixed_tree, recycle, recycled

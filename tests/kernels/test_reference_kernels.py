@@ -3,13 +3,13 @@ import random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference_alignment import Alignment
+from twins.alignment import Alignment
 
 from ngramkit.drafters.references import ReferenceTexts
 from ngramkit.kernels.arrays import NO_TOKEN
+from ngramkit.kernels.blend import references as offers
+from ngramkit.kernels.blend.references import ANCHOR, CURSOR, LOST, MATCH, new_state
 from ngramkit.kernels.packed import Packed
-from ngramkit.kernels.references import offers
-from ngramkit.kernels.references.texts import ANCHOR, CURSOR, LOST, MATCH, new_state
 
 
 def lines(draw, ids):

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-import reference
-import reference_ssd
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import kernels as reference
+from twins import ssd as reference_ssd
 
 from ngramkit.kernels import ssd
 from ngramkit.kernels.suffix.search import shard_table

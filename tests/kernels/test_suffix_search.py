@@ -1,17 +1,17 @@
 import numpy as np
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import kernels as reference
 
 from ngramkit.kernels.jit import allocating_entry
-from ngramkit.kernels.suffix import continuations, longest, search
+from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.search import shard_table
 from ngramkit.kernels.suffix.sort import sort_shard
 
 find_all, longest_match, narrow, top_prefixes = (
     allocating_entry(kernel.py_func)
     for kernel in (
-        longest.find_all, longest.longest_match, search.narrow,
+        search.find_all, search.longest_match, search.narrow,
         continuations.top_prefixes,
     )
 )  # fmt: skip

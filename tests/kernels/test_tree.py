@@ -1,7 +1,7 @@
 import numpy as np
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import kernels as reference
 
 from ngramkit.kernels.tree import best_path, layout, paths
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import reference_worth as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twins import worth as reference
 
 from ngramkit.kernels.worth import choose, new_wanted, text_table, want, wanted_rows
 

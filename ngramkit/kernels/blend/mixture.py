@@ -1,4 +1,6 @@
-"""Counts into probabilities: p(next | context) as a mixture of all orders of all sources.
+"""Counts become one prediction: gates over columns, experts by their past, trust in the rest.
+
+Counts become probabilities as a mixture of all orders of all columns (`blend.counts`):
 
     p(t) = sum over columns c of gate[c] * counts[t, c] / totals[c]
 
@@ -6,7 +8,29 @@ The gates are a softmax that depends on how much each column has seen: its total
 distinct successors, and the ratio of the two, as in prediction by partial matching, but fitted (see
 research.fit_blend) instead of assumed. One more gate stands for "none of these". Then
 each candidate's odds are corrected for what counts alone do not say: how frequent the token is
-anywhere, whether and how lately it occurred in the live context.
+anywhere, whether and how recently it occurred in the text.
+
+Experts: each datastore and table is mixed with the text's own columns as if it were the only one,
+and their predictions by how much they say and have come true:
+
+    p(t) = sum over experts e of w[e] * p[e](t),   w[e] ~ odds[e] * exp(trust[e])
+
+odds: how much the gates give an expert's columns, against all the rest. trust is 0 at first and
+follows the gradient of log p of every token that was written, as PAQ's mixers do (Mahoney 2005):
+an expert that is right where the others are not weighs more, one of another language soon nothing.
+A draft's likely nodes ask every expert that is trusted, the others only the one that explained most
+of the text lately: so one more costs less time than it would. Where text is written all are asked,
+so that trust can be won back.
+
+Accounts: predictions of another kind (evidence, past requests, references) are mixed in as far as
+they have come true. An *account*, float64[2], holds how often a kind was right, of how often it was
+asked, in shares of credit. Their ratio is its weight, and one step of expectation maximisation per
+written token keeps it: what was written is credited to either side by how likely each held it. So a
+good kind soon weighs much, and a stale one little.
+
+Past requests: what followed the longest match in them. They say much where they are alike and
+nothing where they are stale, so their counts do not join those of the corpora: an account is kept
+by the length of the match and the number of its occurrences.
 """
 
 from __future__ import annotations
@@ -16,8 +40,27 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.table import CANDIDATES, COLUMNS, PAIR
+from ngramkit.kernels.blend.counts import (
+    CANDIDATES,
+    COLUMNS,
+    HOPS,
+    LAST_BIT,
+    N_LEVELS,
+    PAIR,
+    SAMPLE,
+    SCAN,
+    SIZE,
+    Corpus,
+    clear,
+    count_corpus,
+    count_frozen,
+    count_live,
+    erase,
+    is_awake,
+    row_of,
+)
 from ngramkit.kernels.jit import part
+from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN
 
 GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction
@@ -176,3 +219,250 @@ def correct(weights, into, live, size, shares, least, none, scratch):
         total += p[row]
     for row in range(rows):
         p[row] /= total
+
+
+RIGHT, ASKED = range(2)
+PRIOR = 10.0  # a first trust counts as if learnt from so many tokens
+SURENESS = 4  # steps of how sure a prediction is: its highest probability
+UNSEEN = np.float32(1e-6)  # the probability of what a prediction does not hold
+
+
+@part
+def sureness(into, p):
+    """0..SURENESS - 1, from the highest probability."""
+    highest = np.float32(0)
+    for row in range(into.state[0]):
+        highest = max(highest, p[row])
+    return max(min(np.int64(highest * SURENESS), SURENESS - 1), 0)
+
+
+@part
+def mix_in(account, tokens, theirs, into, p):
+    """p float32[CANDIDATES] becomes (1 - trust) * p + trust * theirs.
+
+    tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
+    """
+    trust = np.float32(account[RIGHT] / account[ASKED])
+    for row in range(into.state[0]):
+        p[row] *= np.float32(1) - trust
+    for i in range(len(tokens)):
+        if tokens[i] < 0:
+            return
+        if tokens[i] >= len(into.stamp) - 1:
+            continue
+        before = into.state[0]
+        row = row_of(into, tokens[i])
+        if row == before:
+            p[row] = 0
+        if row >= 0:
+            p[row] += trust * theirs[i]
+
+
+@part
+def _judge(account, tokens, theirs, into, p, written):
+    """Credits what was written after `p` and `theirs` were predicted."""
+    if written >= len(into.stamp) - 1:
+        return
+    credit = UNSEEN
+    for i in range(len(tokens)):
+        if tokens[i] < 0:
+            break
+        if tokens[i] == written:
+            credit = max(credit, theirs[i])
+    ours = UNSEEN
+    if into.stamp[written] == into.state[1]:
+        ours = max(ours, p[into.slot[written]])
+    trust = account[RIGHT] / account[ASKED]
+    account[RIGHT] += trust * credit / (trust * credit + (1 - trust) * ours)
+    account[ASKED] += 1
+
+
+@part
+def consult(account, tokens, theirs, into, p, written):
+    """Mix a prediction in, after it was credited with `written`, unless that is -1."""
+    if written >= 0:
+        _judge(account, tokens, theirs, into, p, written)
+    mix_in(account, tokens, theirs, into, p)
+
+
+RATE = 0.5  # of what is learnt from a token
+FARTHEST = 2.0  # behind the most trusted expert, in log weight: who is farther is not asked
+LIKELY = np.float32(0.05)  # the least score of nodes that ask more than one expert
+LEAST_ODDS = np.float32(1e-3)
+UNHELD = np.float32(1e-6)  # the probability of what an expert does not hold
+RECENT = 0.05  # of a share, for the newest token
+TRUST, SHARE = range(2)  # columns of Experts.trust
+WEIGHT, CAME = range(2)  # columns of Experts.asked
+
+
+class Experts(NamedTuple):
+    """The datastores in their order, then the frozen table; one at least, if it holds nothing."""
+
+    trust: Array  # float64[experts, 2], of this request: TRUST, SHARE of what came lately
+    asked: Array  # float32[experts, 2], scratch: weight, and p of what came
+
+
+def new_experts(count: int) -> Experts:
+    return Experts(np.zeros((count, 2)), np.zeros((count, 2), np.float32))
+
+
+@part
+def _leader(experts):
+    """The one that explains most of the text, of equals the first."""
+    best = np.int64(0)
+    for e in range(1, len(experts.trust)):
+        if experts.trust[e, SHARE] > experts.trust[best, SHARE]:
+            best = np.int64(e)
+    return best
+
+
+@part
+def awake_for(experts, score):
+    """The bits of those that a node of this score asks: a path's first nodes have the highest, so
+    who is asked for a node was asked for its parent."""
+    bits, best = 0, _leader(experts)
+    for e in range(len(experts.trust)):
+        near = experts.trust[e, TRUST] >= experts.trust[best, TRUST] - FARTHEST
+        if e == best or (near and score >= LIKELY):
+            bits |= 1 << (e if e < LAST_BIT else LAST_BIT)
+    return bits
+
+
+@part
+def count_expert(sources, e, intervals, recent):
+    """Adds what followed `recent` with one expert."""
+    into, limits = sources.into, sources.limits
+    if e < len(sources.corpus.ends):
+        into.state[2] = DATASTORE
+        count_corpus(sources.corpus, e, intervals, recent, into, limits[SCAN], limits[SAMPLE])
+    elif sources.frozen.where[SIZE]:
+        into.state[2] = FROZEN
+        count_frozen(sources.frozen, recent, into, sources.second)
+
+
+@part
+def count_context(sources, recent, size):
+    """Adds what followed `recent` in the live context."""
+    sources.into.state[2] = CONTEXT
+    count_live(sources.live, size, recent, sources.into, sources.limits[HOPS])
+
+
+@part
+def _odds(sources, size):
+    """Fills scratch.gates, each divided by its column's total; returns the expert's odds."""
+    into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
+    gate_features_of(into, size, scratch.gate_features)
+    gates_of(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
+    own = np.float32(0)
+    for c in range(N_LEVELS):
+        own += gates[c]
+    for c in range(COLUMNS):
+        if into.totals[c] > 0:
+            gates[c] /= into.totals[c]
+    return (own + LEAST_ODDS) / (max(np.float32(1) - own, np.float32(0)) + LEAST_ODDS)
+
+
+@part
+def mix_experts(sources, awake, intervals, recent, size, written):
+    """Fills scratch.p, the candidates' probabilities as mixed; returns the correction of none.
+    `written` is what came there, and is learnt from after; -1: nothing."""
+    into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
+    trust, asked, p = sources.experts.trust, sources.experts.asked, scratch.p
+    clear(into)
+    rows, whole, none = np.int64(-1), np.float32(0), np.float32(0)
+    for e in range(len(trust)):
+        asked[e, WEIGHT] = 0
+        if not is_awake(awake, e):
+            continue
+        if rows >= 0:
+            erase(into)
+        count_expert(sources, e, intervals, recent)
+        if rows < 0:
+            count_context(sources, recent, size)
+        weight = _odds(sources, size) * np.exp(np.float32(trust[e, TRUST]))
+        for row in range(into.state[0]):
+            mine = weight * mixed(gates, into.counts[row])
+            p[row] = p[row] + mine if row < rows else mine
+        asked[e, WEIGHT], asked[e, CAME] = weight, UNHELD
+        if 0 <= written < len(into.stamp) and into.stamp[written] == into.state[1]:
+            asked[e, CAME] += mixed(gates, into.counts[np.int64(into.slot[written])])
+        whole += weight
+        none += weight * gates[COLUMNS + 1]
+        rows = into.state[0]
+    for row in range(rows):
+        p[row] /= whole
+    if written >= 0 and len(trust) > 1:
+        _learn(sources.experts, whole)
+    return none / whole
+
+
+@part
+def _learn(experts, whole):
+    """One step along the gradient of log p of what came."""
+    trust, asked = experts.trust, experts.asked
+    came = np.float32(0)
+    for e in range(len(trust)):
+        came += asked[e, WEIGHT] * asked[e, CAME]
+    for e in range(len(trust)):
+        explained = asked[e, WEIGHT] * asked[e, CAME] / came
+        trust[e, TRUST] += RATE * (explained - asked[e, WEIGHT] / whole)
+        trust[e, SHARE] += RECENT * (explained - trust[e, SHARE])
+
+
+OFTEN = 3  # once, two or three times, more often
+FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by what matched, LEVELS
+CONTINUATIONS = 32  # successors of a match that are mixed in, at most
+
+
+class History(NamedTuple):
+    """Past requests; a corpus without shards where there are none."""
+
+    corpus: Corpus
+    tokens: Array  # int32[CONTINUATIONS], -1 ends them
+    p: Array  # float32[CONTINUATIONS]
+    trust: Array  # float64[N_LEVELS, OFTEN, 2], see blend.trust
+
+
+def new_history(corpus: Corpus) -> History:
+    trust = np.full((N_LEVELS, OFTEN, 2), PRIOR)
+    trust[..., RIGHT] *= np.array(FIRST_TRUST)[:, None]
+    return History(
+        corpus=corpus,
+        tokens=np.empty(CONTINUATIONS, np.int32),
+        p=np.empty(CONTINUATIONS, np.float32),
+        trust=trust,
+    )
+
+
+@part
+def _matched(history, intervals, recent, scan, sample, found):
+    """Fills history.tokens and history.p with the continuations of the longest match; returns its
+    account, or -1 where nothing matches. `found` is a table to count in."""
+    clear(found)
+    count_corpus(history.corpus, 0, intervals, recent, found, scan, sample)
+    level = N_LEVELS - 1
+    while level >= 0 and found.distinct[level] == 0:
+        level -= 1
+    if level < 0:
+        return np.int64(-1)
+    total, held = found.totals[level], 0
+    least = total / np.float32(CONTINUATIONS)
+    for row in range(found.state[0]):
+        if found.counts[row, level] >= least and held < CONTINUATIONS:
+            history.tokens[held] = found.tokens[row]
+            history.p[held] = found.counts[row, level] / total
+            held += 1
+    if held < CONTINUATIONS:
+        history.tokens[held] = -1
+    often = 0 if total < 2 else 1 if total < 4 else 2
+    return np.int64(level * OFTEN + often)
+
+
+@part
+def mix_in_history(history, intervals, recent, scan, sample, found, into, p, written):
+    """Mixes what followed `recent` in past requests into p float32[CANDIDATES]. `written` is what
+    came there, with which they are credited first; -1 where nothing has."""
+    kind = _matched(history, intervals, recent, scan, sample, found)
+    if kind >= 0:
+        account = history.trust[kind // OFTEN, kind % OFTEN]
+        consult(account, history.tokens, history.p, into, p, written)

@@ -1,32 +1,124 @@
-"""The tree of the most probable paths, grown best first.
+"""Draft trees and chains, grown best first.
 
 A node's score is the product of the probabilities along its path, so the `budget` best nodes are
 those with the highest expected number of accepted tokens. A node is expanded only if a child of
-it could still be among them.
+it could still be among them. A node's context is kept as intervals and states that are one token
+further than its parent's.
+
+Chains are for engines that verify no trees: the one path that is worth most. A token of a draft
+costs `least` of a pass and is accepted with its score; a chain is worth the sum of (score - least)
+over its tokens. The greedy path need not be the best: a token that is less likely may go on more
+surely. So paths are searched by what they may at most become worth (A*): the first of which nothing
+open can be worth more is the best; past `room` looks into the sources, the best that was found.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from ngramkit.kernels.blend.context import (
-    BEGIN,
-    BUDGET,
-    END,
-    NODES,
-    PLACE,
-    SOURCES,
-    WHAT,
-    enter,
-    file_node,
-    step,
+from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.blend.counts import DEPTH, EOS
+from ngramkit.kernels.blend.mixture import awake_for
+from ngramkit.kernels.blend.prediction import (
+    PAST_SHARDS,
+    copy_intervals,
+    descend_all,
+    extend,
+    learn,
+    predict,
+    rewind,
 )
-from ngramkit.kernels.blend.experts import awake_for
-from ngramkit.kernels.blend.predict import extend, learn, predict
-from ngramkit.kernels.blend.reference import begin_aligned
-from ngramkit.kernels.blend.table import EOS
+from ngramkit.kernels.blend.references import STATE, begin_aligned, copy_state, step_aligned
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.packed import packed_at
+
+
+class Tree(NamedTuple):
+    """A draft while it grows, n nodes at most. The root's own context stands last."""
+
+    tokens: Array  # int32[n]
+    parents: Array  # int32[n]
+    scores: Array  # float32[n]
+    origins: Array  # uint8[n]
+    intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
+    past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
+    recents: Array  # int32[n + 1, DEPTH]
+    aligned: Array  # int64[n + 1, STATE], see references.texts
+    queue_p: Array  # float32[n + 1], the best first
+    queue: Array  # int32[n + 1, 3], token, parent, source
+    # Of chains alone (blend.chain): the queue's scores, nodes' worths and depths, a token's cost.
+    values: Array  # float32[n + 1]
+    gains: Array  # float32[n]
+    depths: Array  # int32[n]
+    least: Array  # float32[1]
+    # Of several requests, one after another:
+    jobs: Array  # int64[jobs, JOB], see below
+    found: Array  # int32[jobs, n, 3], token, parent, source of each job's nodes
+    found_scores: Array  # float32[jobs, n]
+
+
+# Columns of Tree.jobs: LEARN or EXTEND, addresses of the request's Sources and Place, the tokens
+# that were written, how many nodes to draft then, how many there are.
+JOB = 7
+WHAT, SOURCES, PLACE, BEGIN, END, BUDGET, NODES = range(JOB)
+
+
+def new_tree(shards: int, budget: int, jobs: int = 0) -> Tree:
+    return Tree(
+        tokens=np.empty(budget, np.int32),
+        parents=np.empty(budget, np.int32),
+        scores=np.empty(budget, np.float32),
+        origins=np.empty(budget, np.uint8),
+        intervals=np.empty((budget + 1, DEPTH + 1, shards, 2), np.int64),
+        past=np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
+        recents=np.empty((budget + 1, DEPTH), np.int32),
+        aligned=np.empty((budget + 1, STATE), np.int64),
+        queue_p=np.empty(budget + 1, np.float32),
+        queue=np.empty((budget + 1, 3), np.int32),
+        values=np.empty(budget + 1, np.float32),
+        gains=np.empty(budget, np.float32),
+        depths=np.empty(budget, np.int32),
+        least=np.zeros(1, np.float32),
+        jobs=np.zeros((jobs, JOB), np.int64),
+        found=np.empty((jobs, budget, 3), np.int32),
+        found_scores=np.empty((jobs, budget), np.float32),
+    )
+
+
+@part
+def file_node(tree, job, at, token, parent, origin, score):
+    """A node of that job's draft is found."""
+    found = tree.found[job, at]
+    found[0], found[1], found[2] = token, parent, origin
+    tree.found_scores[job, at] = score
+
+
+@part
+def enter(place, tree, room):
+    """The root's context, behind the last of `room` nodes."""
+    copy_intervals(place.root, tree.intervals[room])
+    copy_intervals(place.past[0], tree.past[room, 0])
+    copy_intervals(place.past[1], tree.past[room, 1])
+    for i in range(DEPTH):
+        tree.recents[room, i] = place.recent[i]
+    copy_state(place.aligned, tree.aligned[room])
+
+
+@part
+def step(sources, tree, node, parent, awake):
+    """A node's context: its parent's and its own token."""
+    recent = tree.recents[node]
+    for i in range(DEPTH - 1):
+        recent[i + 1] = tree.recents[parent, i]
+    recent[0] = tree.tokens[node]
+    descend_all(
+        sources, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
+        recent, awake,
+    )  # fmt: skip
+    step_aligned(sources.references, tree.aligned[parent], tree.aligned[node], recent)
+
 
 LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
 DRAFT, LEARN, EXTEND, ALIGN, SEVERAL = range(5)
@@ -143,3 +235,124 @@ def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):
         queue_p[at] = value
         queue[at, 0], queue[at, 1], queue[at, 2] = token, origin, into.source[row]
     return waiting
+
+
+RARE = np.float32(1e-4)  # tokens less probable are not looked at, whatever they cost
+CHAINS, REWIND = range(2)
+
+
+@entry
+def serve_chains(what, sources, place, tree, begin, end):
+    """What engines ask for beside `tree.act`, which decoding does without and does not compile: a
+    chain of at most `end` tokens after begin tokens, one for each of `end` jobs that `tree.act` has
+    told what was written; or all from token `begin` to `end` back."""
+    if what == CHAINS:
+        _several_chains(sources, place, tree, end)
+    else:
+        rewind(sources, place, begin, end)
+
+
+@part
+def _several_chains(sources, place, tree, count):
+    """A chain for each of as many jobs, one after another, as `tree.act` draws trees."""
+    for k in range(count):
+        job = tree.jobs[k]
+        if job[BUDGET]:
+            own, where = packed_at(job[SOURCES], sources), packed_at(job[PLACE], place)
+            job[NODES] = best_chain(own, where, job[END], tree, job[BUDGET])
+        for i in range(job[NODES]):
+            token, origin = tree.queue[i, 0], tree.queue[i, 2]
+            file_node(tree, k, i, token, i - 1, origin, tree.queue_p[i])
+
+
+@part
+def best_chain(sources, place, size, tree, length):
+    """Finds at most `length` tokens; returns how many. They stand in tree.queue[:, 0], with their
+    sources in column 2 and scores in tree.queue_p. Cost and room are tree.least and its arrays'."""
+    room = len(tree.tokens)
+    enter(place, tree, room)
+    least = tree.least[0]
+    floor = max(least, RARE)
+    nodes, waiting, node, score, gain, depth = 0, 0, room, np.float32(1), np.float32(0), 0
+    best, most = -1, np.float32(0)
+    while True:
+        eos = node < room and tree.tokens[node] == sources.limits[EOS]
+        if depth < length and score > floor and not eos:
+            awake = awake_for(sources.experts, score)
+            if node < room:
+                parent = tree.parents[node] if tree.parents[node] >= 0 else room
+                step(sources, tree, node, parent, awake)
+            predict(
+                sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
+                tree.aligned[node], size, floor / score, np.int64(-1),
+            )  # fmt: skip
+            origin = np.int32(node if node < room else -1)
+            into, p, further = sources.into, sources.scratch.p, length - depth
+            for row in range(into.state[0]):
+                value = score * p[row]
+                bound = gain + (value - least) * np.float32(further)
+                if value >= floor and bound > most:
+                    waiting = _enqueue_path(tree, waiting, bound, value, into, row, origin)
+        if waiting == 0 or nodes == room or tree.queue_p[0] <= most:
+            break
+        node, score = nodes, tree.values[0]
+        parent = np.int64(tree.queue[0, 1])
+        tree.tokens[node], tree.parents[node] = tree.queue[0, 0], parent
+        tree.scores[node], tree.origins[node] = score, tree.queue[0, 2]
+        before = tree.gains[parent] if parent >= 0 else np.float32(0)
+        depth = tree.depths[parent] + 1 if parent >= 0 else 1
+        gain = before + score - least
+        tree.gains[node], tree.depths[node] = gain, depth
+        if gain > most:
+            best, most = node, gain
+        nodes += 1
+        waiting -= 1
+        for i in range(waiting):
+            _move_path(tree, i + 1, i)
+    return _written(tree, best)
+
+
+@part
+def _written(tree, node):
+    """The path to `node`, from its first token, at the begin of the queue's arrays."""
+    if node < 0:
+        return 0
+    found = np.int64(tree.depths[node])
+    for i in range(found - 1, -1, -1):
+        tree.queue[i, 0], tree.queue[i, 2] = tree.tokens[node], tree.origins[node]
+        tree.queue_p[i] = tree.scores[node]
+        node = tree.parents[node]
+    return found
+
+
+@part
+def _move_path(tree, source, target):
+    tree.queue_p[target] = tree.queue_p[source]
+    tree.values[target] = tree.values[source]
+    for column in range(3):
+        tree.queue[target, column] = tree.queue[source, column]
+
+
+@part
+def _enqueue_path(tree, waiting, bound, value, into, row, origin):
+    """Sorted by bound, the highest first; ties: the earlier parent, then the lower token. Of more
+    than there is room for, the least promising are dropped."""
+    token, room = into.tokens[row], len(tree.tokens)
+    at = waiting
+    while at > 0 and _path_behind(tree, at - 1, bound, token, origin):
+        at -= 1
+    if at >= room:
+        return waiting
+    waiting = min(waiting + 1, room)
+    for i in range(waiting - 1, at, -1):
+        _move_path(tree, i - 1, i)
+    tree.queue_p[at], tree.values[at] = bound, value
+    tree.queue[at, 0], tree.queue[at, 1], tree.queue[at, 2] = token, origin, into.source[row]
+    return waiting
+
+
+@part
+def _path_behind(tree, at, bound, token, origin):
+    if tree.queue_p[at] != bound:
+        return tree.queue_p[at] < bound
+    return tree.queue[at, 1] == origin and tree.queue[at, 0] > token

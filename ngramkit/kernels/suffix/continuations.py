@@ -3,10 +3,15 @@
 Best first: what is emitted next is the most frequent prefix left, ties to the shallower one, then
 to the parent emitted earlier, then to the lower token. A prefix's count is the width of its
 interval, summed over the shards, so no match is ever enumerated. The children of a wide interval
-are found through a grid: one of at least T suffixes cannot hide between points T/2 apart, and its
-ends then are a bisection inside two cells. T falls only as far as the budget asks. In many shards
-it could hide, a little of it in each: there it all but never does (`grid.most_of`). For tables and
-intervals see `kernels.suffix.search`, for spans `kernels.suffix.grid`."""
+are found through a grid (`suffix.grid`): one of at least T suffixes cannot hide between points T/2
+apart, and its ends then are a bisection inside two cells. T falls as far as the budget asks. In
+many shards it could hide, a little of it in each: there it all but never does (`grid.most_of`).
+
+Drafts of frequent contexts are kept: to count exactly what followed a word that stands a hundred
+thousand times takes milliseconds in many shards, and text comes back to such words. A row
+holds one draft and is overwritten by the next; threads may share the rows, since a row is believed
+only if its checksum fits.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +19,28 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_part, part
-from ngramkit.kernels.suffix.few import FEW, all_of_few, begins_alike, one_of_few
 from ngramkit.kernels.suffix.grid import (
     APART,
     BEGIN,
     CHILD,
     END,
+    FEW,
     HEAP,
     LANE,
     TALLIES,
     WORK,
+    all_of_few,
     begin_merge,
+    begins_alike,
     bisect,
     most_of,
+    one_of_few,
     points_of_likely,
     read_all,
     sample,
     step_on,
     step_over,
 )
-from ngramkit.kernels.suffix.ranking import BOUND, KEY, RANK, SLOT, may_enter, offer, wait
-from ngramkit.kernels.suffix.ranking import DEPTHS as DEPTHS
 from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
 
 NARROW = 64  # suffixes; so few are read one by one, which memory serves in parallel
@@ -65,7 +71,7 @@ def top_prefixes(
     waiting = np.empty((budget + 1, 3), np.int64)  # nodes with children to find
     tokens = np.empty(PROBES + lanes + TALLIES, np.int32)
     work = np.empty((WORK, lanes), np.int64)  # see kernels.suffix.grid
-    few = np.empty((FEW, lanes, 2), np.int64)  # see kernels.suffix.few
+    few = np.empty((FEW, lanes, 2), np.int64)  # see kernels.suffix.grid
 
     lanes = 0
     for s in range(len(table)):
@@ -232,3 +238,135 @@ def _file(
             written += 1
     nodes[slot, LANES] = written
     return min(size + 1, len(ready))
+
+
+DEPTHS = 32  # one more than the deepest node
+KEY, ORDER, SLOT = range(3)  # columns of `ready`: what it is sorted by, then by, and where it is
+_, RANK, BOUND = range(3)  # columns of `waiting`, after its KEY: a node, and how wide children are
+
+
+@part
+def may_enter(ready: Array, size: int, key: int) -> bool:
+    """Whether a candidate of this key can still be among the best."""
+    return bool(size < len(ready) or key <= ready[size - 1, KEY])
+
+
+@part
+def wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
+    """Files a node whose children of at most `bound` suffixes are still to be found; best last."""
+    i = waits
+    while i > 0 and waiting[i - 1, KEY] < key:
+        _move(waiting, i - 1, i)
+        i -= 1
+    waiting[i, KEY], waiting[i, RANK], waiting[i, BOUND] = key, rank, bound
+    return waits + 1
+
+
+@part
+def offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
+    """Makes room for a candidate among the best: its index in `ready`, or -1 if it is none.
+
+    A full list gives up its last entry, and that entry's slot.
+    """
+    key = depth - count * DEPTHS
+    i, slot = size, size
+    if size == len(ready):
+        i = size - 1
+        if not _before(key, order, ready[i, KEY], ready[i, ORDER]):
+            return -1
+        slot = ready[i, SLOT]
+    while i > 0 and _before(key, order, ready[i - 1, KEY], ready[i - 1, ORDER]):
+        _move(ready, i - 1, i)
+        i -= 1
+    ready[i, KEY], ready[i, ORDER], ready[i, SLOT] = key, order, slot
+    return i
+
+
+@part
+def _move(rows: Array, source: int, target: int) -> None:
+    for column in range(3):
+        rows[target, column] = rows[source, column]
+
+
+@part
+def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
+    return key < other_key or (key == other_key and order < other_order)
+
+
+ROWS = 1 << 12
+LENGTH = 16  # tokens of a match at most
+NODES = 128  # of a draft at most
+# Columns of int64[ROWS, WORDS]: then come the match, and of each node two words.
+SUM, SIZE, TOTAL, BUDGET, MATCHED, PATTERN = range(6)
+FIRST = PATTERN + LENGTH
+WORDS = FIRST + 2 * NODES
+DEPTH_BITS = 6  # beside a node's parent
+
+
+def new_known(rows: int = ROWS) -> Array:
+    """Room for drafts; pages are taken as they are touched, 2.3 KB a row at most."""
+    return np.zeros((rows, WORDS), np.int64)
+
+
+@part
+def _mixed(value: int, word: int) -> int:
+    """A running hash, one word on."""
+    value = (value ^ word) * 0x2545F4914F6CDD1D
+    return value ^ (value >> 29)
+
+
+@part
+def _slot(known: Array, pattern: Array, budget: int) -> int:
+    key = _mixed(budget, len(pattern))
+    for i in range(len(pattern)):
+        key = _mixed(key, pattern[i])
+    return (key & 0x7FFFFFFFFFFFFFFF) % len(known)
+
+
+@part
+def _checksum(row: Array, size: int) -> int:
+    """Of everything in use; never 0, which an empty row has."""
+    value = 1
+    for i in range(SUM + 1, FIRST + 2 * size):
+        value = _mixed(value, row[i])
+    return value | 1
+
+
+@allocating_part
+def recall(known: Array, pattern: Array, budget: int) -> tuple[Array, int]:
+    """What `remember` was given for this match, int32[m], and budget; no nodes where it is lost."""
+    nothing = np.empty((0, 4), np.int64)
+    if len(pattern) > LENGTH or budget > NODES:
+        return nothing, 0
+    row = known[_slot(known, pattern, budget)].copy()  # another thread may write it
+    size = row[SIZE]
+    if row[BUDGET] != budget or row[MATCHED] != len(pattern) or not 0 < size <= NODES:
+        return nothing, 0
+    for i in range(len(pattern)):
+        if row[PATTERN + i] != pattern[i]:
+            return nothing, 0
+    if row[SUM] != _checksum(row, size):
+        return nothing, 0
+    found = np.empty((size, 4), np.int64)
+    for i in range(size):
+        word = row[FIRST + 2 * i]
+        found[i, TOKEN], below = word >> 32, word & 0xFFFFFFFF
+        found[i, PARENT], found[i, DEPTH] = (below >> DEPTH_BITS) - 1, below & (1 << DEPTH_BITS) - 1
+        found[i, COUNT] = row[FIRST + 2 * i + 1]
+    return found, row[TOTAL]
+
+
+@part
+def remember(known: Array, pattern: Array, budget: int, found: Array, total: int) -> None:
+    """Keeps `found` and `total` of `continuations.top_prefixes` for this match."""
+    if len(pattern) > LENGTH or budget > NODES or not 0 < len(found) <= NODES:
+        return
+    row = known[_slot(known, pattern, budget)]
+    row[SIZE], row[TOTAL], row[BUDGET], row[MATCHED] = len(found), total, budget, len(pattern)
+    for i in range(LENGTH):
+        row[PATTERN + i] = pattern[i] if i < len(pattern) else 0
+    for i in range(len(found)):
+        below = (found[i, PARENT] + 1) << DEPTH_BITS | found[i, DEPTH]
+        row[FIRST + 2 * i] = found[i, TOKEN] << 32 | below
+        row[FIRST + 2 * i + 1] = found[i, COUNT]
+    row[SUM] = _checksum(row, len(found))

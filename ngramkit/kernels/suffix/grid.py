@@ -2,8 +2,8 @@
 
 The tokens at one depth of an interval are sorted, so equal grid points bound a run of one token
 from both sides, and its exact ends are two bisections inside single cells. The grids of all shards
-are merged in the order of their tokens. See
-`kernels.suffix.search` for shard tables and intervals.
+are merged in the order of their tokens. An interval of only a handful of next tokens, as text that
+repeats itself makes them, is looked through one token after another instead.
 
 A *span*, int64[lanes, 3], is the intervals of one prefix: (shard, low, high), shards that hold
 nothing of it left out. What is found in its lanes stands in the rows of `work`, int64[WORK, lanes].
@@ -15,15 +15,23 @@ import math
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.suffix.lanes import HIGH, LOW, SHARD, lower_bounds
-from ngramkit.kernels.suffix.lanes import ROWS as SEARCH
-from ngramkit.kernels.suffix.search import position_at, token_at
+from ngramkit.kernels.suffix.search import (
+    HIGH,
+    LOW,
+    SHARD,
+    VOCABULARY,
+    lower_bound,
+    lower_bounds,
+    position_at,
+    token_at,
+)
+from ngramkit.kernels.suffix.search import ROWS as SEARCH
 
 TALLIES = 256  # from so many points on, tokens are not told apart by them
 APART = 16  # more lanes than these are taken together: see `most_of`
 RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
 
-# Rows of `work`: those of the searches (`kernels.suffix.lanes`), then of each lane where its grid
+# Rows of `work`: those of the searches (`kernels.suffix.search`), then of each lane where its grid
 # begins, its first grid point, the one reached, how many of them hold the token stepped over, the
 # end; then lists: the heap of lanes by next token, lanes stepped over, lanes that hold a child and
 # where in them.
@@ -222,4 +230,64 @@ def bisect(
     for k in range(held):
         work[END, k] = work[LOW, k]
         count += work[END, k] - work[BEGIN, k]
+    return held, count
+
+
+FEW = 4
+
+
+@part
+def begins_alike(table: Array, span: Array, depth: int) -> bool:
+    """Whether the first half of every interval has one next token."""
+    for i in range(len(span)):
+        shard, low, high = table[span[i, 0]], span[i, 1], span[i, 2]
+        first = token_at(shard, position_at(shard, low) + depth)
+        if token_at(shard, position_at(shard, (low + high - 1) >> 1) + depth) != first:
+            return False
+    return True
+
+
+@part
+def all_of_few(
+    table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
+) -> int:
+    """All next tokens of an interval, ascending, where they are at most FEW.
+
+    They go into `tokens`, int32[FEW or more], their intervals into `few`, int64[FEW, lanes, 2].
+    `point` int64[lanes] is scratch. Returns how many there are, separators not counted; -1 where
+    there are more.
+    """
+    lanes = len(span)
+    for i in range(lanes):
+        point[i] = span[i, 1]
+    for found in range(FEW + 1):
+        lowest = -1
+        for i in range(lanes):
+            if point[i] < span[i, 2]:
+                shard = table[span[i, 0]]
+                token = token_at(shard, position_at(shard, point[i]) + depth)
+                if lowest < 0 or token < lowest:
+                    lowest = token
+        if lowest < 0 or lowest >= table[0, VOCABULARY]:
+            return found
+        if found == FEW:
+            break
+        tokens[found] = lowest
+        for i in range(lanes):
+            low = point[i]
+            point[i] = lower_bound(table[span[i, 0]], low, span[i, 2], depth, lowest + 1)
+            few[found, i, 0], few[found, i, 1] = low, point[i]
+    return -1
+
+
+@part
+def one_of_few(few: Array, found: int, work: Array, lanes: int) -> tuple[int, int]:
+    """One of them as a child: how many lanes hold it, and how many suffixes."""
+    held = count = 0
+    for i in range(lanes):
+        low, high = few[found, i, 0], few[found, i, 1]
+        if low < high:
+            work[CHILD, held], work[BEGIN, held], work[END, held] = i, low, high
+            count += high - low
+            held += 1
     return held, count

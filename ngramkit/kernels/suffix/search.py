@@ -1,4 +1,4 @@
-"""Searching suffix arrays: from a token to its bucket, from a bucket to longer patterns.
+"""Suffix arrays: searching them, from a token to its bucket, from a bucket to longer patterns.
 
 A *shard table*, int64[shards, 7], stands for the arrays of all shards at once (see `shard_table`),
 so that one compiled version serves every number of shards, token width and suffix-array width, and
@@ -9,6 +9,11 @@ A shard must end with a separator, the highest of its ids, and patterns must hol
 cut to the suffix array, whatever a file says, so all intervals lie in it; that its values are
 positions in the text is proven when an artifact is opened (`formats.checks`), not here: a look at
 each of them cost 3 to 6 % of a draft. Whoever holds a table keeps the arrays behind it alive.
+
+Searches in several shards go side by side, a step of each in turn: a step of a bisection waits for
+memory twice, for an entry of the suffix array, then for the token that it points to. Steps in
+different shards do not wait for each other, so all entries are asked for first, then all tokens,
+and only then is anything decided: sixty-four searches take about as long as eight in a row.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.jit import entry, part
+from ngramkit.kernels.jit import allocating_part, entry, part
 from ngramkit.kernels.pointers import load_i32, load_i64, load_u16, load_u32
 
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7)
@@ -144,4 +149,137 @@ def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
             low = middle + 1
         else:
             high = middle
+    return low
+
+
+# Rows of int64[ROWS, lanes]: a lane is a shard that takes part, and where its search has come to.
+SHARD, LOW, HIGH, AT, SEEN = range(5)
+ROWS = 5
+FEW = 3  # so few shards are searched one after another
+
+
+@part
+def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int) -> None:
+    """`search.lower_bound` of [LOW, HIGH) in each of the first `count` lanes, into LOW."""
+    if count <= FEW:
+        for i in range(count):
+            shard, low, high = table[lanes[SHARD, i]], lanes[LOW, i], lanes[HIGH, i]
+            lanes[LOW, i] = lower_bound(shard, low, high, depth, token)
+        return
+    while _look(table, lanes, count, depth):
+        for i in range(count):
+            low, high = lanes[LOW, i], lanes[HIGH, i]
+            middle = (low + high) >> 1
+            below = (low < high) & (lanes[SEEN, i] < token)
+            lanes[LOW, i] = middle + 1 if below else low
+            lanes[HIGH, i] = high if below else middle
+
+
+@part
+def _look(table: Array, lanes: Array, count: int, depth: int) -> int:
+    """The token at `depth` in the middle of every lane; returns how many are still searched."""
+    searched = 0
+    for i in range(count):
+        low, high = lanes[LOW, i], lanes[HIGH, i]
+        if low < high:
+            lanes[AT, i] = position_at(table[lanes[SHARD, i]], (low + high) >> 1)
+            searched += 1
+    for i in range(count):
+        if lanes[LOW, i] < lanes[HIGH, i]:
+            lanes[SEEN, i] = token_at(table[lanes[SHARD, i]], lanes[AT, i] + depth)
+    return searched
+
+
+@part
+def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, count: int) -> int:
+    """`search.find` in the shards of the first `count` lanes, into int64[shards, 2]; returns how
+    many suffixes there are in all. Overwrites the lanes."""
+    if count <= FEW or len(pattern) == 1:
+        total = 0
+        for i in range(count):
+            s = lanes[SHARD, i]
+            intervals[s, 0], intervals[s, 1] = find(table[s], pattern)
+            total += intervals[s, 1] - intervals[s, 0]
+        return total
+    searched = 0
+    for i in range(count):
+        s = lanes[SHARD, i]
+        low, high = bucket(table[s], pattern[0])
+        intervals[s, 0] = intervals[s, 1] = 0
+        if low < high:
+            lanes[SHARD, searched], lanes[LOW, searched], lanes[HIGH, searched] = s, low, high
+            intervals[s, 1] = high  # the first index known to be above the pattern
+            searched += 1
+    _first_matches(table, pattern, intervals, lanes, searched)
+    total = 0
+    for i in range(searched):
+        s, low = lanes[SHARD, i], lanes[LOW, i]
+        high = end_of_match(table[s], pattern, low, intervals[s, 1])
+        intervals[s, 0], intervals[s, 1] = low, high
+        total += high - low
+    return total
+
+
+@part
+def _first_matches(
+    table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
+) -> None:
+    """The first suffix of every lane that is not below `pattern`, into LOW."""
+    while _look(table, lanes, count, 1):
+        for i in range(count):
+            low, high = lanes[LOW, i], lanes[HIGH, i]
+            if low < high:
+                s, middle = lanes[SHARD, i], (low + high) >> 1
+                order = compare(table[s], lanes[AT, i], pattern, 1)
+                lanes[LOW, i] = middle + 1 if order < 0 else low
+                lanes[HIGH, i] = high if order < 0 else middle
+                intervals[s, 1] = middle if order > 0 else intervals[s, 1]
+
+
+STRIDE = 3  # tokens
+
+
+@allocating_part
+def find_all(table: Array, pattern: Array, intervals: Array) -> int:
+    """`find` in every shard, into int64[shards, 2]; returns how many suffixes there are in all."""
+    shards = len(table)
+    lanes = np.empty((ROWS, shards), np.int64)
+    for s in range(shards):
+        lanes[SHARD, s] = s
+    return find_among(table, pattern, intervals, lanes, shards)
+
+
+@allocating_part
+def longest_match(table: Array, context: Array, longest: int, intervals: Array) -> int:
+    """The length of the longest suffix of `context` (int32[n]), up to `longest`, that some shard
+    holds, 0 where none does; its intervals in every shard go into int64[shards, 2].
+
+    Where a suffix matches every shorter one does, so the length is found by bisection; in strides
+    of a few tokens, because few matches are longer. For the same reason a shard that lacks a suffix
+    is not asked for longer ones: most shards are left out early, however many there are.
+    """
+    shards, size = len(table), len(context)
+    low, high = 0, min(longest, size)
+    trial = np.zeros((shards, 2), np.int64)
+    lanes = np.empty((ROWS, shards), np.int64)
+    for s in range(shards):
+        intervals[s, 0] = intervals[s, 1] = 0
+    for back in range(high):  # ids outside the vocabulary match nothing
+        if not 0 <= context[size - 1 - back] < table[0, VOCABULARY]:
+            high = back
+            break
+    while low < high:
+        middle = min((low + high + 1) >> 1, low + STRIDE)
+        count = 0
+        for s in range(shards):
+            trial[s, 0] = trial[s, 1] = 0
+            if low == 0 or intervals[s, 0] < intervals[s, 1]:
+                lanes[SHARD, count] = s
+                count += 1
+        if find_among(table, context[size - middle :], trial, lanes, count):
+            low = middle
+            for s in range(shards):
+                intervals[s, 0], intervals[s, 1] = trial[s, 0], trial[s, 1]
+        else:
+            high = middle - 1
     return low

@@ -1,10 +1,8 @@
-"""Token ids to a suffix array: pydivsufsort over the narrowest big-endian bytes.
+"""Build suffix arrays of token ids: pydivsufsort over the narrowest big-endian bytes.
 
 Tokens go in as big-endian bytes, so that bytes sort as tokens do; positions inside a token are
 then dropped in place. At 16-bit width that needs 10 bytes per token beside the tokens (2 of text, 8
 of byte positions), 15 at 24 bits. The sorting runs without the GIL.
-
-Does not know where the tokens are from or where the arrays go.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.suffix.passes import keep_aligned, token_counts
+from ngramkit.kernels.jit import allocating_entry, entry
 
 INT32 = (1 << 31) - 1
 
@@ -44,3 +42,33 @@ def _big_endian(tokens: Array, width: int) -> Array:
         return tokens.astype(">u2").view(np.uint8)
     columns = tokens.astype("<u4").view(np.uint8).reshape(-1, 4)[:, 2::-1]
     return np.ascontiguousarray(columns).reshape(-1)
+
+
+@entry
+def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
+    """Byte positions that are multiples of `width`, divided by it, in their order.
+
+    `positions` may begin at the same address as `byte_positions`, with items as wide or narrower:
+    what is written never passes what is read. Returns how many there are, at most len(positions).
+
+    [4, 1, 0, 3, 2] with width 2 -> positions [2, 0, 1], returns 3
+    """
+    kept = i = 0
+    while kept < len(positions) and i < len(byte_positions):
+        position = byte_positions[i]
+        quotient = position // width
+        # Written always, kept by the count: a branch here would be mispredicted every other time.
+        positions[kept] = quotient
+        kept += quotient * width == position
+        i += 1
+    return kept
+
+
+@allocating_entry
+def token_counts(tokens: Array, size: int) -> Array:
+    """int64[size]: how often each id below `size` occurs. Without bincount's int64 copy."""
+    counts = np.zeros(size, np.int64)
+    for i in range(len(tokens)):
+        if tokens[i] < size:
+            counts[tokens[i]] += 1
+    return counts

@@ -1,4 +1,4 @@
-"""The proof that a suffix array is one, by as many threads as there are; see kernels.suffix.passes.
+"""Prove that a suffix array is one, by as many threads as there are.
 
 Each thread takes a range of the array. What it must begin with, how many suffixes of each id stand
 before its range, is counted first, by all threads too; one thread alone needs no counts. Memory: 8
@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ngramkit.formats.container import Array
+from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.jit import entry
 
 LEAST = 1 << 20  # suffixes that are worth a thread
 
@@ -22,8 +23,6 @@ def first_misplaced(tokens: Array, suffix_array: Array, bounds: Array, workers: 
     `tokens` u16 | u32 [n, at least 1] hold only ids below `ids`; `bounds` int64[ids + 1] say where
     each id's suffixes begin. `suffix_array` i32 | i64 [n] may hold anything.
     """
-    from ngramkit.kernels.suffix import passes
-
     size, last = len(tokens), int(tokens[-1])
     if len(suffix_array) != size:
         return 0
@@ -39,11 +38,11 @@ def first_misplaced(tokens: Array, suffix_array: Array, bounds: Array, workers: 
 
         def count(part: int) -> int:
             span = edges[part], edges[part + 1]
-            return int(passes.symbols_before(tokens, suffix_array, *span, counts[part]))
+            return int(_symbols_before(tokens, suffix_array, *span, counts[part]))
 
         def look(part: int) -> int:
             span = edges[part], edges[part + 1]
-            return int(passes.first_misplaced(tokens, suffix_array, counts[part], *span))
+            return int(_first_misplaced(tokens, suffix_array, counts[part], *span))
 
         if parts > 1:
             outside = [wrong for wrong in pool.map(count, range(parts)) if wrong >= 0]
@@ -56,3 +55,48 @@ def first_misplaced(tokens: Array, suffix_array: Array, bounds: Array, workers: 
         wrong = [index for index in pool.map(look, range(parts)) if index >= 0]
     short = np.flatnonzero(counts[-1] != bounds[1:])
     return min(wrong) if wrong else int(bounds[1:][short[0]] - 1) if len(short) else -1
+
+
+@entry
+def _symbols_before(tokens: Array, suffix_array: Array, begin: int, end: int, counts: Array) -> int:
+    """Adds to counts[t] (int64[ids]) the suffixes of suffix_array[begin:end] that t stands before.
+
+    Returns the first index there that is no position in `tokens`, -1 where all are.
+    """
+    size = len(tokens)
+    for i in range(begin, end):
+        position = np.int64(suffix_array[i])
+        if position < 0 or position >= size:
+            return i
+        if position:
+            counts[tokens[position - 1]] += 1
+    return -1
+
+
+@entry
+def _first_misplaced(
+    tokens: Array, suffix_array: Array, cursors: Array, begin: int, end: int
+) -> int:
+    """The first index of [begin, end) at which `suffix_array` is seen to be wrong, else -1.
+
+    `tokens` [n] hold only ids below len(cursors); `cursors` int64[ids] say where in its bucket the
+    next suffix of each id must stand, and are moved on. `suffix_array` [n] may hold anything.
+
+    Taken in order, suffixes put the positions before them in order: the position before suffix i,
+    whose token is t, must be the next one in t's bucket (Burkhardt and Karkkainen, 2003). Each
+    index is so named once, by another one; where all agree, and each bucket is full in the end, the
+    array is a permutation in the right order, however long the repeats are. No array of ranks.
+    """
+    size = len(tokens)
+    for i in range(begin, end):
+        position = np.int64(suffix_array[i])
+        if position < 0 or position >= size:
+            return i
+        if position == 0:
+            continue
+        token = tokens[position - 1]
+        slot = cursors[token]
+        if slot >= size or np.int64(suffix_array[slot]) != position - 1:
+            return i
+        cursors[token] = slot + 1
+    return -1

@@ -1,4 +1,4 @@
-"""The naive twin of ngramkit.kernels.references: lists, and every position looked at."""
+"""The naive twin of ngramkit.kernels.blend.references: lists, and every position looked at."""
 
 from __future__ import annotations
 

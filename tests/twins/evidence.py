@@ -1,4 +1,4 @@
-"""blend's opinions of the model, naively: see kernels.blend.opinions and kernels.blend.beside."""
+"""blend's evidence of the model, naively: see kernels.blend.evidence."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections import Counter
 ROWS, ORDERS, NODES, MOST = 1 << 14, 3, 8, 64
 SURENESS = 4
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)  # bigrams, by order, beside, aside
-BESIDE, ASIDE = 4, 5
+SIBLINGS, SKIP_GRAM = 4, 5
 HELD, RAISES, REST = 1e-4, (0.07, 0.04, 0.06, 0.03), 0.33
-LATELY, FADES, LATELY_ROWS, HELD_LATELY = 0.06, 2, 4096, 1e-3
+RECENT_TOP_K, FADES, TOP_K_ROWS, HELD_RECENTLY = 0.06, 2, 4096, 1e-3
 WORD = (1 << 64) - 1
 SALT, BY_ORDER = 0x51ED270B76A3C9F1, 0xD6E8FEB86659FD93
 
@@ -37,7 +37,7 @@ class Opining:
 
     def opinions_none(self):
         self.rows, self.beside, self.written, self.likeliest = {}, ((), {}), 0, 0
-        self.lately, self.clock = {}, 0
+        self.recent_top_k, self.clock = {}, 0
 
     def hear(self, before, written, nodes, parents, tops):
         """After a pass over `nodes`, the text's last token first: what the model held likely, a
@@ -53,9 +53,9 @@ class Opining:
                 if len(context) >= order:
                     self._keep(of_order(context, order), top)
         for token, p in ((t, p) for top in tops for t, p in top.items() if p > 0):
-            level, row = math.log(p) + self.clock / FADES, token % LATELY_ROWS
-            if level > self.lately.get(row, (-math.inf, None))[0]:
-                self.lately[row] = level, token
+            level, row = math.log(p) + self.clock / FADES, token % TOP_K_ROWS
+            if level > self.recent_top_k.get(row, (-math.inf, None))[0]:
+                self.recent_top_k[row] = level, token
         self.clock += len(written)
         text = [*before, *written]
         self._watch(len(before), text, dict(zip(map(tuple, contexts), tops, strict=True)))
@@ -85,17 +85,17 @@ class Opining:
         held, top = self.rows.get((key >> 1) % ROWS, (None, {}))
         return top if held == key else None
 
-    def opinions(self, context):
+    def evidence(self, context):
         """(number of FIRST_TRUST, {token: p}) of each that has a say, in the order mixed in."""
         if self.beside[1] and tuple(context[-3:]) == self.beside[0]:
-            yield BESIDE, self.beside[1]
+            yield SIBLINGS, self.beside[1]
         orders = range(min(ORDERS, len(context)), 0, -1)
         known = [(order, self._known(of_order(context, order))) for order in orders]
         order, top = next(((o, t) for o, t in known if t is not None), (-1, {}))
         if order < ORDERS and len(context) >= 4:
             aside = self._known(without_last_but_one(context))
             if aside is not None:
-                yield ASIDE, aside
+                yield SKIP_GRAM, aside
         if order < 0 and context[-1] in self.bigram:
             order, top = 0, self.bigram[context[-1]]
         if order >= 0:
@@ -113,10 +113,10 @@ class Opining:
         for weight, top in zip(RAISES, (one, two, aside, beside), strict=True):
             for token in (top or {}).keys() & p.keys():
                 raised[token] *= max(top[token] / HELD, 1.0) ** weight
-        for level, token in self.lately.values():
+        for level, token in self.recent_top_k.values():
             if token in p:
                 held = math.exp(level - self.clock / FADES)
-                raised[token] *= max(held / HELD_LATELY, 1.0) ** LATELY
+                raised[token] *= max(held / HELD_RECENTLY, 1.0) ** RECENT_TOP_K
         whole = sum(raised.values()) + REST * max(1 - sum(p.values()), 0.01)
         return {t: v / whole for t, v in raised.items()}
 

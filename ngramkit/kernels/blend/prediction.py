@@ -1,8 +1,8 @@
-"""All sources asked for one context: p(next | path), and what is learnt from what came.
+"""One prediction for one context, p(next | path), out of all sources, and what is learnt from it.
 
-Counts of corpora and live context are mixed first (`blend.experts`); then past requests, the
-model's own opinions and references, each as far as it is trusted (`blend.trust`). Where the model
-writes what it holds likeliest, that is sharpened before references speak (`blend.sharpen`).
+Counts of corpora and text are mixed first; then past requests, evidence and references, each as far
+as it is trusted (`blend.mixture`). Where the model writes what it holds likeliest, the mixture is
+sharpened before references speak (`blend.evidence`).
 """
 
 from __future__ import annotations
@@ -12,31 +12,48 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
-from ngramkit.kernels.blend.corpus import Corpus
-from ngramkit.kernels.blend.experts import Experts, count_context, count_expert, mix_experts
-from ngramkit.kernels.blend.frozen import Frozen
-from ngramkit.kernels.blend.history import History, mix_in_history
-from ngramkit.kernels.blend.intervals import ALL, descend
-from ngramkit.kernels.blend.live import Live, remember, unlearn
+from ngramkit.kernels.blend.counts import (
+    ALL,
+    DEPTH,
+    SAMPLE,
+    SCAN,
+    Candidates,
+    Corpus,
+    Frozen,
+    Live,
+    clear,
+    descend,
+    remember,
+    unlearn,
+)
+from ngramkit.kernels.blend.evidence import (
+    Bigram,
+    EvidenceTable,
+    is_likeliest_written,
+    mix_in_evidence,
+    sharpen,
+)
 from ngramkit.kernels.blend.mixture import (
     GATE_FEATURES,
     TOKEN_FEATURES,
+    Experts,
+    History,
     Scratch,
     Weights,
     correct,
+    count_context,
+    count_expert,
     gate_features_of,
+    mix_experts,
+    mix_in_history,
     token_features_of,
 )
-from ngramkit.kernels.blend.opinions import Bigram, Opinions, mix_in_opinion, sharpen
-from ngramkit.kernels.blend.reference import keep_aligned, mix_in_reference
-from ngramkit.kernels.blend.sharpen import is_likeliest_written
-from ngramkit.kernels.blend.table import DEPTH, SAMPLE, SCAN, Candidates, clear
+from ngramkit.kernels.blend.references import References, keep_aligned, mix_in_reference, new_state
 from ngramkit.kernels.jit import allocating_entry, part
 from ngramkit.kernels.packed import Absent
-from ngramkit.kernels.references.texts import References, new_state
 from ngramkit.kernels.source import HISTORY, MODEL, REFERENCE
 
-PAST_SHARDS = 4  # of past requests, earlier or later, at most
+PAST_SHARDS = 4  # of past requests, at start or since, at most
 
 
 class Sources(NamedTuple):
@@ -45,10 +62,10 @@ class Sources(NamedTuple):
     corpus: Corpus  # of the datastores
     frozen: Frozen
     live: Live
-    earlier: History  # past requests that were there at first
-    later: History  # and those that came since
+    past_at_start: History  # past requests that were there at first
+    past_since: History  # and those that came since
     bigram: Bigram
-    opinions: Opinions
+    evidence: EvidenceTable
     references: References | Absent
     shares: Array  # float32[V + 1], see blend.mixture.correct
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
@@ -56,7 +73,7 @@ class Sources(NamedTuple):
     experts: Experts
     scratch: Scratch
     into: Candidates
-    aside: Candidates
+    second: Candidates
 
 
 class Place(NamedTuple):
@@ -64,7 +81,7 @@ class Place(NamedTuple):
 
     recent: Array  # int32[DEPTH]
     root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
-    past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, earlier and later
+    past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, at start and since
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
     aligned: Array  # int64[STATE], where in the references it is, see references.texts
@@ -94,7 +111,7 @@ def extend(sources, place, begin, end):
 @part
 def rewind(sources, place, begin, end):
     """live.tokens[begin:end], the newest ones, were taken back, in a request without references.
-    What was learnt of opinions is not: who rewinds puts that back."""
+    Weights learnt from it are not restored; the caller does that."""
     live = sources.live
     unlearn(live, begin, end)
     for i in range(DEPTH):
@@ -114,7 +131,7 @@ def rewind(sources, place, begin, end):
 
 @part
 def learn(sources, place, begin, end):
-    """`extend`, token by token: past requests, opinions and references are credited by each."""
+    """`extend`, token by token: past requests, evidence and references are credited by each."""
     live = sources.live
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
@@ -153,32 +170,38 @@ def copy_intervals(source, target):
 
 @part
 def descend_all(sources, root, after, past, past_after, recent, awake):
-    scan, earlier, later = sources.limits[SCAN], sources.earlier.corpus, sources.later.corpus
+    scan, past_at_start, past_since = (
+        sources.limits[SCAN],
+        sources.past_at_start.corpus,
+        sources.past_since.corpus,
+    )
     descend(sources.corpus, root, after, recent, scan, awake)
-    if len(earlier.table):
-        descend(earlier, past[0], past_after[0], recent, scan, ALL)
-    if len(later.table):
-        descend(later, past[1], past_after[1], recent, scan, ALL)
+    if len(past_at_start.table):
+        descend(past_at_start, past[0], past_after[0], recent, scan, ALL)
+    if len(past_since.table):
+        descend(past_since, past[1], past_after[1], recent, scan, ALL)
 
 
 @part
 def predict(sources, awake, intervals, past, recent, aligned, size, least, written):
     """Fills scratch.p for one context; of datastores and tables those that are `awake` are asked.
-    `least` as in `mixture.correct`. `written` is what came there, and every opinion is credited
+    `least` as in `mixture.correct`. `written` is what came there, and every prediction is credited
     with it before it is mixed in; -1: nothing."""
-    into, limits, aside = sources.into, sources.limits, sources.aside
+    into, limits, second = sources.into, sources.limits, sources.second
     none = mix_experts(sources, awake, intervals, recent, size, written)
     correct(sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch)
     scan, sample, p = limits[SCAN], limits[SAMPLE], sources.scratch.p
     into.state[2] = HISTORY
-    if len(sources.earlier.corpus.table):
-        mix_in_history(sources.earlier, past[0], recent, scan, sample, aside, into, p, written)
-    if len(sources.later.corpus.table):
-        mix_in_history(sources.later, past[1], recent, scan, sample, aside, into, p, written)
+    if len(sources.past_at_start.corpus.table):
+        mix_in_history(
+            sources.past_at_start, past[0], recent, scan, sample, second, into, p, written
+        )
+    if len(sources.past_since.corpus.table):
+        mix_in_history(sources.past_since, past[1], recent, scan, sample, second, into, p, written)
     into.state[2] = MODEL
-    mix_in_opinion(sources.opinions, sources.bigram, recent, into, p, written)
-    if is_likeliest_written(sources.opinions.chosen):
-        sharpen(sources.opinions, recent, into, p)
+    mix_in_evidence(sources.evidence, sources.bigram, recent, into, p, written)
+    if is_likeliest_written(sources.evidence.chosen):
+        sharpen(sources.evidence, recent, into, p)
     into.state[2] = REFERENCE
     mix_in_reference(sources.references, aligned, into, p, written)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from reference_counts import LEVELS, Counting
-from reference_experts import Weighing
-from reference_opinions import SURENESS, Opining, first_trust
+from twins.counts import LEVELS, Counting
+from twins.evidence import SURENESS, Opining, first_trust
+from twins.experts import Weighing
 
 COLUMNS = 2 * len(LEVELS)
 REACH, LEAST, FLOOR, MARGIN, LONG_AGO = 0.35, 1e-4, 2e-3, 0.5, 4096
@@ -20,7 +20,7 @@ class Twin(Counting, Weighing, Opining):
     seven arrays, as lists.
 
     `frozen`: {leader: (count, {follower: count})}. `bigram`: {token: {next: p}}. `past`: token
-    lists with separators of the past requests, the earlier ones and the later.
+    lists with separators of the past requests, those at start and those since.
     """
 
     def __init__(
@@ -66,19 +66,19 @@ class Twin(Counting, Weighing, Opining):
         p = self._by_counts(live, context, least, self._asked(score))
         for origin in (0, 1):
             p = self._mixed(p, *self._past(origin, context))
-        for number, theirs in self.opinions(context):
+        for number, theirs in self.evidence(context):
             p = self._mixed(p, _kind(number, p), theirs)
         likeliest = 0 < 9 * self.written <= 10 * self.likeliest
         return self.sharpened(context, p) if likeliest else p
 
     def judge(self, live, written):
-        """Credits experts, past requests and the model's opinions with what came after `live`."""
+        """Credits experts, past requests and the model's evidence with what came after `live`."""
         p = self._by_counts(live, live, 0.0, range(len(self.trust)), written)
         for origin in (0, 1):
             kind, theirs = self._past(origin, live)
             self._credit(kind, p, theirs, written)
             p = self._mixed(p, kind, theirs)
-        for number, theirs in self.opinions(live):
+        for number, theirs in self.evidence(live):
             kind = _kind(number, p)
             self._credit(kind, p, theirs, written)
             p = self._mixed(p, kind, theirs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from reference import continuations, longest_match, matches, top_prefixes
+from twins.kernels import continuations, longest_match, matches, top_prefixes
 
 
 def draft(shards, context, query, deepest, separator, eos, budget, trusted=bool):

@@ -1,0 +1,455 @@
+"""Evidence: what the model itself held likely at verified nodes, mixed with the counts' prediction.
+
+By context: as Token Recycling (arXiv:2408.08696) keeps the model's top candidates of a token, they
+are kept of the last one, two and three tokens; where nothing is known of these, the model's bigrams
+(N-Grammys) say what follows the last token alone. The longest context that is known is mixed in.
+
+Siblings: a pass ends where the model disagrees with the draft, so of the last written token no
+evidence exists: no node held it. But the nodes in its place were verified too, and what is likely
+after "the big" is likely after "the large". The candidates of each are summed, each weighed by how
+likely the model held the node itself; that is evidence for the next draft's root. For the same
+reason evidence is found by skip-grams too: contexts whose last token but one is another.
+LogitSpec (arXiv:2507.01449) takes the likely tokens of that place, not what follows them.
+
+Recent top-k: what the model lists at one place it often writes at another soon after. Each token
+has a level, the highest log probability at which a recent node listed it, one less for every FADES
+tokens written since.
+
+Sharpening: a top-k is how often a draw would give each token, but greedy decoding writes the
+likeliest every time; and where several kinds of evidence are mixed one after another, what none
+lists is counted against all of them again and again. Together that promises too little: the scores
+of 64 nodes sum up to 0.6 of what is accepted. So what evidence lists is raised, by how likely the
+model held it (q), the more so the more kinds list it, and what is left for the unlisted is cut:
+
+    p'(t) = raised(t) / (sum over t of raised(t) + REST * (1 - sum over t of p(t)))
+    raised(t) = p(t) * product over evidence of max(q(t) / HELD, 1) ^ weight
+
+The weights (RAISES) and REST were fitted on SmolLM2's records, see research/drafting.md. Sampled
+text is not sharpened: a request without evidence, or in which more than one written token in ten
+was not the likeliest, stays as it is.
+
+How much each kind is trusted is learnt while decoding (`blend.mixture.consult`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ngramkit.kernels.arrays import NO_TOKEN, Array
+from ngramkit.kernels.blend.counts import CANDIDATES, hashed, slot_of
+from ngramkit.kernels.blend.mixture import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
+from ngramkit.kernels.jit import entry, part
+from ngramkit.kernels.ngrammys import probabilities_by_bits
+from ngramkit.kernels.pointers import load_u16, unsigned_at
+
+ORDERS = 3
+EVIDENCE_ROWS = 1 << 14
+OTHERS = 2  # kinds of evidence that have no order
+SIBLINGS, SKIP_GRAM = ORDERS + 1, ORDERS + 2
+# By order, the bigrams' first, then the others; the less the surer the counts are.
+FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
+TOPS = 16  # candidates kept, at most
+# How much what it lists is raised, see `sharpen`: by the last token, the last two, the skip-gram,
+# siblings, and the recent top-k.
+RAISES = (0.07, 0.04, 0.06, 0.03, 0.06)
+# Columns of `where`: two addresses, an item size, two lengths.
+NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
+
+
+class Bigram(NamedTuple):
+    """A model's bigram table, see formats.model_bigram; ROWS 0 where there is none."""
+
+    where: Array  # int64[5]
+    probabilities: Array  # float32[65536], of log-probabilities by their bits
+
+
+class EvidenceTable(NamedTuple):
+    """Top-k by a hash of the last 1, 2 or 3 tokens, or of a skip-gram; newer ones overwrite older
+    ones."""
+
+    keys: Array  # uint64[rows], 0 is an empty row
+    tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
+    p: Array  # float32[rows + 1, TOPS]
+    beyond: Array  # float32[rows + 1, TOPS], see `log_excess`
+    siblings: Siblings
+    recent_top_k: RecentTopK
+    chosen: Array  # int64[2], see `count_likeliest`
+    # float64[ORDERS + 1 + OTHERS, SURENESS, 2], accounts; order 0 is the bigrams'
+    trust: Array
+    raises: Array  # float32[CANDIDATES], scratch, 0 between any two calls
+
+
+def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> Bigram:
+    """Wrap a table's arrays ([V, k]), which must outlive it; without them, stand for none."""
+    if next_tokens is None or log_probs is None:
+        return Bigram(np.zeros(K + 1, np.int64), np.zeros(1, np.float32))
+    sizes = [next_tokens.itemsize, *next_tokens.shape]
+    where = np.array([next_tokens.ctypes.data, log_probs.ctypes.data, *sizes], np.int64)
+    return Bigram(where, probabilities_by_bits())
+
+
+def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
+    evidence = EvidenceTable(
+        keys=np.zeros(rows, np.uint64),
+        tokens=np.zeros((rows + 1, TOPS), np.int32),
+        p=np.zeros((rows + 1, TOPS), np.float32),
+        beyond=np.zeros((rows + 1, TOPS), np.float32),
+        siblings=new_siblings(),
+        recent_top_k=new_recent_top_k(),
+        chosen=np.zeros(2, np.int64),
+        trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
+        raises=np.zeros(CANDIDATES, np.float32),
+    )
+    forget(evidence)
+    return evidence
+
+
+def forget(evidence: EvidenceTable) -> None:
+    """Begin a new request: other text, other evidence."""
+    evidence.keys[:] = 0
+    evidence.siblings.tokens[0] = -1
+    forget_recent_top_k(evidence.recent_top_k)
+    evidence.chosen[:] = 0
+    unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
+    evidence.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
+    evidence.trust[..., ASKED] = PRIOR
+
+
+@entry
+def learn_evidence(
+    evidence, recent, now, written, tokens, parents, top_ids, top_log_probs, scratch
+):
+    """Keep the evidence of one pass.
+
+    `recent` is the context that ends with row 0's token, `now` the same after int32[k] `written`,
+    which came of the pass. tokens, parents int32[n], top_ids int32[n, k] and top_log_probs
+    float32[n, k] are those of `drafters.base.Evidence`. `scratch` int32[SKIP_GRAM_LENGTH].
+    """
+    count_likeliest(evidence.chosen, written, tokens, parents, top_ids, top_log_probs)
+    for row in range(len(tokens) - 1, -1, -1):  # of alike contexts the likelier node's is kept
+        _context(recent, tokens, parents, row, scratch)
+        if scratch[SKIP_GRAM_LENGTH - 1] >= 0:
+            _keep(evidence, hash_skip_gram(scratch), top_ids[row], top_log_probs[row])
+    for row in range(len(tokens)):
+        _context(recent, tokens, parents, row, scratch)
+        for order in range(1, ORDERS + 1):
+            if scratch[order - 1] >= 0:
+                _keep(evidence, hashed(scratch, order), top_ids[row], top_log_probs[row])
+    list_top_k(evidence.recent_top_k, len(written), top_ids, top_log_probs)
+    gather_siblings(evidence.siblings, now, written, tokens, parents, top_ids, top_log_probs)
+
+
+@part
+def _context(recent, tokens, parents, row, newest):
+    """Fill `newest` with the last tokens of a row's context, newest first."""
+    at = row
+    for i in range(len(newest)):
+        if at > 0:
+            newest[i] = tokens[at]
+            at = parents[at]
+        else:  # at or above the root
+            newest[i] = recent[-at]
+            at -= 1
+
+
+@part
+def _keep(evidence, key, ids, log_probs):
+    slot = slot_of(key, len(evidence.keys))
+    evidence.keys[slot] = key
+    for i in range(TOPS):
+        held = i < len(ids)
+        evidence.tokens[slot, i] = ids[i] if held else -1
+        evidence.p[slot, i] = np.exp(log_probs[i]) if held else 0
+        evidence.beyond[slot, i] = log_excess(log_probs[i]) if held else 0
+
+
+@part
+def _row(evidence, key):
+    """Return the row of a context's evidence, -1 where there is none."""
+    slot = slot_of(key, len(evidence.keys))
+    return slot if evidence.keys[slot] == key else np.int64(-1)
+
+
+@part
+def _longest(evidence, bigram, recent):
+    """Return the order and the row of the longest known context; -1, 0 where there is none."""
+    for order in range(ORDERS, 0, -1):
+        if recent[order - 1] >= 0:
+            row = _row(evidence, hashed(recent, order))
+            if row >= 0:
+                return np.int64(order), row
+    token = np.int64(recent[0])
+    if token < 0 or token >= bigram.where[ROWS]:
+        return np.int64(-1), np.int64(0)
+    where, scratch = bigram.where, np.int64(len(evidence.keys))
+    for i in range(TOPS):
+        held = i < where[K]
+        at = token * where[K] + i
+        evidence.tokens[scratch, i] = (
+            unsigned_at(where[NEXT_TOKENS], where[ID_BYTES], at) if held else -1
+        )
+        evidence.p[scratch, i] = bigram.probabilities[load_u16(where[LOG_PROBS], at)] if held else 0
+    return np.int64(0), scratch
+
+
+@part
+def mix_in_evidence(evidence, bigram, recent, into, p, written):
+    """Mix into p float32[CANDIDATES] the siblings, the skip-gram, then the longest known context.
+
+    `written`, what came there, is credited first; -1 where nothing has."""
+    siblings = evidence.siblings
+    if follows_siblings(siblings, recent):
+        account = evidence.trust[SIBLINGS, sureness(into, p)]
+        consult(account, siblings.tokens, siblings.p, into, p, written)
+    order, row = _longest(evidence, bigram, recent)
+    if order < ORDERS and recent[SKIP_GRAM_LENGTH - 1] >= 0:
+        skip_gram = _row(evidence, hash_skip_gram(recent))
+        if skip_gram >= 0:
+            account = evidence.trust[SKIP_GRAM, sureness(into, p)]
+            consult(account, evidence.tokens[skip_gram], evidence.p[skip_gram], into, p, written)
+    if order >= 0:
+        account = evidence.trust[order, sureness(into, p)]
+        consult(account, evidence.tokens[row], evidence.p[row], into, p, written)
+
+
+@part
+def sharpen(evidence, recent, into, p):
+    """Turn p float32[CANDIDATES], with all evidence mixed in, into what greedy decoding writes."""
+    siblings, raises = evidence.siblings, evidence.raises
+    for order in range(1, 3):
+        if recent[order - 1] >= 0:
+            _raise_known(evidence, hashed(recent, order), np.float32(RAISES[order - 1]), into)
+    if recent[SKIP_GRAM_LENGTH - 1] >= 0:
+        _raise_known(evidence, hash_skip_gram(recent), np.float32(RAISES[2]), into)
+    if follows_siblings(siblings, recent):
+        raise_listed(siblings.tokens, siblings.beyond, np.float32(RAISES[3]), into, raises)
+    raise_recent_top_k(evidence.recent_top_k, np.float32(RAISES[4]), into, raises)
+    apply_raises(into, p, raises)
+
+
+@part
+def _raise_known(evidence, key, weight, into):
+    row = _row(evidence, key)
+    if row >= 0:
+        raise_listed(evidence.tokens[row], evidence.beyond[row], weight, into, evidence.raises)
+
+
+AFTER = 3  # of the newest tokens tell the root from other nodes
+NODES = 8  # in the place of the last token, the likeliest first, that are asked
+MOST = 64  # candidates that follow them
+LEAST_WEIGHT = np.float32(1e-3)  # of a node that is not among the likely ones
+SALT = np.uint64(0x51ED270B76A3C9F1)
+SKIP_GRAM_LENGTH = 4  # tokens back that `hash_skip_gram` reaches
+
+
+class Siblings(NamedTuple):
+    """What is likely after the newest token, until the next pass."""
+
+    after: Array  # int32[AFTER], the newest tokens, newest first
+    tokens: Array  # int32[MOST + 1], -1 ends them
+    p: Array  # float32[MOST + 1]
+    beyond: Array  # float32[MOST + 1], see `log_excess`
+
+
+def new_siblings() -> Siblings:
+    return Siblings(
+        after=np.full(AFTER, NO_TOKEN, np.int32),
+        tokens=np.full(MOST + 1, -1, np.int32),
+        p=np.zeros(MOST + 1, np.float32),
+        beyond=np.zeros(MOST + 1, np.float32),
+    )
+
+
+@part
+def follows_siblings(siblings, recent):
+    """Return whether there is something on what follows `recent`."""
+    for i in range(AFTER):
+        if recent[i] != siblings.after[i]:
+            return False
+    return siblings.tokens[0] >= 0
+
+
+@part
+def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_probs):
+    """Sum up what the siblings of the last written token list; arguments as of `learn_evidence`."""
+    siblings.tokens[0] = -1
+    if len(written) == 0:
+        return
+    for i in range(AFTER):
+        siblings.after[i] = now[i]
+    row, last, nodes, count, whole = 0, written[-1], 0, 0, np.float32(0)
+    for i in range(len(written) - 1):
+        row = child(row, written[i], tokens, parents)
+    for node in range(row + 1, len(tokens) if row >= 0 else 0):
+        if parents[node] != row or tokens[node] == last or nodes == NODES:
+            continue
+        weight = LEAST_WEIGHT + _p_of(tokens[node], top_ids[row], top_log_probs[row])
+        count = _add(siblings, count, weight, top_ids[node], top_log_probs[node])
+        whole += weight
+        nodes += 1
+    siblings.tokens[count] = -1
+    for i in range(count):
+        siblings.p[i] /= whole
+        siblings.beyond[i] = log_excess(np.log(siblings.p[i]))
+
+
+@part
+def _p_of(token, ids, log_probs):
+    for i in range(len(ids)):
+        if ids[i] == token:
+            return np.exp(log_probs[i])
+    return np.float32(0)
+
+
+@part
+def _add(siblings, count, weight, ids, log_probs):
+    """Add one node's candidates to `count` of them while there is room; return their number."""
+    for i in range(len(ids)):
+        if ids[i] < 0:
+            break
+        at = 0
+        while at < count and siblings.tokens[at] != ids[i]:
+            at += 1
+        if at == MOST:
+            continue
+        if at == count:
+            siblings.tokens[at], siblings.p[at] = ids[i], 0
+            count += 1
+        siblings.p[at] += weight * np.exp(log_probs[i])
+    return count
+
+
+@part
+def hash_skip_gram(recent):
+    """Hash the last SKIP_GRAM_LENGTH tokens, skipping the second newest."""
+    key = SALT
+    for i in range(SKIP_GRAM_LENGTH):
+        if i != 1:
+            key = (key ^ np.uint64(recent[i])) * np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(29)
+    return key | np.uint64(1)
+
+
+TOP_K_ROWS = 1 << 12
+FADES = np.float32(2)  # tokens
+LEAST_LEVEL = np.float32(np.log(1e-3))  # below, a token is as good as never listed
+NO_LEVEL = np.float32(-np.inf)
+
+
+class RecentTopK(NamedTuple):
+    """Levels by the last bits of a token; of tokens that share a row the highest level has it."""
+
+    tokens: Array  # int32[TOP_K_ROWS]
+    levels: Array  # float32[TOP_K_ROWS], log probability + when it was listed / FADES
+    clock: Array  # int64[1], tokens written
+
+
+def new_recent_top_k() -> RecentTopK:
+    levels = np.full(TOP_K_ROWS, NO_LEVEL, np.float32)
+    return RecentTopK(np.zeros(TOP_K_ROWS, np.int32), levels, np.zeros(1, np.int64))
+
+
+def forget_recent_top_k(recent_top_k: RecentTopK) -> None:
+    """Begin a new request."""
+    recent_top_k.levels[:] = NO_LEVEL
+    recent_top_k.clock[:] = 0
+
+
+@part
+def list_top_k(recent_top_k, written, top_ids, top_log_probs):
+    """Raise the levels of what a pass lists: top_ids int32[n, k], top_log_probs float32[n, k].
+
+    `written` tokens came of the pass."""
+    now = np.float32(recent_top_k.clock[0]) / FADES
+    for node in range(len(top_ids)):
+        for i in range(top_ids.shape[1]):
+            token = top_ids[node, i]
+            if token < 0:
+                break
+            row, level = token & (TOP_K_ROWS - 1), top_log_probs[node, i] + now
+            if level > recent_top_k.levels[row]:
+                recent_top_k.tokens[row], recent_top_k.levels[row] = token, level
+    recent_top_k.clock[0] += written
+
+
+@part
+def raise_recent_top_k(recent_top_k, weight, into, raises):
+    """Add weight * (a token's level above the least), in the table's rows of `raises`."""
+    least = np.float32(recent_top_k.clock[0]) / FADES + LEAST_LEVEL
+    for row in range(into.state[0]):
+        at = into.tokens[row] & (TOP_K_ROWS - 1)
+        if recent_top_k.tokens[at] == into.tokens[row] and recent_top_k.levels[at] > least:
+            raises[row] += weight * (recent_top_k.levels[at] - least)
+
+
+REST = np.float32(0.33)
+LEAST_REST = np.float32(0.01)  # left for the unlisted, before it is cut
+HELD = 1e-4
+LOG_HELD = np.float32(np.log(HELD))
+WRITTEN, LIKELIEST = range(2)  # columns of `chosen`: tokens, and those the model held likeliest
+
+
+@part
+def log_excess(log_p):
+    """Return log(max(q / HELD, 1)) of a token's log probability."""
+    return max(np.float32(log_p) - LOG_HELD, np.float32(0))
+
+
+@part
+def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
+    """Count in `chosen`, int64[2], the written tokens, and those that the model held likeliest."""
+    row = np.int64(0)
+    for at in range(len(written)):
+        if row < 0:  # no node of it was verified
+            return
+        token = written[at]
+        chosen[WRITTEN] += 1
+        for i in range(top_ids.shape[1]):
+            if top_ids[row, i] == token and top_log_probs[row, i] >= top_log_probs[row, 0]:
+                chosen[LIKELIEST] += 1
+        row = np.int64(child(row, token, tokens, parents))
+
+
+@part
+def child(row, token, tokens, parents):
+    """Return the node of `token` below `row`, -1 where there is none."""
+    for node in range(row + 1, len(tokens) if row >= 0 else 0):
+        if parents[node] == row and tokens[node] == token:
+            return node
+    return -1
+
+
+@part
+def is_likeliest_written(chosen):
+    """Return whether nearly all written tokens were the likeliest; False without evidence."""
+    return 0 < 9 * chosen[WRITTEN] <= 10 * chosen[LIKELIEST]
+
+
+@part
+def raise_listed(tokens, beyond, weight, into, raises):
+    """Add weight * beyond, float32[n], in the rows of int32[n] `tokens`; -1 ends them."""
+    for i in range(len(tokens)):
+        token = tokens[i]
+        if token < 0:
+            return
+        if token < len(into.stamp) and into.stamp[token] == into.state[1]:
+            raises[into.slot[token]] += weight * beyond[i]
+
+
+@part
+def apply_raises(into, p, raises):
+    """Turn p float32[CANDIDATES] into p'; `raises`, in logs, becomes 0."""
+    known, total = np.float32(0), np.float32(0)
+    for row in range(into.state[0]):
+        value = p[row]
+        known += value
+        if raises[row] > 0:
+            value *= np.exp(raises[row])
+            raises[row] = 0
+        p[row] = value
+        total += value
+    scale = np.float32(1) / (total + REST * max(np.float32(1) - known, LEAST_REST))
+    for row in range(into.state[0]):
+        p[row] *= scale
