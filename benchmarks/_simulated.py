@@ -148,7 +148,7 @@ def run(auto: AutoBudget, text: Text, machine: Machine, noise: Noise) -> float:
         asked, left = auto.opens(), len(text.answer) - at - 1
         tree, drafting = DraftTree.empty(), 0.0
         if asked and left:
-            budget = auto.ask(min(MOST, left), PROMPT + at)
+            budget = auto.ask(MOST, PROMPT + at)
             tree, drafting = likeliest(text.trees[at], budget), asking
         kept = auto.cut(tree, PROMPT + at)
         written = _written(kept, text.answer[at:])
@@ -174,7 +174,7 @@ def fixed(text: Text, machine: Machine, noise: Noise, size: int) -> float:
     """Time of writing it with drafts of `size` nodes; 0: without any."""
     at, spent = 1, 0.0
     while at < len(text.answer):
-        nodes = min(size, len(text.answer) - at - 1, len(text.trees[at]))
+        nodes = min(size, len(text.trees[at])) if at + 1 < len(text.answer) else 0
         spent += machine.times[nodes] * noise(at) + DRAFTING * machine.times[0] * (size > 0)
         at += int(text.fixed[FIXED.index(size), at]) if nodes else 1
     return spent

@@ -31,8 +31,9 @@ FADE = 0.99  # of what is known, per pass
 MEMORY = 0.98  # of the rate, per pass
 FIRST_RATE = 1.5  # tokens per pass without a draft, before anything is known
 SPARE = 8  # nodes asked for beyond one and a half times what was last kept
-PROBES, PROBED = 4, 2  # the first passes with drafts, and their nodes: whether they pay or not
-PROBE_AGAIN = 64  # drafts of which nothing paid, after which some is verified all the same
+ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
+GROWTH, MOST_ALLOWANCE = 0.01, 2.0  # and further ones with every pass; tokens saved up at most
+LEAST_HOPE = 0.05  # tokens per pass that a trial may bring
 DRAFTS = 15  # of a drafter, whose seconds are remembered
 CALIBRATED = np.ones(RUNS, np.float32)
 # A share of the matches is no chance: of a single match it is 1. What such shares were worth on
@@ -49,7 +50,7 @@ class Known:
         default_factory=lambda: np.zeros((LEVELS, RUNS, 2), np.float32)
     )
     asking: Asking = field(default_factory=Asking)
-    unpaid: int = 0  # drafts in a row of which nothing paid
+    allowance: float = ALLOWANCE  # tokens that trials may cost
 
 
 _KNOWN: WeakKeyDictionary[object, Known] = WeakKeyDictionary()
@@ -63,7 +64,7 @@ class AutoBudget:
     """
 
     def __init__(self, costs: PassCosts, drafter: object, *, rows: bool = False) -> None:
-        self._costs, self._rows = costs, rows
+        self.costs, self._rows = costs, rows
         shares = bool(getattr(drafter, "scores_are_shares", False))
         self._trust = SHARES_OF_MATCHES if shares else CALIBRATED
         self._known = _known_of(drafter)
@@ -75,6 +76,7 @@ class AutoBudget:
         # Of the pass that is under way:
         self._asked = False
         self._whole, self._length, self._size, self._cost = DraftTree.empty(), 0, 0, 1.0
+        self._trying = False
         self.declined = False  # there was a draft, or would have been, but it did not pay
 
     @property
@@ -89,23 +91,23 @@ class AutoBudget:
 
     def ask(self, budget: int, length: int) -> int:
         """How many nodes the drafter need not exceed, behind `length` tokens."""
-        return min(budget, self._ask, self._costs.reach(length) + SPARE)
+        return min(budget, self._ask, self.costs.reach(length) + SPARE)
 
     def cut(self, tree: DraftTree, length: int, riding: int | None = None) -> DraftTree:
         """The part of the tree that is worth verifying behind `length` tokens.
 
         `riding`: a chain's pass repeats so many tokens in front of it.
         """
-        self._whole, self._length = tree, length
+        self._whole, self._length, self._trying = tree, length, False
         if len(tree) == 0 and not riding:
             self._size, self._cost, self.declined = 0, 1.0, not self._asked
             return tree
-        alone, kept = self._costs.at(length), tree
+        alone, kept = self.costs.at(length), tree
         if len(tree):
             kept, self._size = self._worthwhile(tree, alone, riding)
         else:
             self._size = riding or 0
-        self._cost = float(alone[min(self._size, self._costs.most)])
+        self._cost = float(alone[min(self._size, self.costs.most)])
         self.declined = not len(kept) and (len(tree) > 0 or not self._asked)
         return kept
 
@@ -114,59 +116,76 @@ class AutoBudget:
     ) -> tuple[DraftTree, int]:
         """What of it to verify, and the rows of a pass with that, the root's apart."""
         known, length = self._known, self._length
+        chance = chances(tree.parents, tree.scores, known.record, self._trust, self._run)
         sizes = (riding or 0) + np.arange(len(tree) + 1)
-        if self._rows or riding is not None:
-            chance = chances(tree.parents, tree.scores, known.record, self._trust, self._run)
         if self._rows:
             sizes = cells(tree.parents, chance, riding or 0)
-        costs = alone[np.minimum(sizes, self._costs.most)]
+        sizes = np.minimum(sizes, self.costs.most)
+        costs, hopes = alone[sizes], self.costs.hopeful(length)[sizes]
         if riding is not None:
-            costs = self._with_repeats(costs, alone, chance, riding)
-        costs[sizes > self._costs.reach(length)] = np.inf
-        costs[0] = alone[min(sizes[0], self._costs.most)]
-        scored = tree.parents, tree.scores, known.record, self._trust, self._run
+            repeats = self._repeats(alone, chance, riding)
+            costs, hopes = costs + repeats, hopes + repeats
+        out_of_reach = sizes > self.costs.reach(length)
+        out_of_reach[0] = False
         wary = costs[0] + known.asking.wariness * (costs - costs[0])
+        wary[out_of_reach] = hopes[out_of_reach] = np.inf
+        trial = self._trial(chance, costs, hopes, wary)
+        if trial:  # nothing but the trial's size is to be had
+            wary[:] = np.inf
+            wary[0], wary[trial] = np.inf, 0.0
+        scored = tree.parents, tree.scores, known.record, self._trust, self._run
         kept, parents = cut(*scored, wary, self.rate)
-        if len(kept) == 0 and self._probes():
-            costs[: PROBED + 1], costs[PROBED + 1 :] = 0, np.inf
-            kept, parents = cut(*scored, costs, self.rate)
-        known.unpaid = 0 if len(kept) else known.unpaid + 1
+        self._trying = trial > 0
         self._ask = max(len(kept) * 3 // 2 + SPARE, self._ask // 2)
         size = int(sizes[len(kept)])
         if len(kept) == len(tree):
             return tree, size
         return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept]), size
 
-    def _with_repeats(
-        self, costs: Costs, alone: Costs, chance: npt.NDArray[np.float32], riding: int
-    ) -> Costs:
-        """What drafting 0, 1, ... nodes costs a model with recurrent layers, float64[n + 1]: this
-        pass, and by the chance that the draft does not come true to its end, repeating what it
-        brought in the next one. Of rows, only one can."""
+    def _trial(
+        self, chance: npt.NDArray[np.float32], costs: Costs, hopes: Costs, wary: Costs
+    ) -> int:
+        """How many nodes to verify to learn what that costs; 0 where it is not worth it.
+
+        A size that is a guess is tried if it would be the best at the least that it may cost, and
+        if what it loses at what it is likely to cost can be afforded.
+        """
+        guessed = np.flatnonzero(hopes < costs)
+        if not len(guessed):
+            return 0
+        earned = np.concatenate([[0.0], np.cumsum(-np.sort(-chance))])
+        best = max(float(np.max(earned - self.rate * (wary - wary[0]))), 0.0)
+        hoped = earned[guessed] - self.rate * (hopes[guessed] - costs[0])
+        lost = best - (earned[guessed] - self.rate * (costs[guessed] - costs[0]))
+        worth = (hoped > best + LEAST_HOPE) & (lost < self._known.allowance)
+        if not worth.any():
+            return 0
+        at = int(np.flatnonzero(worth)[np.argmax(hoped[worth])])
+        self._known.allowance -= max(float(lost[at]), 0.0)
+        return int(guessed[at])
+
+    def _repeats(self, alone: Costs, chance: npt.NDArray[np.float32], riding: int) -> Costs:
+        """What drafting 0, 1, ... nodes costs a model with recurrent layers beside this pass,
+        float64[n + 1]: by the chance that the draft does not come true to its end, repeating what
+        it brought in the next one. Of rows, only one can."""
         likeliest = -np.sort(-chance)
         fails = 1 - likeliest if not self._rows else np.ones_like(likeliest)
-        repeated = np.minimum(riding + 1 + np.cumsum(likeliest), self._costs.most)
-        found: Costs = costs.copy()
-        found[1:] += fails * (np.interp(repeated, np.arange(len(alone)), alone) - alone[0])
-        return found
-
-    def _probes(self) -> bool:
-        """Whether some of a draft is verified although it does not pay: to know what it costs."""
-        if self._costs.reach(self._length) < PROBED:
-            return False
-        seen, more = self._costs.seen(self._length), self._costs.at(self._length)[PROBED] - 1
-        hopeless = seen and more > PROBED  # were all of it accepted, it would not pay
-        return (seen < PROBES and not hopeless) or self._known.unpaid >= PROBE_AGAIN
+        repeated = np.minimum(riding + 1 + np.cumsum(likeliest), self.costs.most)
+        again = np.interp(repeated, np.arange(len(alone)), alone) - alone[0]
+        return np.concatenate([[0.0], fails * again])
 
     def learn(self, written: Sequence[int], passing: float, drafting: float = 0.0) -> None:
         """`written` is what the pass brought: what was accepted, and the model's own token. It took
         `passing` seconds; the drafter, if it was asked, `drafting` with all that is done for it."""
         more = self._cost - 1
-        self._costs.learn(self._size, self._length, passing)
+        self.costs.learn(self._size, self._length, passing)
         if self._asked:
             drafter = self._drafter_time(drafting)
             more += drafter
-            self._known.asking.judge(len(written) - 1, more, drafter)
+            if not self._trying:  # what a trial costs says nothing of the drafter
+                self._known.asking.judge(len(written) - 1, more, drafter)
+        allowance = self._known.allowance + GROWTH
+        self._known.allowance = min(allowance, MOST_ALLOWANCE)
         self._tokens = MEMORY * self._tokens + len(written)
         self._time = MEMORY * self._time + 1 + more
         tree, tokens = self._whole, np.array(written, np.int32)
@@ -185,7 +204,7 @@ class AutoBudget:
         """Of the drafter, in passes; its first drafts, which may wait for disk or a compiler, say
         nothing."""
         self._drafting.append(seconds)
-        unit = self._costs.unit(self._length)
+        unit = self.costs.unit(self._length)
         usual = sorted([0.0, 0.0, *self._drafting])
         return usual[len(usual) // 2] / unit if unit else 0.0
 

@@ -1,20 +1,24 @@
 """What passes cost here, learnt from the passes themselves.
 
-One PassCosts belongs to a model, an engine and a way to verify, and lives as long as the model. It
-holds, by context length, the seconds of a pass without a draft (the unit), and how many units a
-pass takes by its rows. Machines stall: of the latest passes of a size a low quantile counts, so
-that one of five times the time decides nothing, while a machine that has become slower is followed
-after a few passes. What was never run is supposed to stand to the prior as passes that were run do,
-and larger passes never to cost less.
+One PassCosts belongs to a model, an engine and a way to verify. It holds, by context length, what a
+pass takes by its rows, and tells costs in passes without a draft (the unit). No shape is supposed
+of them: kernels change at some row counts, GPUs have tiles, engines have graph sizes. A size is
+judged by its own latest passes, one that was not run by its measured neighbours, a few sizes
+(ANCHORS) are tried early (see `hopeful`).
+
+Machines stall and change their pace. What passes of all sizes took lately, against what such passes
+took before, is the pace: samples are divided by it, so that a machine that is twice as slow for a
+while changes no cost, and of a size's samples the median counts, so that one stall decides nothing.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from math import isfinite
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,22 +27,26 @@ from ngramkit.budget.priors import MOST, Costs, Prior
 from ngramkit.budget.profile import Profile
 
 LATEST = 15  # passes of a size that count
-RECENT = 63  # passes of all sizes that say how far the prior holds
-QUANTILE = 0.35
-ODD = 1.3  # times as long as expected, or as short, and a pass is odd
-ODDS = 5  # odd passes in a row: are drafts dearer, or is the machine slower?
-LOOKS = 2  # passes without a draft that tell
-KNOWN = 5  # passes of a size, from which on others can be odd
-BELIEF, HEAVIEST = 0.25, 0.75  # what a pass of the prior counts, and a pass at most
-FRESH = 4  # passes until what is learnt is looked at anew
+PACED = 5  # passes that tell the pace
+ODD, CHANGED = 1.3, 6  # so many passes in a row so much dearer or cheaper: a size has changed
+TRUSTED = 3  # passes of a size, from which on it tells the pace
+OWN = 0.7  # passes that its neighbours count, where a size's own are weighed with them
 EXACT = 16  # sizes up to here are told apart, larger ones by a fifth
 SAME = 16  # tokens of context that make no difference
+ANCHORS = (1, 2, 4, 8, 16, 32, 64, 96)  # rows beside the root that are worth a trial
+TRIALS = 2  # passes of a size, after which it is no longer a guess
+STALE = 400  # passes after which it is one again
+STEP = 4  # times the largest size that was run: no trial is larger
+HOPE = 0.8  # of what a size is likely to add to a pass, that it may add
+LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
+
+Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
 
 _COSTS: WeakKeyDictionary[Any, dict[tuple[str, str, bool], PassCosts]] = WeakKeyDictionary()
 
 
 def costs_of(model: Any, engine: str, verify: str, profile: Profile | None = None) -> PassCosts:
-    """What is known of the model's passes; `profile` is where nothing is begun with."""
+    """Return what is known of the model's passes; a `profile` is begun with."""
     known = _COSTS.setdefault(model, {})
     key = engine, verify, profile is not None
     if key not in known:
@@ -58,6 +66,7 @@ class PassCosts:
         self._prior = prior
         self._by_context: dict[int, _Behind] = {}
         self.drafting: dict[str, deque[float]] = {}  # seconds of the latest drafts, by drafter
+        self.learnt = self.kept = 0  # passes, and those of them that were kept on disk
 
     @property
     def most(self) -> int:
@@ -65,26 +74,47 @@ class PassCosts:
         return len(self._prior.curves[0]) - 1
 
     def at(self, length: int) -> Costs:
-        """Of passes behind `length` tokens."""
+        """Return the costs of passes behind `length` tokens."""
         return self._behind(length).costs(self._prior, length)
 
+    def hopeful(self, length: int) -> Costs:
+        """Return what passes may cost at best: less than `at` says where a size is a guess."""
+        return self._behind(length).hopeful(self._prior, length)
+
     def unit(self, length: int) -> float:
-        """Seconds of a pass without a draft; 0.0 where none was seen."""
+        """Return the seconds of a pass without a draft; 0.0 where none was seen."""
         return self._behind(length).unit
 
     def reach(self, length: int) -> int:
-        """The most rows that should be tried: twice as many as were seen; 0 where a pass without a
-        draft should be seen first."""
+        """Return the most rows to try; 0 where a pass without a draft should be seen first."""
         behind = self._behind(length)
-        return behind.reach if behind.unit and not behind.looks else 0
-
-    def seen(self, length: int) -> int:
-        """Passes with drafts that were timed behind about so many tokens."""
-        return self._behind(length).seen
+        return behind.reach if behind.unit else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
-        """A pass took so long."""
-        self._behind(length).learn(min(rows, self.most), seconds, self._prior, length)
+        """Learn from a pass over `rows` rows beside the root that took so long."""
+        self.learnt += 1
+        rows = min(rows, self.most)
+        self._behind(length).learn(rows, seconds, self._prior.at(length))
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Return the seconds of a pass by context and rows, for `recall`."""
+        return {
+            str(place): {str(size): median(passes) for size, passes in behind.passes.items()}
+            for place, behind in self._by_context.items()
+        }
+
+    def recall(self, summary: object) -> None:
+        """Begin with what another process has learnt; of what makes no sense, nothing is taken."""
+        for place, sizes in _pairs(summary):
+            behind = _Behind(self._prior)
+            for size, seconds in _pairs(sizes):
+                if size <= self.most and _is_time(seconds):
+                    behind.passes[size_of(size)] = deque(
+                        ([float(seconds)] for _ in range(TRUSTED)), LATEST
+                    )
+                    behind.reach = max(behind.reach, STEP * size)
+            if place < 64 and 0 in behind.passes:
+                self._by_context[place] = behind
 
     def _behind(self, length: int) -> _Behind:
         place = length.bit_length() // 2  # four times the context is another matter
@@ -95,116 +125,161 @@ class PassCosts:
         return self._by_context[place]
 
 
+def _pairs(found: object) -> list[tuple[int, Any]]:
+    """The entries of a JSON object whose keys are small whole numbers."""
+    items = list(found.items())[:1024] if isinstance(found, dict) else []
+    return [(int(key), value) for key, value in items if key.isdecimal() and len(key) < 6]
+
+
+def _is_time(seconds: object) -> bool:
+    return (
+        isinstance(seconds, int | float)
+        and isfinite(seconds)
+        and LEAST_SECONDS < seconds < MOST_SECONDS
+    )
+
+
+class _Timed(NamedTuple):
+    """A pass of late."""
+
+    size: int
+    sample: list[float]
+    seconds: float
+    ratio: float  # its seconds in what is usual at pace 1
+
+
 class _Behind:
     """Passes behind contexts of about one length."""
 
     def __init__(self, prior: Prior) -> None:
-        self.reach, self.seen = prior.reach, 0
-        self.looks = 0  # passes without a draft that are wanted
-        self._belief = [(1.0, BELIEF)] * prior.belief
-        self._units: deque[float] = deque(maxlen=LATEST)
-        self._foreign = False  # those are of another context
-        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
-        self._by_size: dict[int, deque[float]] = {}
-        self._odd: list[tuple[int, float]] = []
-        self._before = 0.0  # the unit when passes became odd
-        self._age = 0
-        self._times_known = np.ones(1)
-        self._known: Costs | None = None
-        self._at = 0
+        self.reach = prior.reach
+        self.passes: dict[int, Samples] = {}  # by size
+        self._pace = 1.0
+        self._window: deque[_Timed] = deque(maxlen=PACED)
+        self._seen: dict[int, int] = {}  # by size: when it was run last
+        self._now = 0
+        self._known: tuple[Costs, Costs] | None = None
+        self._at = -1
 
     def moved(self) -> _Behind:
-        """What is known here, where nothing is known yet."""
+        """Return what is known here, for where nothing is known yet."""
         found = copy.deepcopy(self)
-        found._foreign, found.looks, found._odd = True, 0, []
+        for size, samples in self.passes.items():
+            found.passes[size] = deque(
+                ([median(samples)] for _ in range(min(len(samples), TRUSTED))), LATEST
+            )
+        found._window.clear()
         return found
 
     @property
     def unit(self) -> float:
-        return 0.0 if self._foreign else quantile(self._units)
+        return self._pace * median(self.passes.get(0, ()))
 
-    def learn(self, rows: int, seconds: float, prior: Prior, length: int) -> None:
-        if rows == 0:
-            self._learn_unit(seconds, prior, length)
+    def learn(self, rows: int, seconds: float, curve: Costs) -> None:
+        """`curve` is the prior's."""
+        size = size_of(rows)
+        self._now += 1
+        self._seen[size] = self._now
+        self.reach = max(self.reach, STEP * rows)
+        usual = self._usual(size, rows, curve)
+        own = self.passes.setdefault(size, deque(maxlen=LATEST))
+        sample = [seconds / self._pace]
+        own.append(sample)
+        self._doubt(size)
+        if usual:
+            self._window.append(_Timed(size, sample, seconds, seconds / usual))
+            self._follow()
+        self._known = None
+
+    def _doubt(self, size: int) -> None:
+        """Where a size has come to take another time, what is known of all is a guess again."""
+        own = self.passes[size]
+        lately, usual = [sample[0] for sample in list(own)[-CHANGED:]], median(own)
+        if len(own) == LATEST and (min(lately) > ODD * usual or max(lately) < usual / ODD):
+            for other, samples in self.passes.items():
+                if other:
+                    self.passes[other] = deque([samples[-1]], LATEST)
+
+    def _usual(self, size: int, rows: int, curve: Costs) -> float:
+        """The seconds that a pass took at pace 1, by sizes that were run often; 0.0 if none was."""
+        if len(self.passes.get(size, ())) >= TRUSTED:
+            return median(self.passes[size])
+        trusted = [n for n, each in self.passes.items() if len(each) >= TRUSTED]
+        if 0 not in trusted or len(trusted) == 1:
+            return 0.0
+        times = self._times(curve, trusted)[rows]
+        return median(self.passes[0]) * float(1 + times * (curve[rows] - 1))
+
+    def _follow(self) -> None:
+        """Take the pace of the passes of late, and count the one amid them by it.
+
+        Those without a draft say it best: of others, drafts may have become dearer instead.
+        """
+        if len(self._window) < PACED:
             return
-        self.seen += 1
-        self.reach = max(self.reach, 2 * rows)
-        if not self.unit:
-            return
-        if seconds < self.unit:  # without a draft it would have taken less still
-            self._units.append(seconds)
-        expected = self.unit * float(self.costs(prior, length)[rows])
-        odd = not 1 / ODD < seconds / expected < ODD
-        if odd and len(self._of_size(rows)) >= KNOWN:
-            self._odd.append((rows, seconds))
-            if len(self._odd) == ODDS:
-                self.looks, self._before = LOOKS, self.unit
-        else:
-            self._note([*self._odd, (rows, seconds)], prior.at(length))
-
-    def _learn_unit(self, seconds: float, prior: Prior, length: int) -> None:
-        if self._foreign or self.looks == LOOKS:
-            self._units.clear()
-            self._foreign = False
-        self._units.append(seconds)
-        self.looks -= self.looks > 0
-        if not self.looks and len(self._odd) >= ODDS:
-            same = 1 / ODD < self.unit / self._before < ODD
-            self._note(self._odd if same else [], prior.at(length))
-
-    def _of_size(self, rows: int) -> deque[float]:
-        return self._by_size.setdefault(size_of(rows), deque(maxlen=LATEST))
-
-    def _note(self, passes: list[tuple[int, float]], prior: Costs) -> None:
-        """What they took, as times what the prior says that drafts add to a pass."""
-        unit, self._odd = self.unit, []
-        for rows, seconds in passes:
-            more = float(prior[rows]) - 1
-            times = max((seconds / unit - 1) / more, 0.0)
-            self._of_size(rows).append(times)
-            self._recent.append((times, min(more, HEAVIEST)))
-        self._age += len(passes)
-        if self._age >= FRESH or self.seen <= 2 * FRESH:
-            self._known = None
+        units = [timed.ratio for timed in self._window if timed.size == 0]
+        ratios = sorted(units or [timed.ratio for timed in self._window])
+        self._pace = ratios[len(ratios) // 2]
+        amid = self._window[PACED // 2]
+        amid.sample[0] = amid.seconds / self._pace
 
     def costs(self, prior: Prior, length: int) -> Costs:
-        """Kept while neither what is known nor the context changes much."""
+        return self._curves(prior, length)[0]
+
+    def hopeful(self, prior: Prior, length: int) -> Costs:
+        return self._curves(prior, length)[1]
+
+    def _curves(self, prior: Prior, length: int) -> tuple[Costs, Costs]:
         if self._known is None or length // SAME != self._at:
             curve = prior.at(length)
-            if self._known is None:
-                self._times_known, self._age = self._times(len(curve)), 0
-            self._known = np.maximum.accumulate(1 + self._times_known * (curve - 1))
+            likely = 1 + self._times(curve) * (curve - 1)
+            self._known = likely, likely if prior.measured else self._hopes(likely)
             self._at = length // SAME
         return self._known
 
-    def _times(self, sizes: int) -> Costs:
+    def _times(self, curve: Costs, sizes: Iterable[int] = ()) -> Costs:
         """How many times what the prior says a draft adds to a pass, by rows."""
-        everywhere = _weighted([*self._recent, *self._belief])
-        known = sorted(size for size, passes in self._by_size.items() if passes)
-        if not known:
-            return np.full(sizes, everywhere)
-        times = [quantile([*self._by_size[size], everywhere, everywhere]) for size in known]
-        return np.interp(np.arange(sizes), known, times)
+        unit = median(self.passes.get(0, ()))
+        known = sorted(n for n in sizes or self.passes if 0 < n < len(curve))
+        if not known or not unit:
+            return np.ones(len(curve))
+        own = [(median(self.passes[n]) / unit - 1) / (float(curve[n]) - 1) for n in known]
+        times = np.maximum(own, 0.0)
+        if len(known) > 1:  # what was seen once is believed as far as its neighbours agree
+            for i, size in enumerate(known):
+                others = [j for j in (i - 1, i + 1) if 0 <= j < len(known)]
+                beside = float(np.mean([own[j] for j in others]))
+                count = len(self.passes[size])
+                if count < TRUSTED:
+                    times[i] = (count * times[i] + OWN * max(beside, 0.0)) / (count + OWN)
+        found: Costs = np.interp(np.arange(len(curve)), known, times)
+        return found
+
+    def _hopes(self, likely: Costs) -> Costs:
+        """`likely`, but for the anchors that are still to be tried."""
+        found, largest = likely.copy(), max(self.passes, default=0)
+        for anchor in ANCHORS:
+            if anchor >= len(likely) or anchor > self.reach or self._is_known(anchor):
+                continue
+            guess = 1 + HOPE * (likely[anchor] - 1)
+            if anchor > largest:  # costs may stay what they are there
+                guess = min(1 + HOPE * (likely[largest] - 1), likely[anchor])
+            found[anchor] = guess
+        return found
+
+    def _is_known(self, size: int) -> bool:
+        fresh = self._now - self._seen.get(size_of(size), 0) < STALE
+        return fresh and len(self.passes.get(size_of(size), ())) >= TRIALS
 
 
-def quantile(values: Sequence[float] | deque[float]) -> float:
-    """One of them, a low one: what disturbs a pass makes it longer, never shorter. 0.0 of none."""
-    return sorted(values)[int(QUANTILE * len(values))] if values else 0.0
-
-
-def _weighted(pairs: Sequence[tuple[float, float]]) -> float:
-    """The same of (value, weight) pairs, at least one."""
-    left = QUANTILE * sum(weight for _, weight in pairs)
-    for value, weight in sorted(pairs):
-        left -= weight
-        if left < 0:
-            return value
-    return max(pairs)[0]
+def median(samples: Sequence[list[float]] | Samples) -> float:
+    """Return the median of the samples, the lower one of two; 0.0 of none."""
+    return sorted(samples)[(len(samples) - 1) // 2][0] if samples else 0.0
 
 
 @cache
 def size_of(rows: int) -> int:
-    """As which a pass is looked at: its own, or one that is a little smaller."""
+    """Return the size as which a pass is looked at: its own, or one that is a little smaller."""
     size = EXACT
     while size + size // 5 <= rows:
         size += size // 5

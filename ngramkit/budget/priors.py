@@ -25,20 +25,21 @@ BY_DEVICE: dict[str, dict[int, float]] = {
     "cpu": {0: 1, 1: 1.1, 2: 1.2, 4: 1.6, 8: 2, 16: 2.4, 32: 2.8, 64: 4.2, 96: 5.8},
     "cuda": {0: 1, 1: 1.03, 16: 1.05, 32: 1.08, 64: 1.15, 96: 1.25},
 }
-FIRST = {"cpu": 4, "cuda": 64}  # nodes that are tried where nothing is known
+FIRST = {"cpu": 4, "cuda": 16}  # nodes that are tried first where nothing is known
+DEAR = 0.3  # of a pass: where a row is supposed to cost more, one is tried first
 
 
 @dataclass(frozen=True)
 class Prior:
     """`curves[i]`, float64[sizes], is behind contexts[i] tokens; between two, in between.
 
-    It counts as `belief` passes, and with `reach` nodes at most is begun.
+    With `reach` nodes at most is begun. `measured`: it is no guess.
     """
 
     contexts: Sequence[int]
     curves: Sequence[Costs]
-    belief: int
     reach: int
+    measured: bool = False
 
     @staticmethod
     def by_device(device: str, engine: str, sizes: int) -> Prior:
@@ -48,19 +49,19 @@ class Prior:
         if engine == "static":
             rows = np.array([padded(size) for size in range(sizes)])
         curve = _continued(rows, list(points), list(points.values()))
-        return Prior([0], [curve], 2, FIRST.get(device, FIRST["cuda"]))
+        return Prior([0], [curve], FIRST.get(device, FIRST["cuda"]))
 
     @staticmethod
     def by_row(cost: float, sizes: int) -> Prior:
         """Where a row beside the root costs about so much of a pass, however many there are."""
         curve: Costs = 1 + max(cost, FLAT) * np.arange(sizes, dtype=np.float64)
-        return Prior([0], [curve], 2, FIRST["cpu"])
+        return Prior([0], [curve], 1 if cost > DEAR else FIRST["cpu"])
 
     @staticmethod
     def by_profile(profile: Profile, sizes: int) -> Prior:
         rows, table = np.arange(sizes), profile.table()
         curves = [_continued(rows, profile.sizes, (row / row[0]).tolist()) for row in table]
-        return Prior(profile.contexts, curves, 8, sizes - 1)
+        return Prior(profile.contexts, curves, sizes - 1, measured=True)
 
     def at(self, length: int) -> Costs:
         """Behind `length` tokens, float64[sizes]; beyond what is known, as it grew."""

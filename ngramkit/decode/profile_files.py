@@ -1,4 +1,6 @@
-"""Where profiles of passes are kept: a file in the user's cache folder for each model and machine.
+"""Where profiles of passes, and what they were learnt to cost, are kept between processes.
+
+A profile is a file in the user's cache folder for each model and machine, what was learnt another.
 
 It is named after the model and the first 8 hex digits of a sha256 over what decides the times: the
 model's config, the device, the dtype, the number of threads and the engine.
@@ -9,14 +11,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.caches import cache_folder
-from ngramkit.decode.device import device_facts
+from ngramkit.budget.pass_costs import PassCosts, costs_of
+from ngramkit.budget.profile import Profile
+from ngramkit.caches import cache_folder, make_room, private_folder
+from ngramkit.decode.device import device_facts, software_facts
+from ngramkit.errors import InputError
+from ngramkit.formats.json_text import read_json
+from ngramkit.formats.writer import write_text
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
+
+KEPT_AFTER = 32  # passes, after which what was learnt is written
+MOST_FILES = 256
 
 
 def profile_path(model: LanguageModel, engine: str = "eager") -> Path:
@@ -31,7 +42,7 @@ def profile_file(model: Any, engine: str = "eager") -> Path | None:
     return found[0] if found else None
 
 
-def _digest(model: Any, engine: str) -> str:
+def _digest(model: Any, engine: str, **more: str) -> str:
     config = model.config.to_dict()
     decides = {
         "config": {
@@ -40,6 +51,39 @@ def _digest(model: Any, engine: str) -> str:
         "engine": engine,
         "attention": model.config._attn_implementation,
         **device_facts(model),
+        **more,
     }
     text = json.dumps(decides, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def learnt_costs(model: Any, engine: str, verify: str, profile: Profile | None = None) -> PassCosts:
+    """Return what is known of the model's passes, by this process or by earlier ones on this
+    machine."""
+    costs = costs_of(model, engine, verify, profile)
+    file = _costs_file(model, engine, verify)
+    if costs.learnt == 0 and profile is None and file is not None and file.is_file():
+        with suppress(InputError):  # what cannot be read was not learnt
+            costs.recall(read_json(file, error=InputError, hint="delete it"))
+    return costs
+
+
+def keep_costs(model: Any, engine: str, verify: str, costs: PassCosts) -> None:
+    """Keep what was learnt for the next process, now and then; a full disk is no matter."""
+    if costs.learnt - costs.kept < KEPT_AFTER:
+        return
+    costs.kept = costs.learnt
+    file = _costs_file(model, engine, verify)
+    if file is not None:
+        with suppress(OSError):
+            make_room(file.parent, MOST_FILES)
+            write_text(file, json.dumps(costs.summary()) + "\n")
+
+
+def _costs_file(model: Any, engine: str, verify: str) -> Path | None:
+    folder = private_folder("costs")
+    return (
+        None
+        if folder is None
+        else folder / f"{_digest(model, engine, **software_facts())}-{verify}.json"
+    )

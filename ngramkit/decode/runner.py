@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ngramkit.budget.auto import AutoBudget
-from ngramkit.budget.pass_costs import costs_of
 from ngramkit.budget.priors import MOST
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.profile_files import profile_file
+from ngramkit.decode.profile_files import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.specache.decoding import CacheFacts, specache_verifier
 from ngramkit.decode.specache.options import SpeCache
@@ -99,7 +98,10 @@ class Runner:
         request = self.budgeted(request, drafter)
         room = len(request.prompt) + request.longest
         if self.cache is None:
-            return decode(verifier or self.open(room), drafter, request, sink)
+            found = decode(verifier or self.open(room), drafter, request, sink)
+            if request.auto is not None:
+                keep_costs(self.model, self.engine, self.verify, request.auto.costs)
+            return found
         with specache_verifier(self.model, self.cache, room=room, drafter=drafter) as low:
             run = decode(low, low.drafter, request, sink)
             return replace(run, cache=CacheFacts.of(low.run))
@@ -108,5 +110,5 @@ class Runner:
         """With the rule that cuts `drafter`'s drafts to what pays, where that is wanted."""
         if not self.auto or isinstance(drafter, NoDraft):
             return request
-        costs = costs_of(self.model, self.engine, self.verify, self.profile)
+        costs = learnt_costs(self.model, self.engine, self.verify, self.profile)
         return replace(request, auto=AutoBudget(costs, drafter, rows=self.verify == "batch"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from calibrated import profile
 from scripted import tree_of
 
-from ngramkit.budget.auto import PROBE_AGAIN, PROBED, PROBES, SPARE, AutoBudget
-from ngramkit.budget.pass_costs import PassCosts
+from ngramkit.budget.auto import SPARE, AutoBudget
+from ngramkit.budget.pass_costs import TRUSTED, PassCosts
 from ngramkit.budget.priors import MOST, Prior
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.none import NoDraft
@@ -20,7 +18,7 @@ def auto_of(node, drafter=None, **options):
     """A node costs so much of a pass, which is known."""
     costs = PassCosts(Prior.by_profile(profile(node), 17))
     costs.learn(0, 10, 1.0)
-    for _ in range(PROBES):
+    for _ in range(TRUSTED):
         costs.learn(1, 10, 1 + node)
     return AutoBudget(costs, drafter or NoDraft(), **options)
 
@@ -121,16 +119,45 @@ def wrong(i):
     return chain([0.9] * 10), [99]
 
 
-@pytest.mark.parametrize(("start", "first"), [("cpu", 4), ("cuda", 40)])
+@pytest.mark.parametrize(("start", "first"), [("cpu", 4), ("cuda", 16)])
 def test_where_nodes_cost_nothing_whole_drafts_are_verified(start, first):
     auto = AutoBudget(device_costs(start), NoDraft())
     sizes, _ = run(auto, right, lambda nodes, i: 1 + 0.001 * nodes, 40)
     assert sizes[0] == 0  # a pass without a draft has to be seen first
     assert sizes[1] == first  # small ones come first where they may be dear
     assert min(sizes[-10:]) == 40
-    assert start == "cuda" or all(
-        later <= max(2 * earlier, 4) for earlier, later in itertools.pairwise(sizes[1:])
+
+
+def some(i):
+    """Drafts that come true as one of chat does: 1.5 tokens at 4 nodes, 2.2 at 32."""
+    scores = [0.5, 0.2, 0.25, 0.1, 0.12, 0.1] + [0.03] * 26
+    tree = chain(scores[:1])
+    parents = np.array([-1, -1, 0, -1, 0, 2] + [0, 1, 2, 3] * 6 + [4, 5], np.int32)
+    token_ids = np.arange(1, 33, dtype=np.int32)
+    tree = DraftTree(token_ids, parents, np.array(scores, np.float32), np.repeat(tree.source, 32))
+    return tree, [[1, 3, 6, 99], [2, 99], [1, 99], [99]][i % 4]
+
+
+def steps(nodes, i):
+    """Five rows take less than two, sixteen hardly more: SmolLM2-135M on two cores."""
+    return float(
+        np.interp(nodes, [0, 1, 2, 3, 4, 8, 15, 23, 31], [57, 93, 110, 110, 90, 105, 109, 125, 149])
     )
+
+
+def test_a_plateau_behind_dear_small_drafts_is_found():
+    auto = AutoBudget(device_costs(), NoDraft())
+    sizes, _ = run(auto, some, steps, 80)
+    assert min(np.median(sizes[-20:]), sizes[-1]) >= 4
+    assert not {1, 2, 3} & set(sizes[-20:])
+
+
+def test_a_size_that_could_only_lose_is_not_tried():
+    auto = AutoBudget(device_costs(), NoDraft())
+    sizes, total = run(auto, some, lambda nodes, i: 1 + 2.0 * nodes, 200)
+    assert max(sizes) <= 4
+    assert total < 1.05 * 200
+    assert sum(size > 1 for size in sizes) <= 2
 
 
 def test_a_drafter_that_is_never_right_costs_little_and_is_asked_ever_more_rarely():
@@ -168,7 +195,7 @@ def test_nodes_that_become_dear_are_left_out():
         tree = chain([0.7**k for k in range(1, 21)])
         return (tree if i % 3 else DraftTree.empty()), [5, 6, 99]
 
-    sizes, _ = run(AutoBudget(device_costs(), NoDraft()), some, seconds, 160)
+    sizes, _ = run(AutoBudget(device_costs(), NoDraft()), some, seconds, 200)
     assert max(sizes[40:60]) >= 4
     assert max(sizes[-30:]) == 2  # those that come true
 
@@ -181,14 +208,6 @@ def test_a_machine_that_becomes_slower_changes_nothing():
         return run(AutoBudget(device_costs(), NoDraft()), right, seconds, 120)[0]
 
     assert sizes(3)[-20:] == sizes(1)[-20:]
-
-
-def test_what_a_draft_costs_is_looked_at_now_and_then_though_it_does_not_pay():
-    auto = auto_of(9)
-    tree = chain([0.5] * 8)
-    sizes = [len(auto.cut(tree, 10)) for _ in range(2 * PROBE_AGAIN + 3)]
-    assert [i for i, size in enumerate(sizes) if size] == [PROBE_AGAIN, 2 * PROBE_AGAIN + 1]
-    assert max(sizes) == PROBED
 
 
 def test_rows_of_a_batch_are_counted():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 
 import numpy as np
 import pytest
 from tiny_models import tiny_model
 
-from ngramkit.budget.pass_costs import LATEST, LOOKS, ODDS, PassCosts, costs_of
+from ngramkit.budget.pass_costs import LATEST, PACED, STEP, TRIALS, PassCosts, costs_of
 from ngramkit.budget.priors import MOST, Prior
 from ngramkit.budget.profile import Pass, Profile
 
@@ -43,10 +44,68 @@ def test_costs_are_learnt_whatever_was_supposed(node, outliers):
 
 
 def test_one_pass_of_five_times_the_time_says_nothing():
-    costs, before = by_device(), by_device().at(100)
-    costs.learn(0, 100, 1.0)
+    costs = fed(by_device(), lambda rows: 1 + 0.1 * rows, rounds=3)
+    before = costs.at(100).copy()
     costs.learn(8, 100, 5 * float(before[8]))
     np.testing.assert_allclose(costs.at(100), before)
+
+
+def test_no_shape_is_supposed():
+    """Five rows may take less than three, as matrix kernels change."""
+    curve = {0: 57, 1: 93, 2: 110, 3: 110, 4: 90, 7: 101, 8: 109, 15: 109, 31: 149}
+    costs = fed(by_device(), lambda rows: curve[rows], rounds=3, sizes=list(curve)[1:])
+    found = costs.at(100)
+    for rows, seconds in curve.items():
+        assert found[rows] == pytest.approx(seconds / 57, rel=0.01)
+    assert found[4] < found[2]
+
+
+def test_hopes_are_lower_than_costs_only_where_a_size_is_a_guess():
+    costs = by_device()
+    costs.learn(0, 100, 1.0)
+    costs.learn(4, 100, 2.0)
+    hopes, likely = costs.hopeful(100), costs.at(100)
+    assert hopes[4] < likely[4]
+    assert hopes[16] < likely[16]
+    assert hopes[32] == likely[32]  # out of reach
+    assert hopes[5] == likely[5]  # no anchor
+    for _ in range(TRIALS):
+        costs.learn(4, 100, 2.0)
+    assert costs.hopeful(100)[4] == costs.at(100)[4]
+
+
+def test_what_was_learnt_is_taken_up_by_another_process():
+    costs = fed(by_device(), lambda rows: 0.01 * (1 + 0.1 * rows))
+    again = by_device()
+    again.recall(json.loads(json.dumps(costs.summary())))
+    np.testing.assert_allclose(again.at(100), costs.at(100))
+    assert again.unit(100) == pytest.approx(costs.unit(100))
+    for _ in range(PACED):  # the machine is slower now
+        again.learn(8, 100, 3 * 0.018)
+    assert again.unit(100) == pytest.approx(0.03)
+    np.testing.assert_allclose(again.at(100)[8], 1.8)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        [],
+        {"3": 1},
+        {"3": {"0": "x"}},
+        {"3": {"0": float("nan")}},
+        {"3": {"0": -1.0}},
+        {"3": {"8": 0.1}},
+        {"x": {"0": 0.1}},
+        {"3": {"0": True and 1e99}},
+        {"99999": {"0": 0.1}},
+    ],
+)
+def test_of_what_makes_no_sense_nothing_is_taken_up(found):
+    costs = by_device()
+    costs.recall(found)
+    assert costs.unit(100) == 0.0
+    np.testing.assert_array_equal(costs.at(100), by_device().at(100))
 
 
 def test_what_was_not_run_is_as_the_prior_says_by_what_was():
@@ -61,10 +120,10 @@ def test_larger_passes_are_tried_once_smaller_ones_were_seen():
     assert costs.reach(100) == 4
     for rows in (4, 8, 16):
         costs.learn(rows, 100, 1.0)
-        assert costs.reach(100) == 2 * rows
+        assert costs.reach(100) == STEP * rows
     costs = by_device("cuda")
     costs.learn(0, 100, 1.0)
-    assert costs.reach(100) == 64
+    assert costs.reach(100) == 16
 
 
 def test_a_machine_that_becomes_slower_is_followed():
@@ -77,18 +136,11 @@ def test_a_machine_that_becomes_slower_is_followed():
 
 
 @pytest.mark.parametrize("slower", [0.3, 3.0])
-def test_passes_that_take_another_time_ask_for_one_without_a_draft(slower):
-    """Which tells whether nodes or the machine have changed."""
+def test_a_machine_of_another_pace_changes_no_cost(slower):
     costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
-    for _ in range(ODDS):
-        assert costs.reach(100) == 64
+    for _ in range(PACED):
         costs.learn(8, 100, slower * 1.8)
-    for _ in range(LOOKS):
-        assert costs.reach(100) == 0
-        costs.learn(0, 100, slower)
-    assert costs.reach(100) == 64
-    assert costs.unit(100) == slower
-    fed(costs, lambda rows: slower * (1 + 0.1 * rows), rounds=5, sizes=(8,))
+    assert costs.unit(100) == pytest.approx(slower)
     assert costs.at(100)[8] == pytest.approx(1.8, rel=0.02)
 
 
@@ -108,8 +160,7 @@ def test_nodes_that_become_dear_are_followed():
 
 def test_a_longer_context_begins_with_what_is_known_and_finds_its_own():
     costs = fed(by_device(), lambda rows: 1 + 0.1 * rows)
-    np.testing.assert_allclose(costs.at(5000), costs.at(100))
-    assert costs.unit(5000) == 0.0  # but a pass without a draft has to be seen there
+    np.testing.assert_allclose(costs.at(5000), costs.at(100), rtol=1e-6)
     fed(costs, lambda rows: 7 * (1 + 0.4 * rows), length=5000)
     assert costs.unit(5000) == 7.0
     assert costs.at(5000)[8] == pytest.approx(4.2, rel=0.02)

@@ -12,8 +12,8 @@ from tiny_models import tiny_model
 from tiny_recurrent import INEXACT, RECURRENT, recurrent_model
 
 import ngramkit
-from ngramkit.budget.auto import PROBES, AutoBudget
-from ngramkit.budget.pass_costs import PassCosts
+from ngramkit.budget.auto import AutoBudget
+from ngramkit.budget.pass_costs import TRUSTED, PassCosts
 from ngramkit.budget.priors import Prior
 from ngramkit.budget.profile import Pass, Profile
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -143,7 +143,7 @@ def auto(per_row):
     profile = Profile("made-up", "cpu", "float32", "eager", passes)
     costs = PassCosts(Prior.by_profile(profile, 17))
     costs.learn(0, 9, 1.0)
-    for _ in range(PROBES):
+    for _ in range(TRUSTED):
         costs.learn(1, 9, 1 + per_row)
     return AutoBudget(costs, NoDraft())
 
