@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +69,25 @@ def weights_fingerprint(model: Any) -> str:
     """
     import torch
 
-    from ngramkit.decode.packed_weights import named_weights
-
     digest = hashlib.sha256()
     with torch.inference_mode():
-        for name, parameter in sorted(named_weights(model), key=lambda each: each[0]):
+        for name, parameter in sorted(_weights(model), key=lambda each: each[0]):
             shape = tuple(parameter.shape)
             digest.update(f"{name} {shape} {parameter.dtype} {_checksum(parameter)}\n".encode())
     return digest.hexdigest()
+
+
+def _weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield all parameters, and the weights of layers that hold them in another form, as packed
+    linear layers do, and give the plain ones when they are asked."""
+    for name, parameter in model.named_parameters():
+        yield name, parameter
+    known = {id(parameter) for parameter in model.parameters()}
+    for name, part in model.named_modules():
+        if isinstance(getattr(type(part), "weight", None), property):
+            weight = part.weight
+            if id(weight) not in known:
+                yield f"{name}.weight", weight
 
 
 def _checksum(parameter: torch.Tensor) -> int:

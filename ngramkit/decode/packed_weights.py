@@ -17,7 +17,7 @@ import mmap
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, packed: torch.Tensor, *, tied: bool) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.register_parameter("bias", linear.bias)  # type: ignore[arg-type]
-        self.register_parameter("tied", linear.weight if tied else None)
+        self.register_parameter("bias", linear.bias)
+        self.register_parameter("tied", linear.weight if tied else None)  # type: ignore[arg-type]
         self._packed = packed
 
     @property
@@ -64,7 +64,7 @@ class PackedLinear(nn.Module):
         return self._packed.to_dense() if self.tied is None else self.tied
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return _product(inputs, self._packed, self.bias)
+        return product(inputs, self._packed, self.bias)
 
     def plain(self) -> nn.Linear:
         """The `torch.nn.Linear` that this was."""
@@ -84,7 +84,8 @@ def pack_linears(model: nn.Module) -> int:
     A layer stays as it is where the operations are missing, fail, or give another output than
     rounding explains; the log says so.
     """
-    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+    onednn: Any = torch.backends.mkldnn
+    if not (onednn.is_available() and onednn.enabled):
         LOG.info("weights are not packed: this torch has no oneDNN")
         return 0
     names = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
@@ -100,7 +101,7 @@ def pack_linears(model: nn.Module) -> int:
             for parent, name in places if not reason else ():
                 linear = getattr(parent, name)
                 tied = names[id(linear.weight)] > 1
-                packed = PackedLinear(linear, _pack(linear.weight), tied=tied)
+                packed = PackedLinear(linear, pack(linear.weight), tied=tied)
                 if not _agrees(linear, packed, 1):
                     reason = f"{name}'s output differs"
                     continue
@@ -132,14 +133,6 @@ def unpacked(model: Any) -> Any:
     return copy.deepcopy(model, shared | {id(part): part.plain() for part in packed})
 
 
-def named_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield names and values of all parameters as `named_parameters` did before packing."""
-    yield from model.named_parameters()
-    for name, part in model.named_modules():
-        if isinstance(part, PackedLinear) and part.tied is None:
-            yield f"{name}.weight", part.weight
-
-
 def _can_be_packed(part: nn.Linear) -> bool:
     """Whether it is torch's own layer, run by its own code, with weights in this memory."""
     return (
@@ -157,12 +150,12 @@ def _shape(linear: nn.Linear) -> tuple[Any, ...]:
     return linear.out_features, linear.in_features, kind, linear.bias is not None
 
 
-def _pack(weight: torch.Tensor) -> torch.Tensor:
+def pack(weight: torch.Tensor) -> torch.Tensor:
     packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
     return packed
 
 
-def _product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
     return found
 
@@ -172,12 +165,12 @@ def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
     size = linears[0].weight.nbytes
     plain = linears[: max(1, SAMPLE // size)]
     try:
-        packed = [PackedLinear(each, _pack(each.weight), tied=True) for each in plain]
+        packed = [PackedLinear(each, pack(each.weight), tied=True) for each in plain]
         if not all(_agrees(plain[0], packed[0], rows) for rows in ROWS):
             return "the output differs"
         gains = _known(shape)
         if gains is None:
-            gains = _gains(plain, packed)
+            gains = gains_of(plain, packed)
             _keep(shape, gains)
     except (RuntimeError, AttributeError, TypeError) as error:
         return (str(error).splitlines() or [repr(error)])[0]
@@ -186,7 +179,7 @@ def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
 
 def _agrees(linear: nn.Linear, packed: PackedLinear, rows: int) -> bool:
     """Whether both give the same output but for rounding."""
-    inputs = _inputs(linear, rows)
+    inputs = inputs_for(linear, rows)
     right, found = linear(inputs), packed(inputs)
     off = (found.float() - right.float()).norm()
     return found.shape == right.shape and bool(
@@ -194,24 +187,24 @@ def _agrees(linear: nn.Linear, packed: PackedLinear, rows: int) -> bool:
     )
 
 
-def _inputs(linear: nn.Linear, rows: int) -> torch.Tensor:
+def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
     drawn = torch.randn(1, rows, linear.in_features, generator=torch.Generator().manual_seed(0))
     return drawn.to(linear.weight.dtype)
 
 
-def _gains(plain: Sequence[nn.Module], packed: Sequence[nn.Module]) -> bool:
+def gains_of(plain: Sequence[nn.Module], packed: Sequence[nn.Module]) -> bool:
     """Whether passes with drafts and without together take less time packed, by turns."""
     best: dict[tuple[int, bool], float] = {}
     for rows in ROWS:
-        inputs = _inputs(plain[0], rows)  # type: ignore[arg-type]
+        inputs = inputs_for(plain[0], rows)  # type: ignore[arg-type]
         for _ in range(ROUNDS):
             for layers in (plain, packed):
-                key, seconds = (rows, layers is packed), _seconds(layers, inputs)
+                key, seconds = (rows, layers is packed), seconds_of(layers, inputs)
                 best[key] = min(best.get(key, seconds), seconds)
     return sum(best[rows, True] for rows in ROWS) <= WORTH * sum(best[r, False] for r in ROWS)
 
 
-def _seconds(layers: Sequence[Callable[[torch.Tensor], Any]], inputs: torch.Tensor) -> float:
+def seconds_of(layers: Sequence[Callable[[torch.Tensor], Any]], inputs: torch.Tensor) -> float:
     started = time.perf_counter()
     for layer in layers:
         layer(inputs)
