@@ -43,7 +43,8 @@ MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* ")  # 
 
 
 class PackedLinear(nn.Module):
-    """What a `torch.nn.Linear` computes, from weights that are held packed; for inference.
+    """What a `torch.nn.Linear` computes, from weights that are held packed. They stay on the CPU and
+    in their dtype; where gradients are asked for, the plain weight is made anew.
 
     `tied` is the plain weight where another part of the model, as its embedding, has it too.
     """
@@ -64,6 +65,8 @@ class PackedLinear(nn.Module):
         return self._packed.to_dense() if self.tied is None else self.tied
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() and inputs.requires_grad:
+            return nn.functional.linear(inputs, self.weight, self.bias)
         return product(inputs, self._packed, self.bias)
 
     def plain(self) -> nn.Linear:
