@@ -43,8 +43,8 @@ MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* ")  # 
 
 
 class PackedLinear(nn.Module):
-    """What a `torch.nn.Linear` computes, from weights that are held packed. They stay on the CPU and
-    in their dtype; where gradients are asked for, the plain weight is made anew.
+    """What a `torch.nn.Linear` computes, from weights that are held packed. They stay on the CPU
+    and in their dtype; where gradients are asked for, the plain weight is made anew.
 
     `tied` is the plain weight where another part of the model, as its embedding, has it too.
     """
