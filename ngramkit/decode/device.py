@@ -10,13 +10,17 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def device_facts(model: Any) -> dict[str, str]:
-    """The device's name, a transformers model's dtype, and how many threads a CPU uses for it."""
+    """The device's name, a transformers model's dtype, how many threads a CPU uses for it, and
+    whether its weights are packed."""
     import torch
+
+    from ngramkit.decode.packed_weights import is_packed
 
     device, dtype = model.device, str(model.dtype).removeprefix("torch.")
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
-    return {"device": f"{device.type}, {torch.get_num_threads()} threads", "dtype": dtype}
+    how = ", packed weights" if is_packed(model) else ""
+    return {"device": f"{device.type}, {torch.get_num_threads()} threads{how}", "dtype": dtype}
 
 
 def software_facts() -> dict[str, str]:

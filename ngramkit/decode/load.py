@@ -12,6 +12,7 @@ import torch
 
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
+from ngramkit.decode.packed_weights import pack_linears
 from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import PLAIN_NAME
@@ -85,7 +86,8 @@ def load_model(
     hf:ID:FILE.gguf. `auto`: CUDA where there is one, else the CPU; bfloat16 on CUDA, float32 on the
     CPU. `device_map` (auto, balanced,
     sequential) spreads the layers over several devices, as transformers does it, in place of
-    `device`. A quantised checkpoint stays what its config says, `dtype` auto is its own too.
+    `device`. A quantised checkpoint stays what its config says, `dtype` auto is its own too. On
+    the CPU linear layers are replaced where packed weights are faster, see `packed_weights`.
 
     Nothing of a checkpoint is run: weights are safetensors, or pickles of which only tensors are
     read. `trust_remote_code` lets transformers run Python code that the model brings, for an
@@ -134,8 +136,10 @@ def load_model(
     if method and not hasattr(model, "is_quantized"):  # transformers only warns
         raise _not_dequantised(name, method, ValueError("transformers does not know how"))
     # Quantised weights are where they were loaded to: they must not be moved or cast.
-    placed = model if device_map or method else model.to(where)
-    return LanguageModel(name, placed.eval(), tokenizer)
+    placed = (model if device_map or method else model.to(where)).eval()
+    if not (device_map or method) and where.type == "cpu":
+        pack_linears(placed)
+    return LanguageModel(name, placed, tokenizer)
 
 
 def require_own_weights(folder: Path) -> None:

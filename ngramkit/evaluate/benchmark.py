@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 from ngramkit.choose import DrafterChoice, distinct
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.pass_options import PassOptions, PreparedModel
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.task import Task
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.spec import DrafterSpec
 from ngramkit.errors import ArtifactError, UsageError
@@ -142,9 +144,7 @@ def bench(
         if budget
     }
     contestants = [_contestant(choice, own.get(budgets.get(choice.label, 0))) for choice in choices]
-    others = [foreign(str(each)) for each in dict.fromkeys(named) if is_foreign(each)]
-    if others:
-        require_plain(task)
+    others = _others(named, task)
     contest = Bench(task, [*others, *contestants], asked, form)
     if contest.too_long:
         reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
@@ -201,6 +201,16 @@ def _choices(
         found.append(replace(choice, label=label))
         budgets[label] = budget
     return budgets, distinct(found)
+
+
+def _others(named: Sequence[Any], task: Task) -> list[Contestant]:
+    """transformers' own ways among `named`, with plain weights, as they are without ngramkit."""
+    names = [str(each) for each in dict.fromkeys(named) if is_foreign(each)]
+    if not names:
+        return []
+    require_plain(task)
+    model = replace(task.model, model=unpacked(task.model.model))
+    return [foreign(name, model) for name in names]
 
 
 def _contestant(choice: DrafterChoice, runner: Runner | None) -> Contestant:

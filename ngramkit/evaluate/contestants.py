@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.runner import MOST_NODES, Runner
 from ngramkit.decode.task import Task
@@ -47,9 +48,9 @@ class Contestant:
 NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
 
 
-def foreign(name: str) -> Contestant:
-    """One of `ngramkit.evaluate.foreign.OPTIONS`."""
-    return Contestant(name, lambda remember: NoDraft(), answer=written_by(name))
+def foreign(name: str, model: LanguageModel) -> Contestant:
+    """One of `ngramkit.evaluate.foreign.OPTIONS`, with a model of its own."""
+    return Contestant(name, lambda remember: NoDraft(), answer=written_by(name, model))
 
 
 def is_foreign(name: object) -> bool:

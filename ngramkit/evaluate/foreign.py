@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.task import Task
 from ngramkit.drafters.base import TokenArray
@@ -26,9 +27,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def written_by(name: str) -> Callable[[Task, TokenArray], Decoded]:
-    """What writes an answer in the way that is called `name`, one of OPTIONS."""
-    return lambda task, prompt: _generated(task, prompt, OPTIONS[name])
+def written_by(name: str, model: LanguageModel) -> Callable[[Task, TokenArray], Decoded]:
+    """What writes an answer with `model` in the way that is called `name`, one of OPTIONS."""
+    return lambda task, prompt: _generated(replace(task, model=model), prompt, OPTIONS[name])
 
 
 def require_plain(task: Task) -> None:

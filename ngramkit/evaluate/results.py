@@ -23,7 +23,7 @@ from ngramkit.evaluate.contestants import BASELINE
 from ngramkit.evaluate.paired import ratio
 from ngramkit.evaluate.runs import Run, Runs
 from ngramkit.formats.writer import write_text
-from ngramkit.machine import cores
+from ngramkit.machine import cores, processor
 
 PACKAGES = ("ngramkit", "torch", "transformers", "tokenizers", "numpy", "numba")
 
@@ -154,22 +154,13 @@ def machine(device: dict[str, str]) -> dict[str, str]:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         **device,
-        "processor": _processor(),
+        "processor": processor(),
         "cores": str(cores()),
         "memory": f"{memory:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
         **versions,
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
 
 
 def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:

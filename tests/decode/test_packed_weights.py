@@ -1,0 +1,317 @@
+"""Packed linear layers: the plain ones' outputs, their memory given back, and every way out."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from lossless import decoded, references
+from scripted import NoisyOracle
+from tiny_models import FEW, tiny_model
+from torch import nn
+
+from ngramkit.builders.model_weights import flops_of_a_pass, weights_fingerprint
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode import packed_weights
+from ngramkit.decode.device import device_facts
+from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.packed_weights import (
+    PACKED,
+    PLAIN,
+    PackedLinear,
+    is_packed,
+    pack_linears,
+    unpacked,
+)
+from ngramkit.decode.runner import Runner
+from ngramkit.decode.sampling import GREEDY
+from ngramkit.decode.task import Task
+from ngramkit.evaluate.contestants import foreign
+
+IDS = torch.arange(4, 44)[None]
+trial = packed_weights.gains_of
+
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"),
+    reason="this torch has no oneDNN",
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """The folder that answers are remembered in, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "ngramkit" / packed_weights.FOLDER
+
+
+@pytest.fixture(autouse=True)
+def gains(monkeypatch):
+    """Trials are scripted: `gains.answer`, and in `gains.asked` how many layers were tried."""
+
+    class Trials:
+        answer = True
+
+        def __init__(self):
+            self.asked = []
+
+        def __call__(self, plain, packed):
+            self.asked.append(len(plain))
+            return self.answer
+
+    trials = Trials()
+    monkeypatch.setattr(packed_weights, "gains_of", trials)
+    return trials
+
+
+def logits(model):
+    with torch.inference_mode():
+        return model(input_ids=IDS).logits
+
+
+def linears(model):
+    return [part for part in model.modules() if type(part) is nn.Linear]
+
+
+@pytest.mark.parametrize("name", [*FEW, "deepseek_v3", "gpt_oss", "bloom", "mpt"])
+def test_every_linear_layer_is_packed_and_the_logits_stay(name):
+    plain, model = tiny_model(name), tiny_model(name)
+    count = len(linears(model))
+    assert count
+    assert pack_linears(model) == count
+    assert not linears(model)
+    torch.testing.assert_close(logits(model), logits(plain), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_drafts_change_nothing(name):
+    model = tiny_model(name)
+    assert pack_linears(model)
+    for reference in references(model, load_tokenizer("demo"), count=4):
+        vocabulary = model.config.vocab_size
+        drafter = NoisyOracle(reference.answer.tolist(), vocabulary, 1)
+        run = decoded(model, drafter, reference, 16)
+        np.testing.assert_array_equal(run.token_ids, reference.answer)
+
+
+def test_the_plain_weights_are_gone():
+    model = tiny_model("llama")
+    held = [weakref.ref(each.weight) for each in linears(model)]
+    pack_linears(model)
+    gc.collect()
+    assert not any(each() is not None for each in held)
+
+
+def test_a_tied_head_is_packed_and_the_embedding_stays():
+    plain = tiny_model("llama", tie_word_embeddings=True)
+    model = tiny_model("llama", tie_word_embeddings=True)
+    pack_linears(model)
+    head = model.get_output_embeddings()
+    assert isinstance(head, PackedLinear)
+    assert head.weight is model.get_input_embeddings().weight
+    torch.testing.assert_close(logits(model), logits(plain), rtol=1e-4, atol=1e-4)
+    assert weights_fingerprint(model) == weights_fingerprint(plain)
+
+
+def test_a_table_of_the_model_is_the_same_table():
+    plain, model = tiny_model("opt"), tiny_model("opt")  # its layers have biases
+    pack_linears(model)
+    assert weights_fingerprint(model) == weights_fingerprint(plain)
+    assert flops_of_a_pass(model, 5) == flops_of_a_pass(plain, 5)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_unpacked_is_the_model_as_it_was_loaded(tied):
+    plain = tiny_model("qwen2", tie_word_embeddings=tied)
+    model = tiny_model("qwen2", tie_word_embeddings=tied)
+    pack_linears(model)
+    again = unpacked(model)
+    assert is_packed(model)
+    assert not is_packed(again)
+    assert torch.equal(logits(again), logits(plain))
+    for name, each in plain.named_parameters():
+        assert torch.equal(again.get_parameter(name), each)
+    found, embedded = again.lm_head.weight, model.get_input_embeddings().weight
+    assert again.get_input_embeddings().weight is embedded
+    assert (found is embedded) == tied
+
+
+@pytest.mark.skipif(
+    "AVX512" not in torch.backends.cpu.get_cpu_capability(), reason="oneDNN has no bfloat16 here"
+)
+def test_bfloat16():
+    plain, model = tiny_model("llama").bfloat16(), tiny_model("llama").bfloat16()
+    assert pack_linears(model) == len(linears(plain))
+    assert model.lm_head.weight.dtype == torch.bfloat16
+    assert torch.equal(model.lm_head.weight, plain.lm_head.weight)
+    right = logits(plain).float()
+    assert (logits(model).float() - right).norm() < 0.02 * right.norm()
+
+
+def test_what_is_not_faster_stays_plain_and_is_said(gains, caplog):
+    gains.answer = False
+    model = tiny_model("llama")
+    with caplog.at_level(logging.INFO, "ngramkit"):
+        assert pack_linears(model) == 0
+    assert not is_packed(model)
+    assert "4096 x 32 in float32 stay plain: packed ones are not faster" in caplog.text
+    assert "0 of 15 linear layers packed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("packed", "gains"),
+    [
+        ({1: 1.0, 16: 1.2}, True),  # as one thread: only drafts gain
+        ({1: 1.3, 16: 1.5}, True),
+        ({1: 1.0, 16: 1.95}, False),  # too little
+        ({1: 2.0, 16: 1.0}, False),
+    ],
+)
+def test_drafts_and_single_tokens_decide_together(monkeypatch, packed, gains):
+    times = {"plain": {1: 1.0, 16: 2.0}, "packed": packed}
+    turns = []
+
+    def seconds(layers, inputs):
+        turns.append(layers[0])
+        stalled = 9 * (len(turns) % packed_weights.ROUNDS == 0)  # other programs
+        return times[layers[0]][inputs.shape[1]] + stalled
+
+    monkeypatch.setattr(packed_weights, "seconds_of", seconds)
+    monkeypatch.setattr(packed_weights, "inputs_for", lambda linear, rows: torch.zeros(1, rows, 4))
+    assert trial(["plain"], ["packed"]) is gains
+    assert turns == ["plain", "packed"] * (len(turns) // 2)
+
+
+def test_shapes_are_tried_once(gains, cache):
+    pack_linears(tiny_model("llama"))
+    shapes = {(each.in_features, each.out_features) for each in linears(tiny_model("llama"))}
+    assert len(gains.asked) == len(shapes) == len(list(cache.iterdir()))
+    gains.answer = False  # nobody asks any more
+    assert pack_linears(tiny_model("llama")) == 15
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert pack_linears(tiny_model("llama")) == 0  # with other threads somebody does
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("body", ["", "packed", "packed\npacked\n", "\0" * 9, "fits\n"])
+def test_what_is_broken_in_the_cache_is_tried_again(gains, cache, body):
+    pack_linears(tiny_model("llama"))
+    for each in cache.iterdir():
+        assert each.read_text() == PACKED
+        each.write_text(body)
+    gains.answer = False
+    assert pack_linears(tiny_model("llama")) == 0
+    assert {each.read_text() for each in cache.iterdir()} == {PLAIN}
+
+
+def test_a_cache_that_others_can_write_to_is_not_read(gains, cache):
+    pack_linears(tiny_model("llama"))
+    cache.chmod(0o777)
+    gains.answer = False
+    assert pack_linears(tiny_model("llama")) == 0
+
+
+def test_missing_operations_leave_the_model_as_it_is(monkeypatch, caplog):
+    def missing(*_):
+        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
+
+    monkeypatch.setattr(packed_weights, "product", missing)
+    model = tiny_model("llama")
+    with caplog.at_level(logging.INFO, "ngramkit"):
+        assert pack_linears(model) == 0
+    assert "stay plain: '_OpNamespace' 'mkldnn' object has no attribute" in caplog.text
+    assert torch.equal(logits(model), logits(tiny_model("llama")))
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_another_output_leaves_the_model_as_it_is(monkeypatch, caplog, rows):
+    right = packed_weights.product
+
+    def off(inputs, packed, bias):
+        return right(inputs, packed, bias) * (1.001 if inputs.shape[-2] == rows else 1)
+
+    monkeypatch.setattr(packed_weights, "product", off)
+    model = tiny_model("llama")
+    with caplog.at_level(logging.INFO, "ngramkit"):
+        assert pack_linears(model) == 0
+    assert "stay plain: the output differs" in caplog.text
+    assert torch.equal(logits(model), logits(tiny_model("llama")))
+
+
+def test_one_layer_with_another_output_stays_plain(monkeypatch, caplog):
+    right, bad = packed_weights.product, tiny_model("llama").model.layers[1].mlp.up_proj.weight
+
+    def off(inputs, packed, bias):
+        found = right(inputs, packed, bias)
+        same = packed.shape == bad.shape and torch.equal(packed.to_dense(), bad)
+        return found + 1 if same else found
+
+    monkeypatch.setattr(packed_weights, "product", off)
+    model = tiny_model("llama")
+    with caplog.at_level(logging.INFO, "ngramkit"):
+        assert pack_linears(model) == 14
+    assert linears(model) == [model.model.layers[1].mlp.up_proj]
+    assert "up_proj's output differs" in caplog.text
+
+
+class Scaled(nn.Linear):
+    """Somebody's own layer."""
+
+
+def test_only_plain_layers_of_torch_are_replaced():
+    model = nn.Sequential(Scaled(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    wrapped = model[1].forward
+    model[1].forward = lambda inputs: 2 * wrapped(inputs)
+    model[2].double()
+    assert pack_linears(model) == 1
+    assert [type(each) for each in model] == [Scaled, nn.Linear, nn.Linear, PackedLinear]
+
+
+def test_a_layer_takes_what_a_plain_one_takes():
+    plain = nn.Linear(48, 20)
+    packed = PackedLinear(plain, packed_weights.pack(plain.weight), tied=False)
+    wide = torch.randn(6, 96)
+    with torch.no_grad():
+        for inputs in (wide[0, :48], wide[:0, :48], wide[:, ::2], wide.view(2, 3, 96)[..., 48:]):
+            torch.testing.assert_close(packed(inputs), plain(inputs))
+            assert packed(inputs).is_contiguous()
+
+
+def test_outside_inference_gradients_pass():
+    plain, model = tiny_model("llama"), tiny_model("llama")
+    pack_linears(model)
+    for each in (plain, model):
+        each(input_ids=IDS).logits.sum().backward()
+    right, found = (each.get_input_embeddings().weight.grad for each in (plain, model))
+    torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-3)
+
+
+def test_loaded_models_are_packed_and_measurements_say_so():
+    model = load_model("demo", device="cpu")
+    assert device_facts(model.model)["device"].endswith("threads, packed weights")
+    assert device_facts(unpacked(model.model))["device"].endswith("threads")
+    assert model.model.get_output_embeddings() is not None
+
+
+def test_transformers_own_ways_run_on_the_model_that_they_are_given():
+    packed = tiny_model("llama")
+    pack_linears(packed)
+    seen = []
+    plain = LanguageModel("tiny", unpacked(packed), load_tokenizer("demo"))
+    plain.model.register_forward_hook(lambda *_: seen.append("plain"))
+    packed.register_forward_hook(lambda *_: seen.append("packed"))
+
+    task = Task(
+        LanguageModel("tiny", packed, plain.tokenizer), Runner.of(packed, budget=4), 8, GREEDY, ()
+    )
+    seen.clear()
+    answer = foreign("generate", plain).answer
+    assert answer is not None
+    assert len(answer(task, np.arange(1, 9, dtype=np.int32)).token_ids)
+    assert set(seen) == {"plain"}
