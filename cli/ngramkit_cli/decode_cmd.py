@@ -146,7 +146,7 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
     if comparison is not None:
         out.say(
             f"{comparison.drafted.seconds:.3f} s, without drafts {comparison.baseline.seconds:.3f}"
-            f" s: speed-up {comparison.speedup:.2f}, {sameness(comparison, greedy=greedy)}"
+            f" s: speed-up {comparison.shown_speedup}, {sameness(comparison, greedy=greedy)}"
         )
 
 

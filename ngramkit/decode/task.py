@@ -102,6 +102,14 @@ class Comparison:
 
     drafted: Decoded
     baseline: Decoded
+    rounds: tuple[float, ...] = ()  # the speed-up of each
+
+    @property
+    def shown_speedup(self) -> str:
+        """The speed-up, with the least and the most of all rounds where there were several."""
+        if len(self.rounds) < 2:
+            return f"{self.speedup:.2f}"
+        return f"{self.speedup:.2f} ({min(self.rounds):.2f} to {max(self.rounds):.2f})"
 
     @property
     def speedup(self) -> float:
@@ -150,10 +158,12 @@ def compare(
         found.append(_round(task, alone, prompt, make_drafter()))
         if time.perf_counter() - started > seconds:
             break
+    speedups = tuple(each.speedup for each in found)
     if takes_turns(task):
-        return min(found, key=lambda each: each.drafted.seconds + each.baseline.seconds)
+        quickest = min(found, key=lambda each: each.drafted.seconds + each.baseline.seconds)
+        return replace(quickest, rounds=speedups)
     drafted = min((each.drafted for each in found), key=_seconds)
-    return Comparison(drafted, min((each.baseline for each in found), key=_seconds))
+    return Comparison(drafted, min((each.baseline for each in found), key=_seconds), speedups)
 
 
 def takes_turns(task: Task) -> bool:

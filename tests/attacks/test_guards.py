@@ -45,7 +45,9 @@ KNOWN = {
         "ngramkit/engines/model_tokens.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
-        "ngramkit/formats/swap.py": ["ctypes.CDLL"],  # None: the C library that is loaded
+        # None: the C library that is loaded
+        "ngramkit/decode/packed_weights.py": ["ctypes.CDLL", "ctypes.CDLL"],
+        "ngramkit/formats/swap.py": ["ctypes.CDLL"],  # the same
     },
     "templates": {
         "ngramkit/corpus/chat_template.py": ["jinja2.sandbox.ImmutableSandboxedEnvironment"],

@@ -17,7 +17,17 @@ BENCH_KEYS = {
     "speedup_low", "speedup_high", "identical", "by_category", "draft_seconds", "verify_seconds",
     "seconds", "accepted_lengths", "differing",
 }  # fmt: skip
-DECODE = ["decode", "--drafter", "ssd", "--prompt", "def main(self):\n", "--max-new-tokens", "24"]
+DECODE = [
+    "decode",
+    "--drafter",
+    "ssd",
+    "--prompt",
+    "def main(self):\n",
+    "--max-new-tokens",
+    "24",
+    "--budget",
+    "16",
+]
 
 
 def test_requests_are_remembered_across_commands(ngramkit_cli, tmp_path):

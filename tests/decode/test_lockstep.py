@@ -97,3 +97,9 @@ def test_a_comparison_is_of_one_round_and_of_the_same_text():
     assert found.baseline.passes == 11
     assert found.drafted.passes < 11
     assert found.speedup == found.baseline.seconds / found.drafted.seconds
+    assert len(found.rounds) == 2
+    assert found.speedup in found.rounds
+    low, high = sorted(found.rounds)
+    assert found.shown_speedup == f"{found.speedup:.2f} ({low:.2f} to {high:.2f})"
+    alone = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=1)
+    assert alone.shown_speedup == f"{alone.speedup:.2f}"

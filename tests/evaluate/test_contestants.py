@@ -19,7 +19,7 @@ def measured(tmp_path_factory):
     return ngramkit.bench(
         embedded_questions().first(2),
         "demo",
-        drafters=["generate", "generate-lookup", "context", "context:budget=2"],
+        drafters=["generate", "generate-lookup", "context:budget=16", "context:budget=2"],
         max_new_tokens=24,
         out=tmp_path_factory.mktemp("bench") / "out",
     )
@@ -27,13 +27,19 @@ def measured(tmp_path_factory):
 
 def test_all_write_the_same_text_in_fewer_passes(measured):
     by_name = {result.drafter: result for result in measured.results}
-    assert list(by_name) == ["none", "generate", "generate-lookup", "context", "context:budget=2"]
+    assert list(by_name) == [
+        "none",
+        "generate",
+        "generate-lookup",
+        "context:budget=16",
+        "context:budget=2",
+    ]
     assert measured.identical
     none, plain, lookup = (by_name[n] for n in ("none", "generate", "generate-lookup"))
     assert (plain.passes, plain.tokens_per_step) == (none.passes, 1.0)
     assert lookup.passes < none.passes
     assert lookup.tokens == none.tokens
-    assert by_name["context"].passes < by_name["context:budget=2"].passes < none.passes
+    assert by_name["context:budget=16"].passes < by_name["context:budget=2"].passes < none.passes
     assert all(run.load >= 0 for run in measured.runs)
 
 
