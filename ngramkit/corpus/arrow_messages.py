@@ -35,7 +35,7 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
             if unpacked > most:
                 raise MessageError(f"a batch of it would unpack to {unpacked:,} bytes")
             file.seek(end)
-    except struct.error as error:
+    except (struct.error, IndexError) as error:
         raise MessageError("a message of it leads outside itself") from error
     finally:
         file.seek(place)

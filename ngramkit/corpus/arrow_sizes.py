@@ -60,7 +60,8 @@ def _view_lengths(array: Any) -> Array:
     """Each view is 16 bytes, the first four of them its length."""
     views = np.frombuffer(array.buffers()[1], np.int32)[0::4]
     lengths = views[array.offset : array.offset + len(array)].astype(np.int64)
-    return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+    lengths[~array.is_valid().to_numpy(zero_copy_only=False)] = 0
+    return lengths
 
 
 def _of_lists(array: Any) -> Sizes:

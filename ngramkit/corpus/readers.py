@@ -28,8 +28,7 @@ from ngramkit.formats.json_text import count_values
 # file, which is read whole, of the file
 Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
 MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
-BYTES_OF_VALUE = 64
-MOST_IN_GROUP = 1 << 26  # of a parquet file's row group, in one column: a row may have them all
+BYTES_OF_VALUE = 64  # that Python takes beside a text
 BATCH = 1024  # rows of a parquet file decoded at a time, at most
 UNFOLDED = 16  # times a file's size, or a document's: what is unpacked as a whole may have
 # Text codecs that no source is written in: one is no code, the others take quadratic time.
@@ -148,14 +147,30 @@ def read_parquet(
         schema = pq.read_schema(file)
         maker = _table_maker(path, schema, column, join_turns)
         # As dictionaries: a value that is there a million times is held once.
-        parquet = pq.ParquetFile(file, read_dictionary=_foldable(pq.read_metadata(file)))
-        many = _rows_at_once(path, parquet.metadata, maker.columns, most)
-        # One by one: no batch of lists of dictionaries may reach over two of them.
-        for group in range(parquet.num_row_groups) if groups is None else groups:
-            for batch in parquet.iter_batches(many, row_groups=[group], columns=maker.columns):
+        folded = pq.ParquetFile(file, read_dictionary=_texts(pq.read_metadata(file)))
+        many = _rows_at_once(folded.metadata, most)
+        for group in range(folded.num_row_groups) if groups is None else groups:
+            for batch in _group_batches(file, folded, group, maker.columns, many):
                 yield from _batch_rows(path, maker, batch, most)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
+
+
+def _group_batches(
+    file: IO[bytes], folded: Any, group: int, columns: list[str], many: int
+) -> Iterator[Any]:
+    """One row group's: no batch of lists of dictionaries may reach over two of them."""
+    begun = False
+    try:
+        for batch in folded.iter_batches(many, row_groups=[group], columns=columns):
+            begun = True
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        if begun or "DictAccumulator" not in str(error):
+            raise
+        # Written as differences, which make no dictionary: each value may say again what the one
+        # before it says.
+        yield from pq.ParquetFile(file).iter_batches(1, row_groups=[group], columns=columns)
 
 
 def read_arrow(
@@ -165,9 +180,7 @@ def read_arrow(
     try:
         for batch in _arrow_batches(file, most):
             maker = _table_maker(path, batch.schema, column, join_turns)
-            chosen = batch.select(maker.columns)
-            chosen.validate(full=True)  # offsets are taken as they are by everything else
-            yield from _batch_rows(path, maker, chosen, most)
+            yield from _batch_rows(path, maker, batch, most)
     except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
         raise _damaged(path, error) from error
 
@@ -192,43 +205,23 @@ def is_string(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _foldable(found: Any) -> list[str]:
-    """The paths of texts that can be read as dictionaries, below lists and objects too."""
-    return [
-        column.path
-        for i in range(found.num_columns)
-        if (column := found.schema.column(i)).logical_type.type == "STRING"
-        and not any(_encoded(group, i, "DELTA") for group in _groups(found))
-    ]
+def _texts(found: Any) -> list[str]:
+    """The paths of columns of texts, below lists and objects too."""
+    columns = (found.schema.column(i) for i in range(found.num_columns))
+    return [column.path for column in columns if column.logical_type.type == "STRING"]
 
 
-def _groups(found: Any) -> Iterator[Any]:
-    return (found.row_group(i) for i in range(found.num_row_groups))
-
-
-def _encoded(group: Any, column: int, how: str) -> bool:
-    return any(name.startswith(how) for name in group.column(column).encodings)
-
-
-def _rows_at_once(path: Path, found: Any, names: Sequence[str], most: int) -> int:
+def _rows_at_once(found: Any, most: int) -> int:
     """So that they hold about as much as one document may."""
-    rows = BATCH
-    for group in _groups(found):
-        rows = min(rows, most // max(group.total_byte_size // max(group.num_rows, 1), 1))
-        for i in range(found.num_columns):
-            part = group.column(i)
-            if part.path_in_schema.partition(".")[0] in names:
-                if part.num_values > MOST_IN_GROUP:
-                    raise _too_many(path, MOST_IN_GROUP)
-                rows = min(rows, MOST_VALUES // max(part.num_values // max(group.num_rows, 1), 1))
-                if _encoded(group, i, "DELTA_BYTE_ARRAY"):
-                    rows = 1  # each value may say again what the one before it says
-    return max(1, rows)
+    groups = [found.row_group(i) for i in range(found.num_row_groups)]
+    size = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return max(1, min(BATCH, most // max(size, 1)))
 
 
 def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[Row]:
     """The rows, unfolded only as many at a time as hold as much as one document may."""
     chosen = batch.select(maker.columns)
+    chosen.validate(full=True)  # offsets and indices are taken as they stand by everything else
     try:
         found = [row_sizes(column) for column in chosen.columns]
     except TypeError as error:
