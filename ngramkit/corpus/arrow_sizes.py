@@ -59,7 +59,7 @@ def _of_entries(array: Any) -> Sizes:
 def _view_lengths(array: Any) -> Array:
     """Each view is 16 bytes, the first four of them its length."""
     views = np.frombuffer(array.buffers()[1], np.int32)[0::4]
-    lengths = views[array.offset : array.offset + len(array)].astype(np.int64)
+    lengths: Array = views[array.offset : array.offset + len(array)].astype(np.int64)
     lengths[~array.is_valid().to_numpy(zero_copy_only=False)] = 0
     return lengths
 
@@ -74,4 +74,5 @@ def _of_lists(array: Any) -> Sizes:
 
 def _sums(each: Array, ends: Array) -> Array:
     until = np.concatenate([[0], np.cumsum(each)])
-    return until[ends[1:]] - until[ends[:-1]]
+    sums: Array = until[ends[1:]] - until[ends[:-1]]
+    return sums

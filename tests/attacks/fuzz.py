@@ -5,8 +5,10 @@
 What may come of it: the artifact is refused by an error of ngramkit's own, or it drafts inside its
 vocabulary. A signal, a hang, any other exception and any other draft is a failure, named by its
 kind and seed. Files of strangers that are no artifacts (GGUF, tokenizer.json, parquet, .arrow) are
-damaged and read; more than MEMORY for one of them is a failure, too. Killed, it goes on where it was when it is run again on the same code (its results
-are in .fuzzed.json). `--write` puts all that was tried so far into docs/reliability.md.
+damaged and read; more than MEMORY for one of them is a failure, too.
+
+Killed, it goes on where it was when it is run again on the same code (its results are in
+.fuzzed.json). `--write` puts all that was tried so far into docs/reliability.md.
 
 `--unchecked` looks no value over first: what the kernels alone can take. Then only a signal or a
 hang is a failure, and suffix arrays keep their values, which kernels trust (kernels.suffix.search).

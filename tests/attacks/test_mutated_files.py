@@ -61,8 +61,8 @@ def test_offsets_that_lead_outside(tmp_path, offsets):
     path = tmp_path / "a.arrow"
     written(path, pa.record_batch([["x" * 77]], names=["text"]))
     raw, true = path.read_bytes(), struct.pack("<ii", 0, 77)
-    assert raw.count(true) == 1
-    path.write_bytes(raw.replace(true, struct.pack("<ii", *offsets)))
+    at = raw.rindex(true)
+    path.write_bytes(raw[:at] + struct.pack("<ii", *offsets) + raw[at + len(true) :])
     refused(path, "is damaged")
     tally("offsets and indices that lead outside", "refused")
 
@@ -117,8 +117,7 @@ def test_a_panic_is_an_error_of_ours(whole, tmp_path):
     def decode():
         tokenizer = load_tokenizer(str(tmp_path))
         with pytest.raises(InputError, match="fails"):
-            for token in range(tokenizer.record.vocabulary):
-                tokenizer.decode([token])
+            [tokenizer.decode([token]) for token in range(tokenizer.record.vocabulary)]
 
     assert in_child(decode) == "done"
     tally("tokenizers that fail in Rust", "refused")
@@ -129,7 +128,7 @@ def test_a_vocabulary_without_its_unknown_token(whole, tmp_path):
     del body["model"]["vocab"]["<unk>"]
     body["added_tokens"] = []
     (tmp_path / "tokenizer.json").write_text(json.dumps(body))
-    with pytest.raises(InputError, match="the tokenizer of .* fails"):
+    with pytest.raises(InputError, match=r"the tokenizer of .* fails"):
         load_tokenizer(str(tmp_path))
     tally("tokenizers that fail in Rust", "refused")
 
