@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ngramkit.corpus.document import Row
 from ngramkit.errors import InputError
+from ngramkit.visible import visible
 
 PREFERRED = ("text", "content")
+LISTED = 30  # columns that an error names
 LICENSES = ("license", "licenses", "licence", "max_stars_repo_licenses")
 REPOSITORIES = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
 
@@ -23,7 +26,9 @@ def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> 
     `wanted` if given, else `text`, else `content`, else the only string column. Raises InputError
     where that decides nothing.
     """
-    listed = ", ".join(columns) or "none"
+    listed = ", ".join(visible(name, 60) for name in islice(columns, LISTED)) or "none"
+    if len(columns) > LISTED:
+        listed += f" and {len(columns) - LISTED:,} more"
     if wanted is not None:
         if wanted not in columns:
             raise InputError(f"{where} has no column {wanted!r}", f"its columns: {listed}")

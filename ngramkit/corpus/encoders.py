@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.hard_texts import hard_texts
+from ngramkit.corpus.tokenizer_faults import refuse_fault
 from ngramkit.formats.container import Array
 from ngramkit.progress import Reporter
 from ngramkit.visible import visible
@@ -59,6 +60,9 @@ class Plain:
             encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):
             encodings = self.backend.encode_batch_fast(clean(texts), add_special_tokens=False)
+        except BaseException as error:
+            refuse_fault(error, "the model")
+            raise
         return [encoding.ids for encoding in encodings]
 
 

@@ -16,12 +16,11 @@ from typing import IO, Any, cast
 from ngramkit.corpus import compressed
 from ngramkit.corpus.bounded import MAX_DOCUMENT
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import READERS, read_parquet
+from ngramkit.corpus.readers import READERS, UNFOLDED, read_parquet
 from ngramkit.errors import InputError
 
 SUFFIXES = frozenset(READERS)
 SEEKING = (".parquet", ".arrow")
-UNFOLDED = 16  # times its size, or a document's: what a whole .json may unpack to
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ngramkit.corpus.arrow_messages import MAGIC, MessageError, require_bounded
+from ngramkit.corpus.arrow_sizes import row_sizes
 from ngramkit.corpus.bounded import lines, too_large, whole
 from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
@@ -26,7 +28,9 @@ from ngramkit.formats.json_text import count_values
 # file, which is read whole, of the file
 Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
 MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
+BYTES_OF_VALUE = 64  # that Python takes beside a text
 BATCH = 1024  # rows of a parquet file decoded at a time, at most
+UNFOLDED = 16  # times a file's size, or a document's: what is unpacked as a whole may have
 # Text codecs that no source is written in: one is no code, the others take quadratic time.
 NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
 # PEP 263: only the first two lines may declare an encoding.
@@ -95,7 +99,7 @@ def read_json(
 
 def _parsed(where: str, raw: bytes) -> Any:
     if count_values(raw) > MOST_VALUES:
-        raise InputError(f"{where} holds more than {MOST_VALUES:,} values", "cut it into several")
+        raise _too_many(where, MOST_VALUES)
     try:
         return json.loads(raw)
     except UnicodeDecodeError as error:
@@ -143,13 +147,30 @@ def read_parquet(
         schema = pq.read_schema(file)
         maker = _table_maker(path, schema, column, join_turns)
         # As dictionaries: a value that is there a million times is held once.
-        texts = [name for name in maker.columns if is_string(schema.field(name).type)]
-        parquet = pq.ParquetFile(file, read_dictionary=texts)
-        many = _rows_at_once(parquet, most)
-        for batch in parquet.iter_batches(many, row_groups=groups, columns=maker.columns):
-            yield from _batch_rows(path, maker, batch, most)
+        folded = pq.ParquetFile(file, read_dictionary=_texts(pq.read_metadata(file)))
+        many = _rows_at_once(folded.metadata, most)
+        for group in range(folded.num_row_groups) if groups is None else groups:
+            for batch in _group_batches(file, folded, group, maker.columns, many):
+                yield from _batch_rows(path, maker, batch, most)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
+
+
+def _group_batches(
+    file: IO[bytes], folded: Any, group: int, columns: list[str], many: int
+) -> Iterator[Any]:
+    """One row group's: no batch of lists of dictionaries may reach over two of them."""
+    begun = False
+    try:
+        for batch in folded.iter_batches(many, row_groups=[group], columns=columns):
+            begun = True
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        if begun or "DictAccumulator" not in str(error):
+            raise
+        # Written as differences, which make no dictionary: each value may say again what the one
+        # before it says.
+        yield from pq.ParquetFile(file).iter_batches(1, row_groups=[group], columns=columns)
 
 
 def read_arrow(
@@ -157,21 +178,21 @@ def read_arrow(
 ) -> Iterator[Row]:
     """Arrow IPC, as a file or as a stream (which is what `datasets` saves)."""
     try:
-        for batch in _arrow_batches(file):
+        for batch in _arrow_batches(file, most):
             maker = _table_maker(path, batch.schema, column, join_turns)
             yield from _batch_rows(path, maker, batch, most)
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
         raise _damaged(path, error) from error
 
 
-def _arrow_batches(file: IO[bytes]) -> Iterator[Any]:
-    magic = file.read(6)
+def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
+    """Of a file, too, those of the stream in it: what its footer says may be another thing."""
+    size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    if magic == b"ARROW1":
-        whole = pa.ipc.open_file(file)
-        yield from (whole.get_batch(i) for i in range(whole.num_record_batches))
-    else:
-        yield from pa.ipc.open_stream(file)
+    if file.read(len(MAGIC)) != MAGIC:
+        file.seek(0)
+    require_bounded(file, size, UNFOLDED * max(size, most))
+    yield from pa.ipc.open_stream(file)
 
 
 def _table_maker(path: Path, schema: Any, column: str | None, join_turns: bool) -> RowMaker:
@@ -184,9 +205,14 @@ def is_string(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _rows_at_once(parquet: Any, most: int) -> int:
+def _texts(found: Any) -> list[str]:
+    """The paths of columns of texts, below lists and objects too."""
+    columns = (found.schema.column(i) for i in range(found.num_columns))
+    return [column.path for column in columns if column.logical_type.type == "STRING"]
+
+
+def _rows_at_once(found: Any, most: int) -> int:
     """So that they hold about as much as one document may."""
-    found = parquet.metadata
     groups = [found.row_group(i) for i in range(found.num_row_groups)]
     size = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(BATCH, most // max(size, 1)))
@@ -195,21 +221,26 @@ def _rows_at_once(parquet: Any, most: int) -> int:
 def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[Row]:
     """The rows, unfolded only as many at a time as hold as much as one document may."""
     chosen = batch.select(maker.columns)
-    longest = max((_longest(chosen.column(name)) for name in maker.columns), default=0)
-    if longest > most:
+    chosen.validate(full=True)  # offsets and indices are taken as they stand by everything else
+    try:
+        found = [row_sizes(column) for column in chosen.columns]
+    except TypeError as error:
+        raise InputError(f"{path}: {error}", "choose another column", option="column") from error
+    held = np.sum([sizes.bytes for sizes in found], axis=0)
+    values = np.sum([sizes.values for sizes in found], axis=0)
+    if held.max(initial=0) > most:
         raise too_large(str(path), most)
+    if values.max(initial=0) > MOST_VALUES:
+        raise _too_many(path, MOST_VALUES)
+    longest = int((held + BYTES_OF_VALUE * values).max(initial=0))
     step = max(1, min(BATCH, most // max(longest, 1)))
     for begin in range(0, chosen.num_rows, step):
         for record in chosen.slice(begin, step).to_pylist():
             yield _row(str(path), maker, record)
 
 
-def _longest(column: Any) -> int:
-    """Bytes of the longest string of a column; 0 for one that holds none."""
-    values = column.dictionary if pa.types.is_dictionary(column.type) else column
-    if not is_string(values.type):
-        return 0
-    return int(pc.max(pc.binary_length(values)).as_py() or 0)
+def _too_many(where: str | Path, most: int) -> InputError:
+    return InputError(f"{where} holds more than {most:,} values", "cut it into several")
 
 
 def _damaged(path: Path, error: Exception) -> InputError:

@@ -26,7 +26,7 @@ def stretches(path: Path) -> list[tuple[int, int]]:
             return []
         found = pq.read_metadata(path)
         sizes = [found.row_group(i).total_byte_size for i in range(found.num_row_groups)]
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeError):
         return []
     cuts, held = [0], 0
     for group, size in enumerate(sizes):
@@ -47,5 +47,5 @@ def documents(path: Path, column: str | None, groups: Sequence[int] | None) -> i
                 return None
             counted = range(file.metadata.num_row_groups) if groups is None else groups
             return sum(int(file.metadata.row_group(i).num_rows) for i in counted)
-    except (pa.ArrowException, OSError, InputError):
+    except (pa.ArrowException, OSError, UnicodeError, InputError):
         return None  # whoever reads the rows says why

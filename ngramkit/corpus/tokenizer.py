@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ngramkit.corpus.chat_template import default_template, find_chat_template, render_confined
 from ngramkit.corpus.tokenizer_digests import digests
+from ngramkit.corpus.tokenizer_faults import refuse_fault
 from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files
 from ngramkit.errors import InputError, NgramkitError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord
@@ -62,10 +63,17 @@ class TextTokenizer:
         except (TypeError, UnicodeEncodeError):
             # A terminal's broken bytes, or half a pair from JSON.
             raise InputError(f"{text!a:.60} is no text", "use UTF-8") from None
+        except BaseException as error:
+            refuse_fault(error, self.record.id)
+            raise
         return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
-        return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
+        try:
+            return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
+        except BaseException as error:
+            refuse_fault(error, self.record.id)
+            raise
 
     def chat(self, turns: Sequence[Mapping[str, str]]) -> str:
         """The conversation (role and content of each turn) by the model's own template, up to where
@@ -135,10 +143,15 @@ def _described(
     model: str, backend: Any, special: Mapping[str, str], template: str | None
 ) -> TextTokenizer:
     eos = special.get("eos_token")
+    try:
+        found = digests(backend)
+    except BaseException as error:
+        refuse_fault(error, model)
+        raise
     record = TokenizerRecord(
         id=model,
         eos=None if eos is None else backend.token_to_id(eos),
-        **digests(backend)._asdict(),
+        **found._asdict(),
     )
     return TextTokenizer(record, backend, special, template)
 

@@ -8,8 +8,10 @@ order and the rules are those of transformers 5.23 (`TokenizersBackend.__init__`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer, models, processors
 
 from ngramkit.corpus.tokenizer_classes import (
@@ -19,8 +21,10 @@ from ngramkit.corpus.tokenizer_classes import (
     Rebuilt,
     class_of,
 )
+from ngramkit.corpus.tokenizer_faults import refuse_fault
 from ngramkit.corpus.tokenizer_files import ADDED, CONFIG, MODEL, SPECIAL, TOKENIZER, TokenizerFiles
 from ngramkit.errors import InputError
+from ngramkit.formats.manifest import MOST_TOKENS
 
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 EXTRA, OLD_EXTRA = "extra_special_tokens", "additional_special_tokens"
@@ -58,11 +62,15 @@ def load_json(files: TokenizerFiles) -> Loaded:
             "it asks for another splitting than its file's (fix_mistral_regex)"
         )
     name = class_of(files.source, config, model, '"ByteLevel"' in text)
+    place = files.paths[TOKENIZER]
     try:
         backend = Tokenizer.from_str(text)
     except Exception as error:  # tokenizers raises bare Exceptions
-        place = files.paths[TOKENIZER]
         raise InputError(f"{place} is no tokenizer: {error}", "download the model again") from error
+    except BaseException as error:
+        refuse_fault(error, str(place))
+        raise
+    _require_near_ids(place, text, backend)
     try:
         return _completed(backend, name, files, config)
     except (TypeError, AttributeError, KeyError, ValueError) as error:
@@ -70,6 +78,25 @@ def load_json(files: TokenizerFiles) -> Loaded:
             f"the special tokens of {files.source} cannot be read: {error!r}",
             f"check its {CONFIG} and {SPECIAL}",
         ) from error
+
+
+def _require_near_ids(place: Path, text: str, backend: Tokenizer) -> None:
+    """Raises InputError for ids so far apart that tokenizers' walk over them all takes all memory.
+
+    To ask for the ids takes half as long as to read them all; so only where the text holds a number
+    of eight digits behind something else than a point, a letter or a quotation mark.
+    """
+    raw = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+    digit = np.concatenate([[False], raw - 48 < 10])  # wraps around below 48
+    runs = digit[1:] & ~digit[:-1]
+    for step in range(1, 8):
+        runs[: len(runs) - step] &= digit[1 + step :]
+    before = set(raw[np.flatnonzero(runs) - 1].tolist()) if runs.any() else set()
+    if before & set(b" :,[\n\t-") and max(backend.get_vocab().values(), default=0) >= MOST_TOKENS:
+        raise InputError(
+            f"{place} is no tokenizer: an id of it is {MOST_TOKENS:,} or more",
+            "download the model again",
+        )
 
 
 def _completed(

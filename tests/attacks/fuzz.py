@@ -4,8 +4,11 @@
 
 What may come of it: the artifact is refused by an error of ngramkit's own, or it drafts inside its
 vocabulary. A signal, a hang, any other exception and any other draft is a failure, named by its
-kind and seed. Killed, it goes on where it was when it is run again on the same code (its results
-are in .fuzzed.json). `--write` puts all that was tried so far into docs/reliability.md.
+kind and seed. Files of strangers that are no artifacts (GGUF, tokenizer.json, parquet, .arrow) are
+damaged and read; more than MEMORY for one of them is a failure, too.
+
+Killed, it goes on where it was when it is run again on the same code (its results are in
+.fuzzed.json). `--write` puts all that was tried so far into docs/reliability.md.
 
 `--unchecked` looks no value over first: what the kernels alone can take. Then only a signal or a
 hang is a failure, and suffix arrays keep their values, which kernels trust (kernels.suffix.search).
@@ -14,8 +17,10 @@ hang is a failure, and suffix arrays keep their values, which kernels trust (ker
 from __future__ import annotations
 
 import faulthandler
+import logging
 import mmap
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -35,6 +40,8 @@ if str(TESTS) not in sys.path:
 import environment  # noqa: E402, F401 (before anything imports numba)
 
 from attacks.crafted import craft, data_file, read_arrays, sign, write_arrays  # noqa: E402
+from attacks.file_mutations import mutate_file  # noqa: E402
+from attacks.file_victims import FILE_KINDS, build_files, use_file  # noqa: E402
 from attacks.fuzzed import Report, keep, known_so_far, write  # noqa: E402
 from attacks.mutations import fresh, mutate  # noqa: E402
 from attacks.victims import KINDS, build_all, use  # noqa: E402
@@ -50,8 +57,10 @@ PART = 1_000  # mutations between two lines of a report
 SHOW = "NGRAMKIT_FUZZ_SHOW" in os.environ  # prints where an exception or a hang came from
 SECONDS = 60  # of a processor, for one mutation; the slowest takes a few hundredths
 WAITED = 600  # seconds in all: it waits for something
-PENDING, REFUSED, DRAFTED, FOREIGN, WRONG = range(5)
-ENDS = {REFUSED: "refused", DRAFTED: "drafted", FOREIGN: "foreign exception", WRONG: "wrong draft"}
+MEMORY = 256 << 20  # bytes that reading one damaged file may take; all of them are small
+PENDING, REFUSED, DRAFTED, FOREIGN, WRONG, READ, HEAVY = range(7)
+ENDS = {REFUSED: "refused", DRAFTED: "drafted", FOREIGN: "foreign exception", WRONG: "wrong draft",
+        READ: "read", HEAVY: "too much memory"}  # fmt: skip
 
 
 Change = Callable[[Path, str, int], None]  # of a whole artifact's folder, by its kind and a seed
@@ -80,7 +89,7 @@ def fuzz(
     for seed, outcome in zip(seeds, results[: len(seeds)], strict=True):
         if outcome != PENDING:
             report.outcomes[ENDS[outcome]] += 1
-        if checked and outcome in (FOREIGN, WRONG):
+        if checked and outcome in (FOREIGN, WRONG, HEAVY):
             report.failures.append(f"{kind} {seed}: {ENDS[outcome]}")
     return report
 
@@ -126,14 +135,18 @@ def _work(
         checks.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
     proofs.private_folder = lambda name: None  # type: ignore[assignment]
     proofs.told = True
-    size = len(results) - 8
+    logging.disable(logging.CRITICAL)
+    size, attempt = len(results) - 8, _try_file if kind in FILE_KINDS else _try
+    if kind in FILE_KINDS:
+        most = (_status("VmSize") << 10) + 16 * MEMORY  # more kills the child, and not the machine
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     with tempfile.TemporaryDirectory(dir=whole.parent) as scratch:
         folder = Path(scratch, "artifact")
         for index, seed in enumerate(seeds, begin):
             results[size:] = struct.pack("<q", index)
             if SHOW:
                 faulthandler.dump_traceback_later(SECONDS / 2)
-            results[index] = _try(kind, whole, folder, seed, change)
+            results[index] = attempt(kind, whole, folder, seed, change)
     os._exit(0)
 
 
@@ -148,6 +161,40 @@ def _try(kind: str, whole: Path, folder: Path, seed: int, change: Change) -> int
         if SHOW:
             print(kind, seed, traceback.format_exc(), file=sys.stderr, flush=True)
         return FOREIGN
+
+
+def _try_file(kind: str, whole: Path, folder: Path, seed: int, change: Change) -> int:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    path = mutate_file(whole, kind, seed, folder)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is told from here on
+    before = _status("VmRSS")
+    try:
+        use_file(path, folder / "scratch")
+        ended = READ
+    except NgramkitError:
+        ended = REFUSED
+    except BaseException:
+        if SHOW:
+            print(kind, seed, traceback.format_exc(), file=sys.stderr, flush=True)
+        return FOREIGN
+    return HEAVY if (_status("VmHWM") - before) << 10 > MEMORY else ended
+
+
+def _status(name: str) -> int:
+    """Of this process, in KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def warmed_files(folder: Path) -> dict[str, Path]:
+    """Whole files of every kind, each read once: what readers import is there in a forked child."""
+    found = build_files(folder)
+    for place in found.values():
+        for path in sorted(place.iterdir()):
+            use_file(path, folder / "scratch")
+    return found
 
 
 def warmed(folder: Path) -> dict[str, Path]:
@@ -206,9 +253,12 @@ def main(words: list[str]) -> int:
     tries, checked = (numbers or [100_000])[0], "--unchecked" not in words
     known = known_so_far() if checked else {}
     memory = Path("/dev/shm")
-    kinds = [kind for kind in KINDS if kind in words] or KINDS
+    known_kinds = (*KINDS, *FILE_KINDS) if checked else KINDS
+    kinds = [kind for kind in known_kinds if kind in words] or known_kinds
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
-        whole = warmed(Path(scratch))
+        whole = warmed(Path(scratch)) if set(kinds) & set(KINDS) else {}
+        if set(kinds) & set(FILE_KINDS):
+            whole |= warmed_files(Path(scratch))
         tried = [_tried(kind, whole[kind], tries, known, checked=checked) for kind in kinds]
     failures = [failure for report in tried for failure in report.failures]
     for failure in failures[:50]:
