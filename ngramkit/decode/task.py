@@ -177,7 +177,8 @@ def takes_turns(task: Task) -> bool:
 def _round(task: Task, alone: Task, prompt: TokenArray, drafter: Drafter) -> Comparison:
     if takes_turns(task):
         runs = [task.run(prompt, drafter), alone.run(prompt, NoDraft())]
-        return Comparison(*in_lockstep(runs))
+        drafted, baseline = in_lockstep(runs)
+        return Comparison(drafted, baseline)
     baseline = _whole(alone.complete(prompt, NoDraft()))
     return Comparison(_whole(task.complete(prompt, drafter)), baseline)
 
