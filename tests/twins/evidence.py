@@ -102,7 +102,7 @@ class Opining:
             yield order, top
 
     def sharpened(self, context, p):
-        """See kernels.blend.sharpen; the caller asks whether it is due."""
+        """See kernels.blend.evidence.sharpen; the caller asks whether it is due."""
         one, two = (
             self._known(of_order(context, order)) if len(context) >= order else None
             for order in (1, 2)

@@ -467,7 +467,7 @@ def descend(corpus, parent, child, recent, scan, awake):
 
     `parent`, `child` int64[DEPTH + 1, shards, 2]. Stops in each source at the first order with at
     most `scan` occurrences: longer ones are told apart there by comparing backwards. Sources that
-    are not `awake` have none. Those of one token are left to `blend.corpus` where it has `firsts`.
+    are not `awake` have none. Those of one token are left to `count_corpus` where it has `firsts`.
     """
     for order in range(1, DEPTH + 1):
         for s in range(len(corpus.table)):

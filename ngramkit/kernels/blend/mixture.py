@@ -420,7 +420,7 @@ class History(NamedTuple):
     corpus: Corpus
     tokens: Array  # int32[CONTINUATIONS], -1 ends them
     p: Array  # float32[CONTINUATIONS]
-    trust: Array  # float64[N_LEVELS, OFTEN, 2], see blend.trust
+    trust: Array  # float64[N_LEVELS, OFTEN, 2], see `consult`
 
 
 def new_history(corpus: Corpus) -> History:

@@ -57,7 +57,7 @@ class References(NamedTuple):
 
     table: Array  # int64[0 or 1, 7], see suffix.search.shard_table; 0: there are none
     starts: Array  # int64[texts], where each begins
-    trust: Array  # float64[KINDS, 2], accounts as in blend.trust
+    trust: Array  # float64[KINDS, 2], accounts as in blend.mixture
     edits: Array  # int64[EDITS, 5], see references.edits
     inserted: Array  # int32[EDITS, LONGEST_EDIT]
     made: Array  # int64[1], edits there ever were
@@ -411,7 +411,7 @@ def _put(references, count, token, p):
 @part
 def credit(references, kind, written):
     """Counts whether the offer held what was written. One that is wrong is not excused where all
-    other sources are too, as it would be in blend.trust: it speaks of one place, and surely."""
+    other sources are too, as it would be in blend.mixture: it speaks of one place, and surely."""
     account = references.trust[kind]
     account[ASKED] += 1
     for i in range(OFFERS):

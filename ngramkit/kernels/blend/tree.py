@@ -48,7 +48,7 @@ class Tree(NamedTuple):
     aligned: Array  # int64[n + 1, STATE], see references.texts
     queue_p: Array  # float32[n + 1], the best first
     queue: Array  # int32[n + 1, 3], token, parent, source
-    # Of chains alone (blend.chain): the queue's scores, nodes' worths and depths, a token's cost.
+    # Of chains alone: the queue's scores, nodes' worths and depths, a token's cost.
     values: Array  # float32[n + 1]
     gains: Array  # float32[n]
     depths: Array  # int32[n]
