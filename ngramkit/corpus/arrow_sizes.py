@@ -40,6 +40,22 @@ def row_sizes(array: Any) -> Sizes:
     return Sizes(none, one)
 
 
+def without_dictionaries(kind: Any) -> Any:
+    """Return the Arrow type with plain values for dictionaries, in lists and objects too."""
+    if pa.types.is_dictionary(kind):
+        return without_dictionaries(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        form = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return form(_plain(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain(kind.field(i)) for i in range(kind.num_fields)])
+    return kind
+
+
+def _plain(field: Any) -> Any:
+    return field.with_type(without_dictionaries(field.type))
+
+
 def _is_bytes(kind: Any) -> bool:
     types = pa.types
     text = types.is_string(kind) or types.is_large_string(kind)

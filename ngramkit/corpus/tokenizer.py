@@ -66,6 +66,11 @@ class TextTokenizer:
         except BaseException as error:
             refuse_fault(error, self.record.id)
             raise
+        if special and max(ids, default=0) >= self.record.vocabulary:
+            raise InputError(
+                f"the tokenizer of {self.record.id} adds an id that is none of its own",
+                "download the model again",
+            )
         return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:

@@ -123,6 +123,19 @@ def test_a_panic_is_an_error_of_ours(whole, tmp_path):
     tally("tokenizers that fail in Rust", "refused")
 
 
+@pytest.mark.parametrize("far", [90, (1 << 32) - 1])
+def test_an_id_that_only_the_template_has(whole, tmp_path, far):
+    """A model would look it up behind its embeddings."""
+    body = json.loads((whole["tokenizer.json"] / "pieces.json").read_text())
+    body["post_processor"]["special_tokens"]["<s>"]["ids"] = [far]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(body))
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert tokenizer.encode("de").size
+    with pytest.raises(InputError, match="none of its own"):
+        tokenizer.encode_prompt("de")
+    tally("tokenizers that fail in Rust", "refused")
+
+
 def test_a_vocabulary_without_its_unknown_token(whole, tmp_path):
     body = json.loads((whole["tokenizer.json"] / "whole.json").read_text())
     del body["model"]["vocab"]["<unk>"]
@@ -194,7 +207,7 @@ def test_bombs_of_tables(tmp_path, what):
                 pass
 
     assert in_child(read) == "done"
-    tally("bombs", "refused")
+    tally("bombs of .arrow and .parquet", "refused")
 
 
 def test_a_table_of_many_columns(tmp_path):
