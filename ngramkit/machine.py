@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from ngramkit.errors import UsageError, require_between
@@ -46,6 +47,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+@cache
 def processor() -> str:
     """The processor's name, as far as the system tells it."""
     try:

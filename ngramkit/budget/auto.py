@@ -116,24 +116,24 @@ class AutoBudget:
     ) -> tuple[DraftTree, int]:
         """What of it to verify, and the rows of a pass with that, the root's apart."""
         known, length = self._known, self._length
-        chance = chances(tree.parents, tree.scores, known.record, self._trust, self._run)
+        scored = tree.parents, tree.scores, known.record, self._trust, self._run
         sizes = (riding or 0) + np.arange(len(tree) + 1)
         if self._rows:
-            sizes = cells(tree.parents, chance, riding or 0)
+            sizes = cells(tree.parents, chances(*scored), riding or 0)
         sizes = np.minimum(sizes, self.costs.most)
         costs, hopes = alone[sizes], self.costs.hopeful(length)[sizes]
         if riding is not None:
-            repeats = self._repeats(alone, chance, riding)
+            repeats = self._repeats(alone, chances(*scored), riding)
             costs, hopes = costs + repeats, hopes + repeats
         out_of_reach = sizes > self.costs.reach(length)
         out_of_reach[0] = False
         wary = costs[0] + known.asking.wariness * (costs - costs[0])
         wary[out_of_reach] = hopes[out_of_reach] = np.inf
-        trial = self._trial(chance, costs, hopes, wary)
+        guessed = np.flatnonzero(hopes < costs)
+        trial = self._trial(guessed, chances(*scored), costs, hopes, wary) if len(guessed) else 0
         if trial:  # nothing but the trial's size is to be had
             wary[:] = np.inf
-            wary[0], wary[trial] = np.inf, 0.0
-        scored = tree.parents, tree.scores, known.record, self._trust, self._run
+            wary[trial] = 0.0
         kept, parents = cut(*scored, wary, self.rate)
         self._trying = trial > 0
         self._ask = max(len(kept) * 3 // 2 + SPARE, self._ask // 2)
@@ -143,16 +143,18 @@ class AutoBudget:
         return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept]), size
 
     def _trial(
-        self, chance: npt.NDArray[np.float32], costs: Costs, hopes: Costs, wary: Costs
+        self,
+        guessed: npt.NDArray[np.int64],
+        chance: npt.NDArray[np.float32],
+        costs: Costs,
+        hopes: Costs,
+        wary: Costs,
     ) -> int:
-        """How many nodes to verify to learn what that costs; 0 where it is not worth it.
+        """Return how many nodes to verify to learn what that costs; 0 where it is not worth it.
 
-        A size that is a guess is tried if it would be the best at the least that it may cost, and
+        A size that is `guessed` is tried if it would be the best at the least that it may cost, and
         if what it loses at what it is likely to cost can be afforded.
         """
-        guessed = np.flatnonzero(hopes < costs)
-        if not len(guessed):
-            return 0
         earned = np.concatenate([[0.0], np.cumsum(-np.sort(-chance))])
         best = max(float(np.max(earned - self.rate * (wary - wary[0]))), 0.0)
         hoped = earned[guessed] - self.rate * (hopes[guessed] - costs[0])

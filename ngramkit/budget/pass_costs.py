@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from math import isfinite
+from statistics import median_low
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -99,7 +100,7 @@ class PassCosts:
     def summary(self) -> dict[str, dict[str, float]]:
         """Return the seconds of a pass by context and rows, for `recall`."""
         return {
-            str(place): {str(size): median(passes) for size, passes in behind.passes.items()}
+            str(place): {str(size): behind.typical(size) for size in behind.passes}
             for place, behind in self._by_context.items()
         }
 
@@ -109,9 +110,7 @@ class PassCosts:
             behind = _Behind(self._prior)
             for size, seconds in _pairs(sizes):
                 if size <= self.most and _is_time(seconds):
-                    behind.passes[size_of(size)] = deque(
-                        ([float(seconds)] for _ in range(TRUSTED)), LATEST
-                    )
+                    behind.passes[size_of(size)] = _repeated(float(seconds), TRUSTED)
                     behind.reach = max(behind.reach, STEP * size)
             if place < 64 and 0 in behind.passes:
                 self._by_context[place] = behind
@@ -129,6 +128,10 @@ def _pairs(found: object) -> list[tuple[int, Any]]:
     """The entries of a JSON object whose keys are small whole numbers."""
     items = list(found.items())[:1024] if isinstance(found, dict) else []
     return [(int(key), value) for key, value in items if key.isdecimal() and len(key) < 6]
+
+
+def _repeated(seconds: float, count: int) -> Samples:
+    return deque(([seconds] for _ in range(count)), LATEST)
 
 
 def _is_time(seconds: object) -> bool:
@@ -154,6 +157,7 @@ class _Behind:
     def __init__(self, prior: Prior) -> None:
         self.reach = prior.reach
         self.passes: dict[int, Samples] = {}  # by size
+        self._typical: dict[int, float] = {}  # by size, as long as its samples are the same
         self._pace = 1.0
         self._window: deque[_Timed] = deque(maxlen=PACED)
         self._seen: dict[int, int] = {}  # by size: when it was run last
@@ -165,15 +169,21 @@ class _Behind:
         """Return what is known here, for where nothing is known yet."""
         found = copy.deepcopy(self)
         for size, samples in self.passes.items():
-            found.passes[size] = deque(
-                ([median(samples)] for _ in range(min(len(samples), TRUSTED))), LATEST
-            )
+            found.passes[size] = _repeated(self.typical(size), min(len(samples), TRUSTED))
         found._window.clear()
         return found
 
     @property
     def unit(self) -> float:
-        return self._pace * median(self.passes.get(0, ()))
+        return self._pace * self.typical(0)
+
+    def typical(self, size: int) -> float:
+        """Return the seconds of a pass of that size at pace 1: the median, the lower of two; 0.0
+        where none was run."""
+        if size not in self._typical:
+            samples = self.passes.get(size)
+            self._typical[size] = median_low(samples)[0] if samples else 0.0
+        return self._typical[size]
 
     def learn(self, rows: int, seconds: float, curve: Costs) -> None:
         """`curve` is the prior's."""
@@ -185,6 +195,7 @@ class _Behind:
         own = self.passes.setdefault(size, deque(maxlen=LATEST))
         sample = [seconds / self._pace]
         own.append(sample)
+        self._typical.pop(size, None)
         self._doubt(size)
         if usual:
             self._window.append(_Timed(size, sample, seconds, seconds / usual))
@@ -194,8 +205,11 @@ class _Behind:
     def _doubt(self, size: int) -> None:
         """Where a size has come to take another time, what is known of all is a guess again."""
         own = self.passes[size]
-        lately, usual = [sample[0] for sample in list(own)[-CHANGED:]], median(own)
-        if len(own) == LATEST and (min(lately) > ODD * usual or max(lately) < usual / ODD):
+        if len(own) < LATEST:
+            return
+        lately, usual = [sample[0] for sample in list(own)[-CHANGED:]], self.typical(size)
+        if min(lately) > ODD * usual or max(lately) < usual / ODD:
+            self._typical.clear()
             for other, samples in self.passes.items():
                 if other:
                     self.passes[other] = deque([samples[-1]], LATEST)
@@ -203,12 +217,12 @@ class _Behind:
     def _usual(self, size: int, rows: int, curve: Costs) -> float:
         """The seconds that a pass took at pace 1, by sizes that were run often; 0.0 if none was."""
         if len(self.passes.get(size, ())) >= TRUSTED:
-            return median(self.passes[size])
+            return self.typical(size)
         trusted = [n for n, each in self.passes.items() if len(each) >= TRUSTED]
         if 0 not in trusted or len(trusted) == 1:
             return 0.0
         times = self._times(curve, trusted)[rows]
-        return median(self.passes[0]) * float(1 + times * (curve[rows] - 1))
+        return self.typical(0) * float(1 + times * (curve[rows] - 1))
 
     def _follow(self) -> None:
         """Take the pace of the passes of late, and count the one amid them by it.
@@ -222,6 +236,7 @@ class _Behind:
         self._pace = ratios[len(ratios) // 2]
         amid = self._window[PACED // 2]
         amid.sample[0] = amid.seconds / self._pace
+        self._typical.pop(amid.size, None)
 
     def costs(self, prior: Prior, length: int) -> Costs:
         return self._curves(prior, length)[0]
@@ -239,18 +254,18 @@ class _Behind:
 
     def _times(self, curve: Costs, sizes: Iterable[int] = ()) -> Costs:
         """How many times what the prior says a draft adds to a pass, by rows."""
-        unit = median(self.passes.get(0, ()))
+        unit = self.typical(0)
         known = sorted(n for n in sizes or self.passes if 0 < n < len(curve))
         if not known or not unit:
             return np.ones(len(curve))
-        own = [(median(self.passes[n]) / unit - 1) / (float(curve[n]) - 1) for n in known]
+        own = [(self.typical(n) / unit - 1) / (float(curve[n]) - 1) for n in known]
         times = np.maximum(own, 0.0)
         if len(known) > 1:  # what was seen once is believed as far as its neighbours agree
             for i, size in enumerate(known):
-                others = [j for j in (i - 1, i + 1) if 0 <= j < len(known)]
-                beside = float(np.mean([own[j] for j in others]))
                 count = len(self.passes[size])
                 if count < TRUSTED:
+                    others = [own[j] for j in (i - 1, i + 1) if 0 <= j < len(known)]
+                    beside = sum(others) / len(others)
                     times[i] = (count * times[i] + OWN * max(beside, 0.0)) / (count + OWN)
         found: Costs = np.interp(np.arange(len(curve)), known, times)
         return found
@@ -267,14 +282,10 @@ class _Behind:
             found[anchor] = guess
         return found
 
-    def _is_known(self, size: int) -> bool:
-        fresh = self._now - self._seen.get(size_of(size), 0) < STALE
-        return fresh and len(self.passes.get(size_of(size), ())) >= TRIALS
-
-
-def median(samples: Sequence[list[float]] | Samples) -> float:
-    """Return the median of the samples, the lower one of two; 0.0 of none."""
-    return sorted(samples)[(len(samples) - 1) // 2][0] if samples else 0.0
+    def _is_known(self, rows: int) -> bool:
+        size = size_of(rows)
+        fresh = self._now - self._seen.get(size, 0) < STALE
+        return fresh and len(self.passes.get(size, ())) >= TRIALS
 
 
 @cache

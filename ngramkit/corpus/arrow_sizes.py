@@ -56,10 +56,12 @@ def _plain(field: Any) -> Any:
     return field.with_type(without_dictionaries(field.type))
 
 
+def is_string(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def _is_bytes(kind: Any) -> bool:
-    types = pa.types
-    text = types.is_string(kind) or types.is_large_string(kind)
-    return bool(text or types.is_binary(kind) or types.is_large_binary(kind))
+    return is_string(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _of_entries(array: Any) -> Sizes:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any, cast
 
 import zstandard
+
+from ngramkit.corpus.bounded import MAX_DOCUMENT, lines
+from ngramkit.errors import InputError
+from ngramkit.formats.files import open_stream
 
 SUFFIXES = (".gz", ".zst")
 ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)  # damage, while reading
@@ -22,6 +28,12 @@ def decompressed(suffix: str, raw: IO[bytes]) -> IO[bytes]:
     if suffix == ".zst":
         return cast("IO[bytes]", io.BufferedReader(_ZstdFrames(raw)))
     return raw
+
+
+def open_lines(path: Path, suffix: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with something in them, and their numbers, as `bounded.lines`."""
+    with open_stream(path, error=InputError) as raw, decompressed(suffix, raw) as file:
+        yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
 
 
 def _decompressor() -> Any:

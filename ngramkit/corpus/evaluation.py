@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.corpus.bounded import MAX_DOCUMENT, lines
-from ngramkit.corpus.compressed import SUFFIXES, decompressed
+from ngramkit.corpus.compressed import SUFFIXES, open_lines
 from ngramkit.errors import InputError, NgramkitError, reason
 from ngramkit.formats.container import Array
-from ngramkit.formats.files import open_stream
 from ngramkit.formats.json_text import parse_json
 
 WORDS = 13  # as in Brown et al. 2020 (arXiv:2005.14165), appendix C
@@ -151,12 +149,8 @@ def read_evaluation_texts(paths: Iterable[Path]) -> EvaluationTexts | None:
 
 def _lines(path: Path) -> Iterator[Any]:
     try:
-        with (
-            open_stream(path, error=InputError) as raw,
-            decompressed(path.suffix.lower(), raw) as file,
-        ):
-            for number, line in lines(file, MAX_DOCUMENT, str(path), "leave it out"):
-                yield parse_json(line.decode("utf-8", "replace"), f"{path}, line {number}")
+        for number, line in open_lines(path, path.suffix.lower()):
+            yield parse_json(line.decode("utf-8", "replace"), f"{path}, line {number}")
     except NgramkitError:
         raise
     except (OSError, EOFError, ValueError) as error:

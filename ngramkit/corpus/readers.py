@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ngramkit.corpus.arrow_messages import MAGIC, MessageError, require_bounded
-from ngramkit.corpus.arrow_sizes import row_sizes, without_dictionaries
+from ngramkit.corpus.arrow_sizes import is_string, row_sizes, without_dictionaries
 from ngramkit.corpus.bounded import lines, too_large, whole
 from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
@@ -198,11 +198,6 @@ def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
 def _table_maker(path: Path, schema: Any, column: str | None, join_turns: bool) -> RowMaker:
     columns = {field.name: is_string(field.type) for field in schema}
     return RowMaker.of(columns, text_column(columns, column, str(path)), join_turns=join_turns)
-
-
-def is_string(kind: Any) -> bool:
-    """Of an Arrow type."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _texts(found: Any) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ngramkit.corpus.arrow_sizes import is_string
 from ngramkit.corpus.columns import text_column
-from ngramkit.corpus.readers import is_string
 from ngramkit.errors import InputError
 
 LARGE = 16 << 20  # bytes of a file, from which on it is worth a look

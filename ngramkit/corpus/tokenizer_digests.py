@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.caches import make_room, private_folder
+from ngramkit.caches import private_folder
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.json_text import read_json, whole_number
 from ngramkit.formats.manifest import SHA256
 from ngramkit.formats.probes import FORM, PROBES, encodes
-from ngramkit.formats.writer import write_text
+from ngramkit.formats.writer import keep_text
 
 # What decides ids: not the post-processor, the padding or the file's name.
 DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
@@ -65,11 +65,7 @@ def digests(backend: Any, find: Callable[[Any], Digests] = found_out) -> Digests
     if kept is not None:
         return kept
     found = find(backend)
-    try:
-        write_text(file, json.dumps(found._asdict()))
-        make_room(folder, MOST)
-    except OSError as error:
-        log.debug("%s: %s", file, error)
+    keep_text(file, json.dumps(found._asdict()), MOST)
     return found
 
 

@@ -15,6 +15,7 @@ import hashlib
 import logging
 import mmap
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,8 +25,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ngramkit.caches import make_room, private_folder
-from ngramkit.formats.writer import write_text
+from ngramkit.caches import private_folder
+from ngramkit.formats.writer import keep_text
 from ngramkit.machine import processor
 
 LOG = logging.getLogger("ngramkit")
@@ -115,7 +116,8 @@ def pack_linears(model: nn.Module) -> int:
                     freed += linear.weight.nbytes
                     del linear
                 if freed > MOST_FREED:
-                    freed = _give_back()
+                    _give_back()
+                    freed = 0
             if reason:
                 LOG.info("weights %s x %s in %s stay plain: %s", *shape[:3], reason)
     _give_back()
@@ -229,13 +231,8 @@ def _known(shape: tuple[Any, ...]) -> bool | None:
 
 def _keep(shape: tuple[Any, ...], gains: bool) -> None:
     file = _file(shape)
-    if file is None:
-        return
-    try:
-        make_room(file.parent, MOST_FILES)
-        write_text(file, PACKED if gains else PLAIN)
-    except OSError as error:
-        LOG.debug("%s: %s", file, error)
+    if file is not None:
+        keep_text(file, PACKED if gains else PLAIN, MOST_FILES)
 
 
 def _file(shape: tuple[Any, ...]) -> Path | None:
@@ -262,14 +259,17 @@ def _forget(weight: torch.Tensor, mapped: Sequence[tuple[int, int]]) -> None:
     begin = -(-weight.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
     end = (weight.data_ptr() + weight.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if end > begin and any(low <= begin and end <= high for low, high in mapped):
-        madvise = ctypes.CDLL(None).madvise
-        madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+        size = ctypes.c_size_t(end - begin)
+        _c_library().madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
 
 
-def _give_back() -> int:
-    """Let glibc return what was freed, as packed weights seldom fit where plain ones lay; what is
-    left of it is nothing."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+def _give_back() -> None:
+    """Let glibc return what was freed, as packed weights seldom fit where plain ones lay."""
+    trim = getattr(_c_library(), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
-    return 0
+
+
+def _c_library() -> Any:
+    """The one that is loaded; None on Windows."""
+    return None if sys.platform == "win32" else ctypes.CDLL(None)

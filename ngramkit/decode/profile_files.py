@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.budget.pass_costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
-from ngramkit.caches import cache_folder, make_room, private_folder
+from ngramkit.caches import cache_folder, private_folder
 from ngramkit.decode.device import device_facts, software_facts
 from ngramkit.errors import InputError
 from ngramkit.formats.json_text import read_json
-from ngramkit.formats.writer import write_text
+from ngramkit.formats.writer import keep_text
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -61,8 +61,10 @@ def learnt_costs(model: Any, engine: str, verify: str, profile: Profile | None =
     """Return what is known of the model's passes, by this process or by earlier ones on this
     machine."""
     costs = costs_of(model, engine, verify, profile)
+    if costs.learnt or profile is not None:
+        return costs
     file = _costs_file(model, engine, verify)
-    if costs.learnt == 0 and profile is None and file is not None and file.is_file():
+    if file is not None and file.is_file():
         with suppress(InputError):  # what cannot be read was not learnt
             costs.recall(read_json(file, error=InputError, hint="delete it"))
     return costs
@@ -75,15 +77,11 @@ def keep_costs(model: Any, engine: str, verify: str, costs: PassCosts) -> None:
     costs.kept = costs.learnt
     file = _costs_file(model, engine, verify)
     if file is not None:
-        with suppress(OSError):
-            make_room(file.parent, MOST_FILES)
-            write_text(file, json.dumps(costs.summary()) + "\n")
+        keep_text(file, json.dumps(costs.summary()) + "\n", MOST_FILES)
 
 
 def _costs_file(model: Any, engine: str, verify: str) -> Path | None:
     folder = private_folder("costs")
-    return (
-        None
-        if folder is None
-        else folder / f"{_digest(model, engine, **software_facts())}-{verify}.json"
-    )
+    if folder is None:
+        return None
+    return folder / f"{_digest(model, engine, **software_facts())}-{verify}.json"

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus import compressed
-from ngramkit.corpus.bounded import MAX_DOCUMENT, lines
 from ngramkit.errors import InputError
-from ngramkit.formats.files import open_stream
 from ngramkit.formats.json_text import parse_json
 
 Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
@@ -33,13 +31,9 @@ def text_lines(path: Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"there is no file {path}", "check the path")
     suffix = ".gz" if path.suffix == ".gz" else ""
     try:
-        with (
-            open_stream(path, error=InputError) as raw,
-            compressed.decompressed(suffix, raw) as file,
-        ):
-            for number, line in lines(file, MAX_DOCUMENT, str(path), "leave it out"):
-                text = line.decode("utf-8", "replace").rstrip("\r")
-                if text.strip():
-                    yield f"{path}, line {number}", text
+        for number, line in compressed.open_lines(path, suffix):
+            text = line.decode("utf-8", "replace").rstrip("\r")
+            if text.strip():
+                yield f"{path}, line {number}", text
     except compressed.ERRORS as error:
         raise InputError(f"{path} is damaged: {error}", "download it again") from error

@@ -9,6 +9,7 @@ starts over.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ngramkit.caches import make_room
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
@@ -28,6 +30,8 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id,
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
+
+LOG = logging.getLogger("ngramkit")
 
 SCRATCH = "scratch"
 MANY = 256  # files, from which on what is finished is not written down after each
@@ -195,6 +199,16 @@ def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
     """recipe.json of the artifact `build`, made of `inputs`."""
     body = {"build": build, "inputs": inputs}
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def keep_text(path: Path, text: str, most: int) -> None:
+    """Write a file of the user's caches; of those beside it, the `most` written last stay.
+    A folder that cannot be written costs the next process its time."""
+    try:
+        write_text(path, text)
+        make_room(path.parent, most)
+    except OSError as error:
+        LOG.debug("%s: %s", path, error)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -217,16 +217,21 @@ def test_a_cache_that_others_can_write_to_is_not_read(gains, cache):
     assert pack_linears(tiny_model("llama")) == 0
 
 
+def require_plain(caplog, why):
+    """A model is left as it is, and the log says why."""
+    model = tiny_model("llama")
+    with caplog.at_level(logging.INFO, "ngramkit"):
+        assert pack_linears(model) == 0
+    assert f"stay plain: {why}" in caplog.text
+    assert torch.equal(logits(model), logits(tiny_model("llama")))
+
+
 def test_missing_operations_leave_the_model_as_it_is(monkeypatch, caplog):
     def missing(*_):
         raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
 
     monkeypatch.setattr(packed_weights, "product", missing)
-    model = tiny_model("llama")
-    with caplog.at_level(logging.INFO, "ngramkit"):
-        assert pack_linears(model) == 0
-    assert "stay plain: '_OpNamespace' 'mkldnn' object has no attribute" in caplog.text
-    assert torch.equal(logits(model), logits(tiny_model("llama")))
+    require_plain(caplog, "'_OpNamespace' 'mkldnn' object has no attribute")
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -237,11 +242,7 @@ def test_another_output_leaves_the_model_as_it_is(monkeypatch, caplog, rows):
         return right(inputs, packed, bias) * (1.001 if inputs.shape[-2] == rows else 1)
 
     monkeypatch.setattr(packed_weights, "product", off)
-    model = tiny_model("llama")
-    with caplog.at_level(logging.INFO, "ngramkit"):
-        assert pack_linears(model) == 0
-    assert "stay plain: the output differs" in caplog.text
-    assert torch.equal(logits(model), logits(tiny_model("llama")))
+    require_plain(caplog, "the output differs")
 
 
 def test_one_layer_with_another_output_stays_plain(monkeypatch, caplog):
