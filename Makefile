@@ -54,7 +54,7 @@ numbas: $(READY)
 	for version in $(NUMBAS); do \
 	  folder=$(VENV)/numba-$$version && $(PYTHON) -m venv $$folder && \
 	  $$folder/bin/pip install -q "numba==$$version" && \
-	  $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  $(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
 	    > $$($$folder/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/rest.pth && \
 	  NUMBA_CACHE_DIR=$$PWD/$$folder/kernels $$folder/bin/python -m pytest -n 2 tests/kernels tests/drafters \
 	  || exit 1; \
