@@ -21,13 +21,11 @@ from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.prompt import prompt_ids
-from ngramkit.decode.runner import Runner
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import Runner, Task, prompt_ids
 from ngramkit.demo import demo_prompts
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.formats.history import History
 
 NEW_TOKENS = 128

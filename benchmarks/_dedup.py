@@ -57,8 +57,8 @@ def table(figures: Mapping[str, Any]) -> str:
 
 def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from ngramkit.builders.tokens import build_tokens
+    from ngramkit.corpus.deduplication import Sifted
     from ngramkit.corpus.open import open_corpus
-    from ngramkit.corpus.sifting import Sifted
 
     stores = {}
     for way in WAYS:
@@ -105,13 +105,13 @@ def _drawn(store: Any, tokens: int, folder: Path) -> Any:
 def _steps(drafter: str, datastore: Any) -> float:
     """Tokens/step on the record, each turn begun anew."""
     from benchmarks.rest import contexts
-    from ngramkit.drafters import load_drafter
+    from ngramkit.drafters.registry import load_drafter
     from ngramkit.evaluate.records import Record, Turn
-    from ngramkit.evaluate.replay import replay
+    from ngramkit.evaluate.simulation import replay_drafter
 
     turns = [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(contexts())]
     make = lambda: load_drafter(drafter, datastores=[datastore])  # noqa: E731
-    return replay(drafter, make, turns, BUDGET).total.tokens_per_step
+    return replay_drafter(drafter, make, turns, BUDGET).total.tokens_per_step
 
 
 if __name__ == "__main__":

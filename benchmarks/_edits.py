@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from ngramkit.corpus.stdlib import stdlib_split
+from ngramkit.corpus.files import stdlib_split
 
 SIZES = range(4_000, 20_000)  # bytes
 NAME = re.compile(r"\b[a-z_][a-zA-Z_]{4,}\b")

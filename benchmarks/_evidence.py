@@ -27,8 +27,7 @@ from benchmarks._evidence_questions import kind_of, of_demo, of_smollm2
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.oracle import Oracle
-    from ngramkit.evaluate.questions import Question
-    from ngramkit.evaluate.records import Record
+    from ngramkit.evaluate.records import Question, Record
 
 NEW_TOKENS = 96
 MODELS = ("demo", "smollm2-135m")
@@ -108,10 +107,9 @@ def record(work: Work, asked: list[Question], seconds: float) -> None:
     """A few questions at a time: their answers, then what is asked."""
     import ngramkit
     from ngramkit.decode.load import load_model
-    from ngramkit.decode.pass_options import PassOptions
-    from ngramkit.evaluate.asking import ask
+    from ngramkit.decode.session import PassOptions
     from ngramkit.evaluate.oracle import Oracle
-    from ngramkit.evaluate.oracle_model import asked_model
+    from ngramkit.evaluate.record import ask, asked_model
     from ngramkit.progress import SILENT
 
     begun = time.monotonic()
@@ -185,10 +183,10 @@ def _replayed(
     makers: Makers, records: list[Record], budget: int, oracle: Oracle | None
 ) -> dict[str, Any]:
     """ssd drafts from past requests: of the questions before."""
-    from ngramkit.evaluate.replay import replay
+    from ngramkit.evaluate.simulation import replay_drafter
 
     return {
-        name: replay(name, make, records, budget, keep_state=name == "ssd", oracle=oracle)
+        name: replay_drafter(name, make, records, budget, keep_state=name == "ssd", oracle=oracle)
         for name, make in makers.items()
     }
 

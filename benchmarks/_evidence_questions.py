@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks._real import QUESTIONS, in_turns
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.questions import Question
+    from ngramkit.evaluate.records import Question
 
 PROMPTS = 40  # of the embedded model
 OTHERS = "spec_bench_questions.jsonl"
@@ -23,7 +23,7 @@ LINES = (3, 40)  # of a function, docstring included
 
 def of_demo() -> list[Question]:
     """Beginnings of functions and classes that it never saw."""
-    from ngramkit.evaluate.questions import embedded_questions
+    from ngramkit.evaluate.records import embedded_questions
 
     return list(embedded_questions(PROMPTS))
 
@@ -31,7 +31,7 @@ def of_demo() -> list[Question]:
 def of_smollm2(data: Path) -> list[Question]:
     """MT-Bench, both turns, Spec-Bench's other categories and functions, in turns: wherever one
     stops, all have some."""
-    from ngramkit.evaluate.questions import read_questions
+    from ngramkit.evaluate.records import read_questions
 
     others = read_questions(data / OTHERS)
     kinds = [[q for q in others if q.category == kind][:EACH] for kind in OF_OTHERS]
@@ -43,7 +43,7 @@ def of_smollm2(data: Path) -> list[Question]:
 
 def functions() -> list[Question]:
     """As HumanEval asks, of files that no datastore of the standard library holds."""
-    from ngramkit.evaluate.questions import Question
+    from ngramkit.evaluate.records import Question
 
     asked = "Complete this Python function. Answer with its whole code.\n\n```python\n{}\n```"
     found = [Question(f"code-{name}", "code", [asked.format(head)]) for name, head in _heads()]
@@ -53,7 +53,7 @@ def functions() -> list[Question]:
 
 def _heads() -> Iterator[tuple[str, str]]:
     """(file:line, signature and docstring) of functions."""
-    from ngramkit.corpus.stdlib import stdlib_split
+    from ngramkit.corpus.files import stdlib_split
 
     for name, path in stdlib_split("held-out"):
         text = path.read_text(encoding="utf-8", errors="replace")

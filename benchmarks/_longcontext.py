@@ -198,7 +198,7 @@ def _read(
     caches: Mapping[str, SpeCache | None],
 ) -> Iterator[None]:
     from ngramkit.decode.load import load_model
-    from ngramkit.drafters import load_drafter
+    from ngramkit.drafters.registry import load_drafter
     from ngramkit.evaluate.forced import forced_each
 
     model = load_model(MODEL)

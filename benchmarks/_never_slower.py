@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._decoding import Drafters
-from ngramkit.budget.auto import AutoBudget
-from ngramkit.budget.pass_costs import PassCosts
-from ngramkit.budget.priors import Prior
+from ngramkit.budget.costs import PassCosts, Prior
 from ngramkit.budget.profile import Profile
+from ngramkit.budget.rule import AutoBudget
 from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.demo import demo_prompts

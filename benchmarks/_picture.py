@@ -16,9 +16,8 @@ svg * {{ stroke-linejoin: round }} text {{ font-family: system-ui, sans-serif !i
 
 def lines_picture(title: str, steps: Mapping[str, Mapping[str, float]]) -> str:
     """`steps`: {drafter: {budget: tokens/step}}."""
-    from ngramkit.evaluate.plot import draw_lines
-    from ngramkit.evaluate.replay import Replay, Tally
-    from ngramkit.evaluate.svg import picture
+    from ngramkit.evaluate.plots import draw_lines, picture
+    from ngramkit.evaluate.simulation import Replay, Tally
 
     passes = 10_000
     curves = [
@@ -33,7 +32,7 @@ def lines_picture(title: str, steps: Mapping[str, Mapping[str, float]]) -> str:
 
 def needles_picture(cells: Sequence[Mapping[str, Any]]) -> str:
     """Length by depth, a panel per cache; the colour is the loss of the needle's number."""
-    from ngramkit.evaluate.svg import picture
+    from ngramkit.evaluate.plots import picture
 
     title = "Loss of a needle's number by context length and depth, per cache"
     return page(picture(title, "", lambda figure: _draw_needles(figure, cells), (7.0, 5.0)))
@@ -85,7 +84,7 @@ def _short(tokens: int) -> str:
 
 
 def page(drawn: Any) -> str:
-    from ngramkit.evaluate.style import DARK, PALETTE
+    from ngramkit.evaluate.plots import DARK, PALETTE
 
     variables = [
         " ".join(f"--c{i}: {color};" for i, color in enumerate(colors_of))

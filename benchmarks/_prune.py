@@ -127,7 +127,7 @@ def _chosen(datastore: Any, size: int, folder: Path) -> dict[str, Any]:
 
 
 def _by(orders: tuple[int, ...]) -> Any:
-    return mock.patch("ngramkit.builders.passages.ORDERS", orders)
+    return mock.patch("ngramkit.builders.prune.ORDERS", orders)
 
 
 def _half(which: int) -> list[Any]:
@@ -181,13 +181,13 @@ def _records(half: int) -> list[Any]:
 def drawn(figures: Mapping[str, Any]) -> str:
     """The picture, for light pages and dark ones."""
     from benchmarks._picture import page
-    from ngramkit.evaluate.svg import picture
+    from ngramkit.evaluate.plots import picture
 
     return page(picture(TITLE, "", lambda figure: _draw(figure.add_subplot(), figures), (7.0, 4.0)))
 
 
 def _draw(axes: Any, figures: Mapping[str, Any]) -> None:
-    from ngramkit.evaluate.plot_bytes import draw_bytes
+    from ngramkit.evaluate.plots import draw_bytes
 
     draw_bytes(axes, {drafter: _lines(ways) for drafter, ways in figures["steps"].items()})
 

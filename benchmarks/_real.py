@@ -25,7 +25,7 @@ from benchmarks._real_figures import DOCS, read_figures
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
     from ngramkit.evaluate.bench import Bench
-    from ngramkit.evaluate.questions import Question
+    from ngramkit.evaluate.records import Question
 
 MODEL = "smollm2-135m"
 QUESTIONS, CORPUS, COLUMN = "mt_bench_questions.jsonl", "chat-corpus/*.parquet", "output"
@@ -56,8 +56,8 @@ def measure(data: Path, work: Path, limit: int | None) -> None:
     import ngramkit
     from ngramkit.decode.load import BUDGETS as BY_DEVICE
     from ngramkit.decode.load import load_model
-    from ngramkit.decode.pass_options import PassOptions
-    from ngramkit.decode.profile_files import profile_file
+    from ngramkit.decode.profiles import profile_file
+    from ngramkit.decode.session import PassOptions
     from ngramkit_cli.bars import LineReporter
 
     reporter = LineReporter(lambda line: print(line, flush=True))
@@ -103,7 +103,7 @@ def in_turns(path: Path, turns: int = 1) -> list[Question]:
     """One of every category, then the next of each; of each its first turns."""
     from dataclasses import replace
 
-    from ngramkit.evaluate.questions import read_questions
+    from ngramkit.evaluate.records import read_questions
 
     asked = [replace(question, turns=question.turns[:turns]) for question in read_questions(path)]
     kinds = dict.fromkeys(question.category for question in asked)
@@ -164,24 +164,23 @@ def replayed(
 ) -> dict[str, dict[str, float]]:
     """tokens/step by budget on the answers that were written without drafts."""
     from ngramkit.evaluate.contestants import BASELINE
-    from ngramkit.evaluate.replay import replay
+    from ngramkit.evaluate.simulation import replay_drafter
 
     asked = [question for question in in_turns(data / QUESTIONS) if str(question.id) in done]
     records = bench_of(model, asked).records(runs, BASELINE)
     steps: dict[str, dict[str, float]] = {}
     for name, make in makers(model, work).items():
         for budget in BUDGETS:
-            found = replay(name, make, records, budget)
+            found = replay_drafter(name, make, records, budget)
             steps.setdefault(name, {})[str(budget)] = round(found.total.tokens_per_step, 4)
             print(f"{name}, {budget} nodes: {found.total.tokens_per_step:.3f}", flush=True)
     return steps
 
 
 def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
-    from ngramkit.decode.runner import Runner
-    from ngramkit.decode.task import Task
+    from ngramkit.corpus.chat import find_template
+    from ngramkit.decode.session import Runner, Task
     from ngramkit.evaluate.bench import Bench
-    from ngramkit.templates import find_template
 
     task = Task(model, Runner.of(model.model, budget=model.default_budget), NEW_TOKENS)
     return Bench(task, [], asked, find_template("auto", model.tokenizer))

@@ -56,7 +56,7 @@ def replayed(options: argparse.Namespace) -> dict[str, Any]:
     import ngramkit
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.evaluate.records import Record, read_records
-    from ngramkit.evaluate.replay import replay
+    from ngramkit.evaluate.simulation import replay_drafter
     from research.union import Union
 
     data, datastore, frozen = options.data, options.datastore, options.frozen
@@ -81,7 +81,7 @@ def replayed(options: argparse.Namespace) -> dict[str, Any]:
     steps: dict[str, dict[str, float]] = {}
     for name, make in makers.items():
         for budget in BUDGETS:
-            found = replay(name, make, turns, budget)
+            found = replay_drafter(name, make, turns, budget)
             steps.setdefault(name, {})[str(budget)] = round(found.total.tokens_per_step, 4)
             tokens = found.total.tokens
             print(f"{name}, {budget} nodes: {found.total.tokens_per_step:.3f}", flush=True)

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.budget.auto import AutoBudget
-from ngramkit.budget.pass_costs import PassCosts
-from ngramkit.budget.priors import MOST, Prior
+from ngramkit.budget.costs import MOST, PassCosts, Prior
+from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.base import DraftTree, accepted
 
 CURVES = Path(__file__).with_name("cost_curves.json")

@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks import Row, in_turns
 from benchmarks._decoding import Drafters, Make, Tokens, held_out, task_of
 from ngramkit.budget.profile import Profile
+from ngramkit.decode.calibrate import measure
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.measuring import measure
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import warm_up
+from ngramkit.decode.session import warm_up
 
 PROMPTS = 6
 ROUNDS = 3

@@ -20,7 +20,7 @@ from benchmarks.rest import _data
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.records import Record
-    from ngramkit.evaluate.replay import Replay
+    from ngramkit.evaluate.simulation import Replay
 
 BUDGETS = (8, 16, 32, 64, 95)
 ROUNDS = 3
@@ -80,9 +80,9 @@ def _drafters(datastore: Any, frozen: Any) -> Makers:
 
 
 def _replayed(makers: Makers, records: list[Record], budget: int) -> dict[str, Replay]:
-    from ngramkit.evaluate.replay import replay
+    from ngramkit.evaluate.simulation import replay_drafter
 
-    return {name: replay(name, make, records, budget) for name, make in makers.items()}
+    return {name: replay_drafter(name, make, records, budget) for name, make in makers.items()}
 
 
 def _compared(budget: int, replays: dict[str, Replay]) -> Row:
@@ -137,9 +137,9 @@ def _small(datastore: Any, frozen: Any, records: list[Record]) -> Row:
 
 def _latency(make: Callable[[], Any], records: list[Record]) -> Iterator[Row]:
     """The least of each draft's ROUNDS times, as benchmarks.rest takes it."""
-    from ngramkit.evaluate.replay import replay
+    from ngramkit.evaluate.simulation import replay_drafter
 
-    rounds = [replay("blend", make, records, 64).total.draft_ns for _ in range(ROUNDS)]
+    rounds = [replay_drafter("blend", make, records, 64).total.draft_ns for _ in range(ROUNDS)]
     best = np.min(np.array(rounds), axis=0) / 1e3
     for share, most in ((50, 250), (99, 550)):
         took = float(np.percentile(best, share))

@@ -19,11 +19,11 @@ import numpy as np
 from benchmarks import Row, in_turns, timed
 from benchmarks._decoding import Drafters, Tokens, generated, held_out, task_of
 from ngramkit.budget.profile import Profile
+from ngramkit.decode.calibrate import measure
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.measuring import measure
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import warm_up
-from ngramkit.drafters import DRAFTERS
+from ngramkit.decode.session import warm_up
+from ngramkit.drafters.registry import DRAFTERS
 
 PROMPTS = 6
 ROUNDS = 3

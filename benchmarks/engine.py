@@ -20,11 +20,11 @@ from benchmarks import Row, interleaved
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.session import prompt_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import DraftTree, TokenArray
+from ngramkit.drafters.registry import load_drafter
 
 CONTEXT = 512  # tokens
 NODES = 64

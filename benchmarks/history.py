@@ -19,13 +19,13 @@ from benchmarks import Row, interleaved
 from benchmarks._decoding import Tokens, held_out, task_of
 from benchmarks.rest import _data
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.task import Task, warm_up
+from ngramkit.decode.session import Task, warm_up
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.none import NoDraft
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.replay import replay
+from ngramkit.evaluate.simulation import replay_drafter
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.history import History
 
@@ -90,7 +90,9 @@ def stale_and_learning() -> Row:
         history, words = shuffled_history(Path(name) / "history", datastore)
         records = [Record(str(i), "all", [Turn(*pair)]) for i, pair in enumerate(pairs)]
         after_stale, after_none = (
-            replay("ssd", partial(_learner, datastore, past), records, 64, keep_state=True).total
+            replay_drafter(
+                "ssd", partial(_learner, datastore, past), records, 64, keep_state=True
+            ).total
             for past in (history, None)
         )
     return Row(

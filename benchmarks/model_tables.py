@@ -13,9 +13,8 @@ from typing import Any
 
 from benchmarks import Row, interleaved
 from ngramkit.builders.model_bigram import build_model_bigram
-from ngramkit.builders.model_weights import Work, matmul_peak
-from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.corpus.tokenizer_digests import fingerprint
+from ngramkit.builders.model_passes import Work, matmul_peak
+from ngramkit.corpus.tokenizer import TextTokenizer, fingerprint
 from ngramkit.formats.manifest import TokenizerRecord
 
 MISTRAL_7B = {

@@ -28,17 +28,13 @@ from tempfile import TemporaryDirectory
 from benchmarks import Row
 from benchmarks._decoding import Drafters
 from benchmarks._never_slower import Calibrated, Measured, drafters_of, models, texts
-from ngramkit.decode.lockstep import in_lockstep
+from ngramkit.decode.calibrate import measure
 from ngramkit.decode.loop import Run
-from ngramkit.decode.measuring import measure
-from ngramkit.decode.prompt import prompt_ids
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.task import Task, warm_up
-from ngramkit.drafters import DRAFTERS
+from ngramkit.decode.session import Runner, Task, in_lockstep, prompt_ids, warm_up
 from ngramkit.drafters.base import TokenArray
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import DRAFTERS, NoDraft
 
 NONE, CALIBRATED = "none", "blend, calibrated"
 LEAST = 0.97

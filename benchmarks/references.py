@@ -16,13 +16,13 @@ import numpy as np
 
 from benchmarks import Row, in_turns, timed
 from benchmarks._edits import EDITS, originals
-from ngramkit.corpus.stdlib import stdlib_split
+from ngramkit.corpus.files import stdlib_split
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.replay import replay
+from ngramkit.evaluate.simulation import replay_drafter
 
 BUDGET = 16
 FILES = 8
@@ -71,7 +71,7 @@ def _made(name: str, tokenizer: TextTokenizer) -> Callable[[], Any]:
 def _steps(what: str, drafter: str, ways: Ways, tokenizer: TextTokenizer, target: str) -> Row:
     make = _made(drafter, tokenizer)
     steps = {
-        way: replay(drafter, make, records, BUDGET).total.tokens_per_step
+        way: replay_drafter(drafter, make, records, BUDGET).total.tokens_per_step
         for way, records in ways.items()
     }
     others = [steps["in the prompt"], steps["nowhere"]]
@@ -94,7 +94,10 @@ def _useless(ways: Ways, tokenizer: TextTokenizer) -> Row:
         for r, other in zip(plain, turned, strict=True)
     ]
     make = _made("blend", tokenizer)
-    found = [replay("blend", make, each, BUDGET).total.tokens_per_step for each in (misled, plain)]
+    found = [
+        replay_drafter("blend", make, each, BUDGET).total.tokens_per_step
+        for each in (misled, plain)
+    ]
     return Row(
         f"references: another file's text, blend with {BUDGET} nodes",
         f"{found[0]:.2f} tokens/step",

@@ -79,7 +79,7 @@ def _drafts(name: str, places: dict[int, Path], pairs: Pairs) -> Iterator[Row]:
 
 
 def _drafter(name: str, place: Path) -> Drafter:
-    from ngramkit.drafters import load_drafter
+    from ngramkit.drafters.registry import load_drafter
 
     return load_drafter(name, datastores=[_open(place)])
 

@@ -24,7 +24,7 @@ from ngramkit.decode.specache.attention import attending
 from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import SpeCacheVerifier
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.evaluate.forced import forced_each
 from ngramkit.evaluate.needle import docstrings, needles

@@ -11,9 +11,9 @@ import numpy as np
 import ngramkit
 from ngramkit.decode.load import load_model
 from ngramkit.demo import demo_prompts
-from ngramkit.evaluate.plot import plot
+from ngramkit.evaluate.plots import plot
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.replay import replay
+from ngramkit.evaluate.simulation import replay_drafter
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "corpus-to-plot")
 documents, prompts = (int(n) for n in (sys.argv[2:] or [300, 6]))
@@ -42,7 +42,9 @@ makers = {
     "context": lambda: ngramkit.load_drafter("context"),
 }
 results = [
-    replay(name, make, records, budget) for name, make in makers.items() for budget in (4, 16, 64)
+    replay_drafter(name, make, records, budget)
+    for name, make in makers.items()
+    for budget in (4, 16, 64)
 ]
 for result in results:
     print(f"{result.drafter:10} {result.budget:3} nodes {result.total.tokens_per_step:.2f}")

@@ -14,39 +14,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import (
-    ArtifactError,
-    InputError,
-    NetworkError,
-    NgramkitError,
-    UsageError,
-)
+from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
 
 if TYPE_CHECKING:
-    from ngramkit.choose import choose_drafter
-    from ngramkit.corpus.open import open_corpus
-    from ngramkit.corpus.tokenizer import load_tokenizer
-    from ngramkit.decode.answer import decode
-    from ngramkit.decode.calibration import calibrate
-    from ngramkit.decode.candidates import NgramkitCandidates
-    from ngramkit.decode.conversation import Conversation
-    from ngramkit.decode.generate import custom_generate, generate
-    from ngramkit.decode.pass_options import PassOptions
-    from ngramkit.decode.sampling import Sampling
-    from ngramkit.decode.self_check import self_check
-    from ngramkit.decode.specache.options import SpeCache
-    from ngramkit.drafters import load_drafter
-    from ngramkit.drafters.base import Drafter, DraftTree, Evidence
-    from ngramkit.evaluate.benchmark import bench
-    from ngramkit.evaluate.needle_test import needle_test
-    from ngramkit.evaluate.pruning import prune
-    from ngramkit.evaluate.recording import record
-    from ngramkit.evaluate.replays import KeepState, replay
-    from ngramkit.evaluate.self_corpus import self_corpus
-    from ngramkit.hub_push import push
-    from ngramkit.sources import PastUse, Sources
-    from ngramkit.storage.cache import using_cache
-    from ngramkit.verbs.building import (
+    from ngramkit.build import (
         BuiltTable,
         build_datastore,
         build_frozen,
@@ -54,16 +25,40 @@ if TYPE_CHECKING:
         model_unigram,
         tokenize,
     )
-    from ngramkit.verbs.exchanging import export, import_
-    from ngramkit.verbs.histories import merge_histories, trim_history
-    from ngramkit.verbs.looking import history, inspect, open_artifact, verify
-    from ngramkit.verbs.recipe import build_recipe
-    from ngramkit.verbs.shipping import (
-        merge,
-        pull,
-        search,
+    from ngramkit.choose import choose_drafter
+    from ngramkit.corpus.open import open_corpus
+    from ngramkit.corpus.tokenizer import load_tokenizer
+    from ngramkit.decode.answer import decode
+    from ngramkit.decode.calibrate import calibrate
+    from ngramkit.decode.candidates import NgramkitCandidates
+    from ngramkit.decode.conversation import Conversation
+    from ngramkit.decode.generate import custom_generate, generate
+    from ngramkit.decode.sampling import Sampling
+    from ngramkit.decode.self_check import self_check
+    from ngramkit.decode.session import PassOptions
+    from ngramkit.decode.specache.options import SpeCache
+    from ngramkit.drafters.base import Drafter, DraftTree, Evidence
+    from ngramkit.drafters.registry import load_drafter
+    from ngramkit.drafters.sources import PastUse, Sources
+    from ngramkit.evaluate.bench import bench
+    from ngramkit.evaluate.needle_test import needle_test
+    from ngramkit.evaluate.prune import prune
+    from ngramkit.evaluate.record import record
+    from ngramkit.evaluate.replay import KeepState, replay
+    from ngramkit.evaluate.self_corpus import self_corpus
+    from ngramkit.exchange.convert import export, import_
+    from ngramkit.inspect import (
+        history,
+        inspect,
+        merge_histories,
+        open_artifact,
+        trim_history,
+        verify,
     )
-    from ngramkit.warming import Warmed, warm
+    from ngramkit.recipes import build_recipe
+    from ngramkit.remote.staging import using_cache
+    from ngramkit.ship import merge, pull, push, search
+    from ngramkit.warm import Warmed, warm
 
 
 __version__ = "0.2.0"
@@ -71,52 +66,52 @@ __version__ = "0.2.0"
 _HOMES = {
     "choose_drafter": "ngramkit.choose",
     "decode": "ngramkit.decode.answer",
-    "calibrate": "ngramkit.decode.calibration",
+    "calibrate": "ngramkit.decode.calibrate",
     "self_check": "ngramkit.decode.self_check",
-    "build_datastore": "ngramkit.verbs.building",
-    "build_frozen": "ngramkit.verbs.building",
-    "model_bigram": "ngramkit.verbs.building",
-    "model_unigram": "ngramkit.verbs.building",
-    "tokenize": "ngramkit.verbs.building",
-    "BuiltTable": "ngramkit.verbs.building",
-    "history": "ngramkit.verbs.looking",
-    "inspect": "ngramkit.verbs.looking",
-    "open_artifact": "ngramkit.verbs.looking",
-    "verify": "ngramkit.verbs.looking",
-    "build_recipe": "ngramkit.verbs.recipe",
-    "export": "ngramkit.verbs.exchanging",
-    "import_": "ngramkit.verbs.exchanging",
-    "merge": "ngramkit.verbs.shipping",
-    "merge_histories": "ngramkit.verbs.histories",
-    "pull": "ngramkit.verbs.shipping",
-    "push": "ngramkit.hub_push",
-    "search": "ngramkit.verbs.shipping",
-    "trim_history": "ngramkit.verbs.histories",
+    "build_datastore": "ngramkit.build",
+    "build_frozen": "ngramkit.build",
+    "model_bigram": "ngramkit.build",
+    "model_unigram": "ngramkit.build",
+    "tokenize": "ngramkit.build",
+    "BuiltTable": "ngramkit.build",
+    "history": "ngramkit.inspect",
+    "inspect": "ngramkit.inspect",
+    "open_artifact": "ngramkit.inspect",
+    "verify": "ngramkit.inspect",
+    "build_recipe": "ngramkit.recipes",
+    "export": "ngramkit.exchange.convert",
+    "import_": "ngramkit.exchange.convert",
+    "merge": "ngramkit.ship",
+    "merge_histories": "ngramkit.inspect",
+    "pull": "ngramkit.ship",
+    "push": "ngramkit.ship",
+    "search": "ngramkit.ship",
+    "trim_history": "ngramkit.inspect",
     "NgramkitCandidates": "ngramkit.decode.candidates",
     "Conversation": "ngramkit.decode.conversation",
     "custom_generate": "ngramkit.decode.generate",
     "generate": "ngramkit.decode.generate",
     "load_tokenizer": "ngramkit.corpus.tokenizer",
-    "PassOptions": "ngramkit.decode.pass_options",
+    "PassOptions": "ngramkit.decode.session",
     "Sampling": "ngramkit.decode.sampling",
     "SpeCache": "ngramkit.decode.specache.options",
-    "load_drafter": "ngramkit.drafters",
+    "load_drafter": "ngramkit.drafters.registry",
     "Drafter": "ngramkit.drafters.base",
     "DraftTree": "ngramkit.drafters.base",
     "Evidence": "ngramkit.drafters.base",
-    "bench": "ngramkit.evaluate.benchmark",
+    "bench": "ngramkit.evaluate.bench",
     "needle_test": "ngramkit.evaluate.needle_test",
-    "prune": "ngramkit.evaluate.pruning",
-    "record": "ngramkit.evaluate.recording",
-    "KeepState": "ngramkit.evaluate.replays",
-    "replay": "ngramkit.evaluate.replays",
+    "prune": "ngramkit.evaluate.prune",
+    "record": "ngramkit.evaluate.record",
+    "KeepState": "ngramkit.evaluate.replay",
+    "replay": "ngramkit.evaluate.replay",
     "self_corpus": "ngramkit.evaluate.self_corpus",
     "open_corpus": "ngramkit.corpus.open",
-    "PastUse": "ngramkit.sources",
-    "Sources": "ngramkit.sources",
-    "using_cache": "ngramkit.storage.cache",
-    "Warmed": "ngramkit.warming",
-    "warm": "ngramkit.warming",
+    "PastUse": "ngramkit.drafters.sources",
+    "Sources": "ngramkit.drafters.sources",
+    "using_cache": "ngramkit.remote.staging",
+    "Warmed": "ngramkit.warm",
+    "warm": "ngramkit.warm",
 }
 
 __all__ = [

@@ -3,7 +3,7 @@
 Without a name it is blend. Without named artifacts a drafter gets those under artifacts/ that have
 the tokenizer's ids: every datastore, the largest frozen table that adds to them, the model's own
 tables before those of another model. What is needed and missing is made or refused, see
-ngramkit.automatic; what lies there is for the embedded model alone. What is taken and what is left
+ngramkit.choose; what lies there is for the embedded model alone. What is taken and what is left
 out is said.
 """
 
@@ -14,19 +14,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit import automatic
-from ngramkit.drafters import DRAFTERS, drafter_options, load_drafter
-from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.drafters.registry import DRAFTERS, DrafterSpec, drafter_options, load_drafter
+from ngramkit.drafters.sources import ROLES, Given, Opened, PastUse, Sources, opened
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.fitting import candidates, listed, select
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.models import chosen_model
+from ngramkit.formats.manifest import Manifest, TokenizerRecord
+from ngramkit.formats.outputs import (
+    ARTIFACTS,
+    AUTOMATIC,
+    Found,
+    artifacts_in,
+    corpus_name,
+    default_place,
+)
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.sources import ROLES, Given, Opened, PastUse, Sources, opened
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
+
 
 DRAFTER = "blend"
 KINDS = {role: kind for kind, role in ROLES.items()}
@@ -90,7 +97,7 @@ def choose_drafter(
     artifacts: Sources | Sequence[Given] | Given = (),
     *,
     reporter: Reporter = SILENT,
-    load_model: automatic.LoadModel | None = None,
+    load_model: LoadModel | None = None,
 ) -> DrafterChoice:
     """`drafter` is `NAME` or `NAME:OPTION=VALUE,...`; None: blend.
 
@@ -197,7 +204,7 @@ def _found(
     name: str,
     tokenizer: TokenizerRecord,
     reporter: Reporter,
-    load_model: automatic.LoadModel | None,
+    load_model: LoadModel | None,
 ) -> dict[str, list[Opened]]:
     entry = DRAFTERS[name]
     roles = [role for role in KINDS if role in entry.sources]
@@ -220,11 +227,11 @@ def _provided(
     required: bool,
     tokenizer: TokenizerRecord,
     reporter: Reporter,
-    load_model: automatic.LoadModel | None,
+    load_model: LoadModel | None,
 ) -> Artifact | None:
     """None where the drafter does without, which is said."""
     try:
-        return automatic.provide(KINDS[role], tokenizer, reporter, load_model)
+        return provide(KINDS[role], tokenizer, reporter, load_model)
     except ArtifactError as error:
         if required:
             raise
@@ -244,3 +251,176 @@ def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> Draf
 def _described(each: Opened) -> str:
     tokens = each.artifact.manifest.counts.get("tokens")
     return each.name if tokens is None else f"{each.name} ({tokens:,} tokens)"
+
+
+# Which artifacts that lie there fit a tokenizer, and which of them are taken.
+#
+# Every datastore that adds a corpus; of the other kinds one, the model's own before the largest.
+
+SHOWN = 5  # artifacts in a line, and lines of what was left out
+
+
+def candidates(tokenizer: TokenizerRecord) -> list[Found]:
+    """Everything under artifacts/; what commands made by themselves for the embedded model only."""
+    made = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
+    return [*artifacts_in(ARTIFACTS), *made]
+
+
+def select(
+    candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
+) -> tuple[dict[str, list[Path]], list[str]]:
+    """The folders to draft from by role, and a line for everything of those kinds left out."""
+    taken: dict[str, list[Path]] = {role: [] for role in roles}
+    left_out: list[str] = []
+    others: list[str] = []  # tokenizers
+    corpora: dict[Any, Path] = {}
+    by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
+    for each in candidates:
+        if each.manifest is None:
+            left_out.append(f"{each.path} ({each.problem})")
+        elif ROLES.get(each.manifest.kind) in by_role:
+            if each.manifest.tokenizer.agrees(tokenizer):
+                by_role[ROLES[each.manifest.kind]].append((each.path, each.manifest))
+            else:
+                others.append(each.manifest.tokenizer.id)
+    for role, fitting in by_role.items():
+        for path, manifest in sorted(
+            fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
+        ):
+            same = corpora.get(_corpus_of(manifest)) if manifest.corpus else None
+            if same is not None:
+                left_out.append(f"{path} (of the same corpus as {same})")
+            elif role != "datastores" and taken[role]:
+                left_out.append(f"{path} ({taken[role][0]} is {_why(role)})")
+            else:
+                taken[role].append(path)
+                corpora.setdefault(_corpus_of(manifest), path)
+    if others:
+        left_out.append(f"{len(others)} for other tokenizers ({listed(sorted(set(others)))})")
+    return taken, _bounded(left_out)
+
+
+def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
+    """The model's own tables first, then the largest by tokens, then by bytes, then by name."""
+    own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
+    return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
+
+
+def _why(role: str) -> str:
+    return "larger" if role == "frozen_table" else "the model's own, or larger"
+
+
+def _corpus_of(manifest: Manifest) -> Any:
+    """What tells corpora apart, as far as manifests do; frozen tables know no documents' order."""
+    counts = {name: manifest.counts.get(name) for name in ("documents", "tokens")}
+    return repr((sorted(manifest.corpus.items()), counts))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some of them in a line, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _bounded(lines: Sequence[str]) -> list[str]:
+    more = [f"{len(lines) - SHOWN + 1} more"] if len(lines) > SHOWN else []
+    return [*lines[: SHOWN - len(more)], *more]
+
+
+# Artifacts that a command makes by itself, where a drafter needs one and there is none.
+#
+# For the embedded model from the standard library; for any other from a token store that is at
+# hand, or read off the model where that takes seconds. Else an error names the command to run:
+# data that nobody chose would speak for the drafter. What is made here lies under
+# artifacts/automatic/, see ngramkit.formats.outputs.
+
+CORPUS = "python-stdlib"  # what the embedded model was made for
+BUILDERS = {"datastore": "build-datastore", "frozen-table": "build-frozen"}
+# Bytes of weights times tokens of the vocabulary: a bigram table is one pass per token.
+CHEAP = {"model-bigram": 2e11, "model-unigram": 2e14}
+
+LoadModel = Callable[[], Any]  # gives a decode.load.LanguageModel
+
+
+def provide(
+    kind: str, tokenizer: TokenizerRecord, reporter: Reporter, load_model: LoadModel | None = None
+) -> Artifact:
+    """A new artifact of `kind`, or one that was made here before; says what it is made from.
+
+    Raises ArtifactError, with the command to run, where it would take a corpus that nobody chose,
+    a download or long work.
+    """
+    missing = f"no {kind} for {tokenizer.id} under {ARTIFACTS}/"
+    if kind not in BUILDERS:
+        return _read_off(kind, tokenizer, missing, reporter, load_model)
+    store = token_store_of(tokenizer)
+    if store is not None:
+        reporter.note(f"{missing}: building one from {store.path}")
+    elif tokenizer.id == DEFAULT:
+        reporter.note(f"{missing}: building one from {CORPUS}")
+        store = _stdlib_store(reporter)
+    else:
+        raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
+    corpus = corpus_name(store.manifest.corpus, store.path.name)
+    place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
+    return _built(kind, store, place, reporter)
+
+
+def command(kind: str, model: str) -> str:
+    """What builds an artifact of `kind`."""
+    if kind in BUILDERS:
+        return f"ngramkit {BUILDERS[kind]} --corpus CORPUS --model {model}"
+    return f"ngramkit {kind} {model}"
+
+
+def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
+    """The largest under artifacts/ that has the tokenizer's ids."""
+    fitting = [
+        (each.manifest.counts.get("tokens", 0), each.path)
+        for each in artifacts_in(ARTIFACTS)
+        if each.manifest is not None
+        and each.manifest.kind == TokenStore.kind
+        and each.manifest.tokenizer.agrees(tokenizer)
+    ]
+    return TokenStore.open(max(fitting)[1]) if fitting else None
+
+
+def _stdlib_store(reporter: Reporter) -> TokenStore:
+    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.corpus.open import open_corpus
+
+    place = default_place(CORPUS, DEFAULT, "tokens", folder=AUTOMATIC)
+    return build_tokens(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
+
+
+def _built(kind: str, store: TokenStore, place: Path, reporter: Reporter) -> Artifact:
+    """What is there already, of the same store, is kept."""
+    if kind == "datastore":
+        from ngramkit.builders.datastore import build_datastore
+
+        return build_datastore(store, place, reporter=reporter, force=True)
+    from ngramkit.builders.frozen import build_frozen
+
+    return build_frozen(store, place, reporter=reporter, force=True)
+
+
+def _read_off(
+    kind: str,
+    tokenizer: TokenizerRecord,
+    missing: str,
+    reporter: Reporter,
+    load_model: LoadModel | None,
+) -> Artifact:
+    from ngramkit.builders.model_bigram import build_model_bigram
+    from ngramkit.builders.model_unigram import build_model_unigram
+
+    source = Path(resolve_model(tokenizer.id))
+    weights = sum(file.stat().st_size for file in source.glob("*.safetensors"))
+    if load_model is None or not 0 < weights * tokenizer.vocabulary <= CHEAP[kind]:
+        raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
+    reporter.note(f"{missing}: reading one off the model")
+    model = load_model()
+    place = default_place(tokenizer.id, kind, folder=AUTOMATIC)
+    build: Any = build_model_bigram if kind == "model-bigram" else build_model_unigram
+    table, _ = build(model.model, model.tokenizer, place, reporter=reporter, force=True)
+    return table  # type: ignore[no-any-return]

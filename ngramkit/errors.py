@@ -7,7 +7,12 @@ The exit codes are an interface: 0 done, 1 failed or would change, 2 usage, 3 ba
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ngramkit.text import visible
 
 
 class NgramkitError(Exception):
@@ -93,3 +98,168 @@ def require_between(
     if not (value >= least and (most is None or value <= most)):  # so that NaN is refused too
         wanted = f"at least {least}" if most is None else f"{least} to {most}"
         raise UsageError(f"{name} must be {wanted}, is {value}", hint, option=name)
+
+
+# What the Hub's client libraries raise, as errors that say what to do. One place for all of them.
+#
+# huggingface_hub, datasets, fsspec and transformers wrap each other's exceptions, so the whole
+# chain of causes is looked through. Knows nothing of what was being fetched but its name.
+
+AGAIN = {
+    "dataset": "check the network, then run the same command again: finished shards are kept",
+    "model": "check the network, or give a model that is on this machine",
+    "list": "check the network, then run the same command again",
+}
+RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is unavailable"}
+
+
+@contextmanager
+def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
+    """Inside, errors of the Hub's clients about `name` become NetworkError or InputError.
+
+    `what` is a kind of repository: dataset or model. Other errors pass unchanged.
+    """
+    try:
+        yield
+    except NgramkitError:
+        raise
+    except Exception as error:
+        known = from_hub(error, name, what)
+        if known is None:
+            raise
+        raise known from error
+
+
+def from_hub(error: BaseException, name: str, what: str = "dataset") -> NgramkitError | None:
+    """The error to show instead of `error`; None where it does not come from the Hub."""
+    from huggingface_hub import errors as hub
+    from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
+
+    def caused(*kinds: type[BaseException]) -> BaseException | None:
+        return next((cause for cause in causes(error) if isinstance(cause, kinds)), None)
+
+    page = f"hf.co/{'datasets/' if what == 'dataset' else ''}{name}"
+    if caused(hub.OfflineModeIsEnabled):
+        return NetworkError(f"{name} cannot be fetched: the Hub is off", "unset HF_HUB_OFFLINE")
+    if caused(hub.GatedRepoError):
+        return NetworkError(
+            f"{name} is gated", f"accept its terms at {page}, then run: hf auth login"
+        )
+    if caused(hub.RevisionNotFoundError):
+        return InputError(f"{name} has no such revision", f"see {page}/tree/main")
+    if caused(hub.RepositoryNotFoundError):
+        return InputError(
+            f"there is no {what} {name} on the Hub, or it is private",
+            "check the id; for a private one run: hf auth login",
+        )
+    if caused(hub.HFValidationError):
+        return InputError(f"{name} is not an id of the Hub", "an id is owner/name")
+    refused = caused(hub.HfHubHTTPError, httpx.HTTPStatusError)
+    if refused is not None:
+        return _refused(refused, name, what)
+    if caused(httpx.TransportError, ConnectionError, TimeoutError):
+        return NetworkError(f"the Hub could not be reached for {name}", AGAIN[what])
+    return None
+
+
+def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
+    response = getattr(error, "response", None)
+    status = response.status_code if response is not None else 0
+    if status == 404:
+        return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
+    if status in (401, 403):
+        return NetworkError(f"the Hub refuses access to {name}", _who(name, status))
+    said = RETRIED_LATER.get(status, "an error")
+    return NetworkError(f"the Hub answers {status} for {name}: {said}", AGAIN[what])
+
+
+def _who(name: str, status: int) -> str:
+    """What helps depends on whether somebody is logged in at all, by a token that is known."""
+    from huggingface_hub import get_token
+
+    if status == 401 or get_token() is None:
+        return "run: hf auth login"
+    owner = name.partition("/")[0]
+    return f"log in as somebody who may use {owner}'s repositories, or choose your own namespace"
+
+
+# What storages raise, as errors that say what to do. One place for all of them.
+#
+# s3fs, gcsfs, aiohttp and the Hub's client wrap the errors of the clients below them, so the whole
+# chain of causes is looked through. What a server has written stays off the screen; its status and
+# the code of its answer are shown.
+
+CODE = re.compile(r"[A-Za-z]{3,60}")  # as SlowDown, NoSuchBucket
+LOG_IN = (
+    "log in to the storage: s3:// takes AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
+    " gs:// GOOGLE_APPLICATION_CREDENTIALS, hf:// HF_TOKEN; a public bucket FSSPEC_S3_ANON=true"
+)
+TRY_AGAIN = "check the network, then run the same command again: what is finished is kept"
+DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+NOBODY = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
+
+
+@contextmanager
+def storage_errors(what: str, doing: str = "read") -> Iterator[None]:
+    """Inside, errors about `what` (a label, no URL) become InputError or NetworkError.
+
+    The package behind a storage may raise anything, so whatever it is becomes one line.
+    """
+    try:
+        yield
+    except NgramkitError:
+        raise
+    except Exception as error:
+        raise from_storage(error, what, doing) from error
+
+
+def from_storage(error: BaseException, what: str, doing: str = "read") -> NgramkitError:
+    """The error to show in place of `error`."""
+    chain = list(causes(error))
+    names = {kind.__name__ for each in chain for kind in type(each).__mro__}
+    status, code = _answer(chain)
+    if names & NOBODY:
+        return NetworkError(f"{what}: nobody is logged in to its storage", LOG_IN)
+    if code in DENIED or status in (401, 403) or "PermissionError" in names:
+        return NetworkError(f"{what} may not be {_done(doing)}{_said(status, code)}", LOG_IN)
+    if status == 404 or "FileNotFoundError" in names:
+        return InputError(f"{what} is not there{_said(None, code)}", "check the URL")
+    if status is not None or code:
+        answer = f"{what} cannot be {_done(doing)}: the storage answers{_said(status, code, ' ')}"
+        return NetworkError(answer, TRY_AGAIN)
+    if any("Checksum" in name for name in names):
+        return NetworkError(f"{what} arrived damaged: its checksum differs", TRY_AGAIN)
+    if {"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"} & names:
+        return NetworkError(f"{what} cannot be {_done(doing)}: no answer in time", TRY_AGAIN)
+    if any("Connect" in name or "Payload" in name for name in names):
+        return NetworkError(f"{what} cannot be {_done(doing)}: the connection failed", TRY_AGAIN)
+    if isinstance(error, OSError) and error.filename is not None:  # of this machine's own disk
+        raise error
+    kind = visible(type(error).__name__)
+    return NetworkError(f"{what} cannot be {_done(doing)}: {kind}", "try again, or fetch the files")
+
+
+def _done(doing: str) -> str:
+    return {"read": "read", "write": "written"}[doing]
+
+
+def _said(status: int | None, code: str, before: str = ": ") -> str:
+    """As ": 503 SlowDown"; nothing where nothing is known."""
+    said = " ".join(part for part in (str(status or ""), code) if part)
+    return f"{before}{said}" if said else ""
+
+
+def _answer(chain: list[BaseException]) -> tuple[int | None, str]:
+    """The HTTP status and the storage's own code, of the first error that has them."""
+    for error in chain:
+        response: Any = getattr(error, "response", None)
+        if isinstance(response, dict):  # botocore
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            code = str(response.get("Error", {}).get("Code", ""))
+        else:  # huggingface_hub; aiohttp; gcsfs
+            found = getattr(response, "status_code", None) or getattr(error, "status", None)
+            status, code = found or getattr(error, "code", None), ""
+        status = status if type(status) is int and 400 <= status < 600 else None
+        if status or CODE.fullmatch(code):
+            return status, code if CODE.fullmatch(code) else ""
+    return None, ""

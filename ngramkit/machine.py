@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ngramkit.errors import UsageError, require_between
 
@@ -82,3 +85,21 @@ def _parsed(
     if not 1 <= number <= LARGEST:
         raise UsageError(f"{text!r} is not a {what}", f"write it like {examples}")
     return int(number)
+
+
+# Python processes that ngramkit starts: with the packages of this one, and no file of the working
+# folder.
+
+
+def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a Python that runs `code`, with `arguments` in its sys.argv; `options` as of Popen.
+
+    `python -c` would look for modules in the working folder first, and a folder may be anybody's:
+    -P, and PYTHONSAFEPATH for what the child starts itself, keep it from that.
+    """
+    root = str(Path(__file__).parents[1])  # of ngramkit, wherever this process has it from
+    path = os.pathsep.join(dict.fromkeys([*filter(None, sys.path), root]))
+    environment = {**os.environ, **options.pop("env", {})}
+    environment |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-P", "-c", code, *arguments]
+    return subprocess.Popen(command, env=environment, text=True, **options)

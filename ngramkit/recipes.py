@@ -1,37 +1,274 @@
-"""Recipes to artifacts: builds what is missing or stale, and says why.
+"""Recipes as files: artifacts/NAME.toml says everything that decides an artifact.
 
-What an artifact was built from stands in its recipe.json: the resolved commits, fingerprints and
-parameters. It goes to the Hub with the artifact, so a machine that has nothing yet can tell whether
-the Hub's copy is still that of the recipe. Two builds give the same bytes in any folder, with any
-number of workers.
+    kind = "frozen-table"               datastore, frozen-table or model-bigram
+    summary = "..."                     for people
+    destination = "USER/NAME"           where `--push` puts it
+
+    dedup = "exact"                     exact or minhash: leave out duplicates
+(corpus.deduplication)
+    exclude = ["questions.jsonl"]       leave out what holds texts of these evaluation sets
+
+    [model]                             its tokenizer, or for a model-bigram its weights
+    id = "vicuna-7b"
+    revision = "main"                   a branch, tag or commit
+    fingerprint = "..."                 the tokenizer's, if it is to be compared
+
+    [corpus]                            the options of `ngramkit tokenize`, see CORPUS; several
+    name = "openwebtext"                [[corpus]] are mixed, each with options of its own
+    weight = 0.3                        the share of its documents that is kept
+
+    [parameters]                        those of the kind, see PARAMETERS; defaults are pinned there
+
+    [prune]                             made smaller at the end, as `ngramkit prune` does
+    bytes = "2G"                        the most it may take; NAME-whole stays beside it
+
+Unknown keys are errors. This module reads files; it builds nothing.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from dataclasses import dataclass
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import ArtifactError
-from ngramkit.executors.base import Executor
+from ngramkit.builders.executors import Executor, executing, validate
+from ngramkit.corpus.open import is_artifact
+from ngramkit.errors import ArtifactError, InputError, UsageError, hub_errors, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
-from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
-from ngramkit.formats.outputs import RECIPE
+from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import tidy
+from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import recipe_text, write_text
 from ngramkit.gguf.source import find_gguf
-from ngramkit.hub import quiet
-from ngramkit.hub_errors import hub_errors
+from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.recipe_files import Recipe, differences
+from ngramkit.remote.fetch import fetch
+from ngramkit.remote.publishing import written
+from ngramkit.remote.pull import quiet
+from ngramkit.remote.staging import fetch_texts, put_text
+from ngramkit.remote.urls import Place, as_path, as_url
+from ngramkit.results import Result
+from ngramkit.ship import push as upload
+from ngramkit.untrusted import read_json, read_plain
 
 if TYPE_CHECKING:
+    from ngramkit.corpus.document import Corpus
     from ngramkit.corpus.open import AnyCorpus
     from ngramkit.corpus.tokenizer import TextTokenizer
+
+
+FOLDER = Path("artifacts")
+MOST = 1 << 20  # bytes of a recipe
+TOP: dict[str, type | tuple[type, ...]] = {
+    "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
+    "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
+}  # fmt: skip
+MODEL = {"id": str, "revision": str, "fingerprint": str}
+CORPUS = {
+    "name": str, "revision": str, "split": str, "column": str, "language": str,
+    "weight": float, "join_turns": bool, "sample": float, "seed": int, "limit": int,
+    "licenses": list, "exclude": str,
+}  # fmt: skip
+# Defaults that do not depend on the machine, as those of the commands may.
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "datastore": {"eos": True, "shard_tokens": 1 << 26},
+    "frozen-table": {
+        "eos": True, "leader_len": 1, "leaders": 1 << 20, "follower_len": 3, "followers": 128,
+    },
+    "model-bigram": {
+        "k": 100, "width": 4, "prefix": "none", "extend": "bigram", "dtype": "bfloat16",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str  # the file's, and the artifact folder's
+    folder: Path  # of the file, for relative paths
+    kind: str
+    model: str
+    revision: str | None
+    fingerprint: str | None
+    corpus: list[dict[str, Any]]  # several are mixed
+    parameters: dict[str, Any]
+    summary: str = ""
+    destination: str | None = None
+    prune: int | None = None  # bytes
+    dedup: str | None = None
+    exclude: tuple[str, ...] = ()  # files of evaluation sets
+
+    def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
+        """Its corpus; of several, or of one with a weight, a mixture; of that, what is left."""
+        from ngramkit.corpus.decontamination import read_evaluation_texts
+        from ngramkit.corpus.deduplication import sifted
+        from ngramkit.corpus.open import open_corpus
+
+        evaluation = read_evaluation_texts([self.folder / name for name in self.exclude])
+        parts: list[tuple[Corpus, float | None]] = []
+        for table in self.corpus:
+            options = dict(table)
+            name, weight = options.pop("name"), options.pop("weight", None)
+            if "exclude" in options:
+                options["exclude"] = self._opt_outs(options["exclude"])
+            opened: Any = open_corpus(name, **options, reporter=reporter)
+            parts.append((opened, weight))
+        (first, weight), *others = parts
+        if not others and weight is None:
+            return sifted(first, self.dedup, evaluation)
+        mixture: Any = open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
+        return sifted(mixture, self.dedup, evaluation)
+
+    def _opt_outs(self, name: str) -> Path:
+        from ngramkit.corpus.decontamination import is_evaluation
+
+        if is_evaluation(Path(name)):
+            raise InputError(
+                f"recipe {self.name}: corpus.exclude is a list of opt-outs, not {name}",
+                "evaluation sets are left out of all corpora: exclude = [...] above [corpus]",
+            )
+        return self.folder / name
+
+
+def read_recipe(source: str) -> Recipe:
+    """`source` is a path, or the name of a file in artifacts/.
+
+    Raises InputError where there is none, or a key is unknown, missing or of another type.
+    """
+    path = _path(source)
+    try:
+        body = tomllib.loads(read_plain(path, MOST, error=InputError).decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}", "mend that line") from error
+    _check(path, "", body, TOP, required=("kind", "model"))
+    kind = body["kind"]
+    if kind not in PARAMETERS:
+        raise InputError(f"{path}: kind {kind!r} has no recipes", f"one of {', '.join(PARAMETERS)}")
+    defaults = PARAMETERS[kind]
+    types = {name: type(value) for name, value in defaults.items()}
+    model, parameters = body["model"], body.get("parameters", {})
+    given = body.get("corpus", {})
+    corpora = given if isinstance(given, list) else [given]
+    _check(path, "model.", model, MODEL, required=("id",))
+    _check(path, "parameters.", parameters, types)
+    if not corpora or not all(isinstance(table, dict) for table in corpora):
+        raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
+    for table in corpora:
+        if kind == "model-bigram":
+            _check(path, "corpus.", table, {})
+        else:
+            _check(path, "corpus.", table, CORPUS, required=("name",))
+    return Recipe(
+        name=path.stem,
+        folder=path.parent,
+        kind=kind,
+        model=model["id"],
+        revision=model.get("revision"),
+        fingerprint=model.get("fingerprint"),
+        corpus=corpora,
+        parameters={**defaults, **parameters},
+        summary=body.get("summary", ""),
+        destination=body.get("destination"),
+        prune=_pruned(path, kind, body),
+        dedup=body.get("dedup"),
+        exclude=_excluded(path, body.get("exclude", [])),
+    )
+
+
+def _excluded(path: Path, given: list[Any]) -> tuple[str, ...]:
+    from ngramkit.corpus.decontamination import is_evaluation
+
+    for name in given:
+        if not isinstance(name, str) or not is_evaluation(Path(name)):
+            raise InputError(f"{path}: exclude names {name!r}", "name .jsonl files there")
+    return tuple(given)
+
+
+def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
+    """The bytes that it may take; None where it is left whole."""
+    if "prune" not in body:
+        return None
+    _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
+    if kind not in ("datastore", "frozen-table"):
+        raise InputError(f"{path}: a {kind} cannot be pruned", "leave [prune] out")
+    try:
+        return parse_size(str(body["prune"]["bytes"]))
+    except UsageError as error:
+        raise InputError(f"{path}: prune.bytes: {error}", error.hint) from error
+
+
+def _path(source: str) -> Path:
+    given, named = Path(source), FOLDER / f"{source}.toml"
+    if given.suffix == ".toml" and given.is_file():
+        return given
+    if named.is_file():
+        return named
+    names = sorted(path.stem for path in FOLDER.glob("*.toml"))
+    where = f"no recipe is in {FOLDER}/: give a file, or begin from the repository's artifacts/"
+    raise InputError(f"there is no recipe {source}", meant(given.stem, names) if names else where)
+
+
+def _check(
+    path: Path,
+    where: str,
+    table: Mapping[str, Any],
+    allowed: Mapping[str, type | tuple[type, ...]],
+    required: tuple[str, ...] = (),
+) -> None:
+    for key, value in table.items():
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.4)
+            known = ", ".join(allowed) or "none here"
+            hint = f"did you mean {where}{near[0]}?" if near else f"known: {known}"
+            raise InputError(f"{path}: unknown key {where}{key}", hint)
+        wanted = allowed[key]
+        number = wanted is float and type(value) is int
+        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+        if type(value) not in kinds and not number:
+            raise InputError(
+                f"{path}: {where}{key} is {value!r}", f"write a {_said(kinds[0])} there"
+            )
+    for key in required:
+        if key not in table:
+            raise InputError(f"{path} has no {where}{key}", "add it")
+
+
+def _said(kind: type) -> str:
+    names = {str: "string", int: "whole number", float: "number", bool: "true or false"}
+    return names.get(kind, "table" if kind is dict else "list")
+
+
+def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """One line for every value that is not what it was."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() | now.keys()):
+            inner = f"{name}.{key}" if name else key
+            yield from differences(before.get(key), now.get(key), inner)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
+            yield from differences(one, other, f"{name} {at}")
+    elif before != now:
+        yield f"{name} is {_short(now)}, was {_short(before)}"
+
+
+def _short(value: Any) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 20 else text[:12] + "..."
+
+
+# Recipes to artifacts: builds what is missing or stale, and says why.
+#
+# What an artifact was built from stands in its recipe.json: the resolved commits, fingerprints and
+# parameters. It goes to the Hub with the artifact, so a machine that has nothing yet can tell
+# whether the Hub's copy is still that of the recipe. Two builds give the same bytes in any folder,
+# with any number of workers.
 
 Inputs = dict[str, Any]
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -242,3 +479,86 @@ def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Ar
     parameters = dict(recipe.parameters)
     loaded = load_model(recipe.model, revision=revision, dtype=parameters.pop("dtype"))
     return build_model_bigram(loaded.model, loaded.tokenizer, path, **parameters, **options).table
+
+
+# A recipe to its artifact, and on to the Hub: what is missing or stale, and why.
+
+
+@dataclass(frozen=True)
+class RecipeResult(Result):
+    """What became of one recipe."""
+
+    recipe: str
+    status: str  # "built", "would build" or "up to date"
+    why: str
+    artifact: str
+    bytes: int | None = None
+    destination: str | None = None
+    revision: str | None = None  # the commit of what was pushed
+
+
+def build_recipe(
+    recipe: str | Path | Recipe,
+    out: str | Path = ARTIFACTS,
+    *,
+    push: bool = False,
+    check: bool = False,
+    workers: int | None = None,
+    executor: str = "local",
+    ray_address: str | None = None,
+    reporter: Reporter = SILENT,
+) -> RecipeResult:
+    """Builds `out`/NAME where it is missing or not what the recipe says; `out` may be a URL.
+
+    `recipe` is a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies
+    the artifact and uploads it to the recipe's destination. `workers` bounds the threads, not the
+    bytes; `executor` and `ray_address` as in `ngramkit.tokenize`. Raises as `ngramkit.recipes` and
+    `push`, InputError where the destination is missing.
+    """
+    validate(executor, ray_address)
+    wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
+    if push and wanted.destination is None:
+        raise InputError(
+            f"the recipe {wanted.name} has no destination", "add it, or drop push", option="push"
+        )
+    url = as_url(out)
+    root = as_path(out) if url is None else ARTIFACTS
+    place = str(root / wanted.name) if url is None else f"{url.rstrip('/')}/{wanted.name}"
+    resolved = resolve(wanted, reporter)
+    verdict = _judged(resolved, root, url and place, push)
+    status, size = "up to date", None
+    if verdict.stale and check:
+        status = "would build"
+    elif verdict.stale:
+        reporter.note(f"{wanted.name}: {verdict.why}")
+        with executing(executor, ray_address, workers, reporter) as where:
+
+            def to_folder(path: Path, reporter: Reporter, force: bool) -> Artifact:
+                running: dict[str, Any] = {"workers": workers, "executor": where}
+                return build(resolved, root, path=path, **running, reporter=reporter)
+
+            artifact = written(to_folder, place, reporter=reporter, force=True)
+            if url is not None:  # where only the record was another, nothing was built
+                text = recipe_text(artifact.manifest.build, resolved.inputs)
+                put_text(Place.at(place), RECIPE, text)
+        status, size = "built", artifact.manifest.bytes
+    destination = revision = None
+    if push and not check and wanted.destination is not None and is_artifact(place):
+        path = fetch(place, reporter=reporter).path
+        for _ in verify_artifact(path):
+            """Raises at the first breach: nothing unproven is published."""
+        done = upload(path, wanted.destination, reporter=reporter)
+        destination, revision = done.repository, done.revision
+        reporter.note(f"{wanted.name}: {done.files} files, {done.bytes:,} bytes sent to {done.url}")
+    return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
+
+
+def _judged(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
+    """Of `root`/NAME, or of what the manifest and the recipe's record at `url` say."""
+    if url is None:
+        return judge(resolved, root, hub=hub)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / resolved.recipe.name
+        fetch_texts(Place.at(url, "out"), path)
+        verdict = judge(resolved, Path(folder), hub=hub)
+        return replace(verdict, why=verdict.why.replace(str(path), url))

@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.drafters.blend import Blend
-from ngramkit.drafters.blend_weights import FITTED, save_weights
+from ngramkit.drafters.blend import FITTED, Blend, save_weights
 from ngramkit.evaluate.records import Record, read_records
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable

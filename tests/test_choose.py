@@ -11,12 +11,11 @@ from choosing import MINE, chosen
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.choose import choose_drafter, distinct
+from ngramkit.choose import choose_drafter, distinct, select
+from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.fitting import select
 from ngramkit.formats.manifest import Manifest
-from ngramkit.formats.places import AUTOMATIC, Found
-from ngramkit.sources import PastUse, Sources
+from ngramkit.formats.outputs import AUTOMATIC, Found
 
 DEMO = replace(MINE, id="demo")  # another name for the same ids
 BIG, SMALL = [[1, 2, 3, 4, 5]] * 40, [[1, 2, 3, 4]]

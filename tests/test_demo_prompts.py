@@ -1,6 +1,6 @@
 import textwrap
 
-from ngramkit.corpus.stdlib import is_held_out
+from ngramkit.corpus.files import is_held_out
 from ngramkit.demo import LEAST, MOST, demo_prompts
 
 

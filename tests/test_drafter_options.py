@@ -7,7 +7,7 @@ from choosing import MINE, chosen
 
 from ngramkit.choose import DrafterChoice, distinct, given_drafter
 from ngramkit.drafters.context import Context
-from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.drafters.registry import DrafterSpec
 from ngramkit.errors import UsageError
 
 

@@ -92,13 +92,13 @@ def test_hints_fit_the_one_who_reads_them(monkeypatch):
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import httpx
 
-    from ngramkit.hub_errors import as_known
+    from ngramkit.errors import from_hub
 
     request = httpx.Request("POST", "http://127.0.0.1/x")
     refused = HfHubHTTPError("no", response=httpx.Response(403, request=request))
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_x")
-    assert "your own namespace" in as_known(refused, "them/x").hint
+    assert "your own namespace" in from_hub(refused, "them/x").hint
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    assert as_known(refused, "them/x").hint == "run: hf auth login"
-    assert "shards" not in as_known(ConnectionError(), "a/b", "model").hint
-    assert "shards" in as_known(ConnectionError(), "a/b", "dataset").hint
+    assert from_hub(refused, "them/x").hint == "run: hf auth login"
+    assert "shards" not in from_hub(ConnectionError(), "a/b", "model").hint
+    assert "shards" in from_hub(ConnectionError(), "a/b", "dataset").hint

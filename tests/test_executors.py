@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import pytest
 from command_lines import run_here
 
+from ngramkit.builders.executors import Cluster, Task, executing
 from ngramkit.errors import InputError, UsageError
-from ngramkit.executors import executing
-from ngramkit.executors.base import Task
-from ngramkit.executors.cluster import Cluster
 from ngramkit.progress import Reporter
 
 

@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ngramkit.errors import InputError
-from ngramkit.models import chosen_model, use_model
-from ngramkit.settings import settings_path
+from ngramkit.models import chosen_model, settings_path, use_model
 from ngramkit_cli.main import app
 
 
@@ -95,7 +94,7 @@ def test_a_hub_corpus_for_the_embedded_model_is_noticed_before_the_work(monkeypa
     typed = ["build-frozen", "--corpus", "openwebtext", "--sample", "0.01"]
     asked = []
     monkeypatch.setattr(
-        "ngramkit.verbs.building.opened",
+        "ngramkit.build.opened",
         lambda name, *rest, **options: asked.append(name) or pytest.fail("not reached"),
     )
     said = run(*typed).stderr

@@ -11,11 +11,10 @@ import pytest
 from command_lines import run_here
 from hub_standin import TOKEN
 
-from ngramkit import recipe_files
+from ngramkit import recipes
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.recipe_files import read_recipe
-from ngramkit.recipes import build, judge, resolve
+from ngramkit.recipes import build, judge, read_recipe, resolve
 
 SHIPPED = sorted((Path(__file__).parents[1] / "artifacts").glob("*.toml"))
 DATASTORE = """
@@ -146,7 +145,7 @@ def test_keys_that_are_missing(tmp_path, left_out):
 
 
 def test_a_misspelt_name_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe_files, "FOLDER", SHIPPED[0].parent)
+    monkeypatch.setattr(recipes, "FOLDER", SHIPPED[0].parent)
     assert read_recipe("demo").kind == "datastore"
     with pytest.raises(InputError) as caught:
         read_recipe("demos")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ngramkit.progress import Reporter
-from ngramkit.visible import visible
+from ngramkit.text import visible
 
 logger = logging.getLogger("ngramkit")
 EVERY = 10.0  # seconds between two lines, where there is no terminal

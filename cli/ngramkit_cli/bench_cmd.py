@@ -20,8 +20,8 @@ from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.benchmark import BenchResults
-    from ngramkit.evaluate.questions import Questions
+    from ngramkit.evaluate.bench import BenchResults
+    from ngramkit.evaluate.records import Questions
 
 OutFolder = Annotated[
     Path | None,
@@ -76,7 +76,7 @@ def bench(
         if hidden.is_needle:
             _needle(name, hidden, kv, running, out)
             return
-        from ngramkit.evaluate.benchmark import bench as measured
+        from ngramkit.evaluate.bench import bench as measured
 
         asked = _asked(asking, name)
         results = measured(
@@ -103,7 +103,7 @@ def bench(
 
 
 def _asked(asking: QuestionOptions, model: str) -> Questions | None:
-    from ngramkit.evaluate.questions import embedded_questions, read_questions
+    from ngramkit.evaluate.records import embedded_questions, read_questions
 
     if asking.questions is not None:
         return read_questions(asking.questions)

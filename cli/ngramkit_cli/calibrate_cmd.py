@@ -41,8 +41,8 @@ def calibrate(
     Example: ngramkit calibrate demo
     """
     with Output("calibrate", json=json, debug=debug) as out:
-        from ngramkit.decode.calibration import calibrate as calibrated
-        from ngramkit.decode.pass_options import PassOptions
+        from ngramkit.decode.calibrate import calibrate as calibrated
+        from ngramkit.decode.session import PassOptions
 
         passes = PassOptions(
             engine=engine,

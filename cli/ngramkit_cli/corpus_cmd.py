@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.words import many
+from ngramkit.text import many
 from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.executor_options import ExecutorOptions
@@ -36,7 +36,7 @@ def corpora(json: Json = False, debug: Debug = False) -> None:
     with Output("corpora", json=json, debug=debug) as out:
         from dataclasses import asdict
 
-        from ngramkit.corpus.named import NAMED
+        from ngramkit.corpus.open import NAMED
 
         for corpus in NAMED.values():
             where = corpus.hub or "embedded"

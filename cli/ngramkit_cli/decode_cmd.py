@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ngramkit.errors import UsageError
-from ngramkit.words import many
+from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.cache_options import CacheName, KvOptions
 from ngramkit_cli.conversing import converse
@@ -23,7 +23,7 @@ from ngramkit_cli.streaming import Screen
 if TYPE_CHECKING:
     from ngramkit.decode.answer import Answer
     from ngramkit.decode.result import Decoded
-    from ngramkit.decode.task import Comparison
+    from ngramkit.decode.session import Comparison
 
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 
@@ -88,8 +88,8 @@ def decode(
 def begin_warming(drafter: str | None, cache: str, *, compare: bool) -> None:
     """Compiles what the drafter needs while the model loads. Raises UsageError for a drafter that
     there is not, before a prompt is asked for or shown."""
-    from ngramkit.drafters.spec import DrafterSpec
-    from ngramkit.warming import meanwhile
+    from ngramkit.drafters.registry import DrafterSpec
+    from ngramkit.warm import meanwhile
 
     spec = DrafterSpec.parse(drafter or "blend")
     if cache == "full":

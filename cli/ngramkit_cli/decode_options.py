@@ -11,8 +11,8 @@ from ngramkit.errors import UsageError
 from ngramkit_cli.options import WHICH_MODEL
 
 if TYPE_CHECKING:
-    from ngramkit.decode.pass_options import PassOptions
     from ngramkit.decode.sampling import Sampling
+    from ngramkit.decode.session import PassOptions
     from ngramkit.decode.specache.options import SpeCache
 
 Model = Annotated[
@@ -126,7 +126,7 @@ class RunOptions:
 
     def passes(self, cache: SpeCache | None = None) -> PassOptions:
         """Raises UsageError for a budget that is neither a number nor auto."""
-        from ngramkit.decode.pass_options import PassOptions
+        from ngramkit.decode.session import PassOptions
 
         budget: Any = self.budget
         if budget not in (None, "auto"):

@@ -19,7 +19,7 @@ except ImportError:
 
 def warn_of_demo(corpora: Iterable[str], model: str, out: Output) -> None:
     """One notice, with the same command for another model, unless --model demo was typed."""
-    from ngramkit.corpus.named import NAMED
+    from ngramkit.corpus.open import NAMED
     from ngramkit.models import DEFAULT
 
     from_hub = [c for c in corpora if c.startswith("hf:") or (c in NAMED and NAMED[c].hub)]

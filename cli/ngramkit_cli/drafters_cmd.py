@@ -11,8 +11,8 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.tables import wrapped
 
 if TYPE_CHECKING:
-    from ngramkit.drafters import Entry
     from ngramkit.drafters.options import DrafterOption
+    from ngramkit.drafters.registry import Entry
 
 Name = Annotated[
     str | None, typer.Argument(metavar="NAME", help="Only this one. Default: all of them.")
@@ -33,7 +33,7 @@ def drafters(name: Name = None, json: Json = False, debug: Debug = False) -> Non
     Example: ngramkit drafters rest
     """
     with Output("drafters", json=json, debug=debug) as out:
-        from ngramkit.drafters import DRAFTERS, drafter_entry, drafter_options
+        from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
 
         if name is not None:
             drafter_entry(name)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.words import many
+from ngramkit.text import many
 from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.executor_options import ExecutorOptions
 from ngramkit_cli.option_groups import takes_groups

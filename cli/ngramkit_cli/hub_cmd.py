@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.words import many
+from ngramkit.text import many
 from ngramkit_cli.options import Debug, Force, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.staging_options import takes_urls

@@ -17,7 +17,7 @@ from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest
-    from ngramkit.verbs.looking import Phrase
+    from ngramkit.inspect import Phrase
 
 ArtifactPath = Annotated[
     str, typer.Argument(metavar=WHERE, help="An artifact: its folder, or where else it is.")
@@ -80,7 +80,7 @@ def verify(path: ArtifactPath, json: Json = False, debug: Debug = False) -> None
 
 
 def _facts(manifest: Manifest) -> dict[str, object]:
-    from ngramkit.formats.card_corpus import mixed_part
+    from ngramkit.formats.card import mixed_part
 
     tokenizer = manifest.tokenizer
     said = dict(manifest.corpus)

@@ -14,7 +14,7 @@ from ngramkit_cli.staging_options import takes_urls
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
-    from ngramkit.builders.model_weights import Work
+    from ngramkit.builders.model_passes import Work
 
 K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
 Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]

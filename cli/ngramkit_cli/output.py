@@ -15,7 +15,7 @@ from typing import Any, Self
 import typer
 
 from ngramkit.errors import NgramkitError
-from ngramkit.visible import visible
+from ngramkit.text import visible
 from ngramkit_cli import streams
 from ngramkit_cli.bars import BarReporter, LineReporter, QuietReporter
 from ngramkit_cli.command import running_flags, verbosity

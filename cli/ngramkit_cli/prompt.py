@@ -118,7 +118,7 @@ def _stdin() -> str:
 
 
 def _read(file: Path) -> str:
-    from ngramkit.formats.files import read_given
+    from ngramkit.untrusted import read_given
 
     return _text(read_given(file, MOST_BYTES, hint="check --prompt-file"), str(file))
 

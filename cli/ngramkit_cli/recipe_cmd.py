@@ -16,7 +16,7 @@ from ngramkit_cli.output import Output
 from ngramkit_cli.staging_options import takes_urls
 
 if TYPE_CHECKING:
-    from ngramkit.verbs.recipe import RecipeResult
+    from ngramkit.recipes import RecipeResult
 
 
 @takes_urls
@@ -49,7 +49,7 @@ def build(
     Example: ngramkit build demo --check
     """
     with Output("build", json=json, debug=debug) as out:
-        from ngramkit.recipe_files import read_recipe
+        from ngramkit.recipes import read_recipe
 
         opened = [read_recipe(name) for name in recipes]  # all, before the first is built
         options: dict[str, Any] = {

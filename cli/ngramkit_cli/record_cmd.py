@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.words import many
+from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Json, the_model

@@ -55,14 +55,14 @@ def replay(
     """
     with Output("replay", json=json, debug=debug) as out:
         from ngramkit.choose import DRAFTER
-        from ngramkit.evaluate import replays
+        from ngramkit.evaluate import replay
 
         budgets = parse_budgets(budget)
         if plot is not None:
-            from ngramkit.evaluate.plot import require_picture
+            from ngramkit.evaluate.plots import require_picture
 
             require_picture(plot)
-        results = replays.replay(
+        results = replay.replay(
             answers,
             questions,
             model=model if oracle is not None else the_model(model, out),
@@ -70,7 +70,7 @@ def replay(
             budgets=budgets,
             artifacts=sources.sources(),
             template=template,
-            keep_state=replays.KeepState(seed, repeat) if keep_state else None,
+            keep_state=replay.KeepState(seed, repeat) if keep_state else None,
             drop_leaked=drop_leaked,
             limit=limit,
             oracle=oracle,
@@ -79,7 +79,7 @@ def replay(
         out.reporter.close()
         say(results, out)
         if plot is not None:
-            from ngramkit.evaluate.plot import plot as draw
+            from ngramkit.evaluate.plots import plot as draw
 
             draw(results.results, plot, learning=keep_state, by_bytes=results.by_bytes())
             out.say(f"picture: {plot}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
-    from ngramkit.evaluate.replay import Replay
-    from ngramkit.evaluate.replays import Replays
+    from ngramkit.evaluate.replay import Replays
+    from ngramkit.evaluate.simulation import Replay
     from ngramkit_cli.output import Output
 
 
@@ -83,7 +83,7 @@ def _missing(results: Sequence[Replay]) -> list[str]:
 
 
 def _say_categories(results: Sequence[Replay], out: Output) -> None:
-    from ngramkit.evaluate.replay import categories
+    from ngramkit.evaluate.simulation import categories
 
     shown = categories(results)
     rows = [

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.words import many
+from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, ModelName, the_model
@@ -50,7 +50,7 @@ def self_corpus(
     Example: ngramkit self-corpus demo --max-new-tokens 64
     """
     with Output("self-corpus", json=json, debug=debug) as out:
-        from ngramkit.decode.pass_options import PassOptions
+        from ngramkit.decode.session import PassOptions
 
         name = the_model(model, out)
         found = ngramkit.self_corpus(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ngramkit.sources import Sources
+    from ngramkit.drafters.sources import Sources
 
 WHERE = "PATH|URL|hf://USER/NAME@REV"
 DrafterName = Annotated[
@@ -65,7 +65,7 @@ class SourceOptions:
     )
 
     def sources(self) -> Sources:
-        from ngramkit.sources import PastUse, Sources
+        from ngramkit.drafters.sources import PastUse, Sources
 
         return Sources(
             datastores=self.datastore or (),

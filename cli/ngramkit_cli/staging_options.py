@@ -49,7 +49,7 @@ def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command --cache-dir and --cache-size, which hold for all that it does."""
 
     def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
-        from ngramkit.storage.cache import using_cache
+        from ngramkit.remote.staging import using_cache
 
         with using_cache(cache_dir, cache_size):
             command(**values)

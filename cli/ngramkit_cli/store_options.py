@@ -39,8 +39,8 @@ def the_source(
     if tokens is not None:
         if corpus.corpus:
             raise UsageError("--corpus and --tokens exclude each other", "drop one of them")
-        from ngramkit.fetching import fetch
         from ngramkit.formats.tokens import TokenStore
+        from ngramkit.remote.fetch import fetch
 
         store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
         out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import IO
 
-from ngramkit.visible import harmless
+from ngramkit.text import harmless
 
 DRAFTED, PLAIN = "\x1b[36m", "\x1b[0m"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from ngramkit.errors import InputError, NetworkError, NgramkitError
-from ngramkit.visible import visible
+from ngramkit.text import visible
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SAID = {

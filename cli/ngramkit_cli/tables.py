@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-from ngramkit.visible import visible
+from ngramkit.text import visible
 
 WIDEST = 32  # characters of a name
 PROSE = 98  # columns of a text at most

@@ -29,8 +29,7 @@ def use(
     Example: ngramkit use vicuna-7b
     """
     with Output("use", json=json, debug=debug) as out:
-        from ngramkit.models import VARIABLE, chosen_model, use_model
-        from ngramkit.settings import settings_path
+        from ngramkit.models import VARIABLE, chosen_model, settings_path, use_model
 
         if unset and model is not None:
             raise UsageError("a model and --unset exclude each other", "give one of them")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit.words import many
+from ngramkit.text import many
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 

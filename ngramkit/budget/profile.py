@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.errors import InputError
-from ngramkit.formats.json_text import read_json
-from ngramkit.formats.locks import locked
+from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
+from ngramkit.untrusted import read_json
 
 NOISY = 0.25  # the spread from which on figures are not to be trusted
 

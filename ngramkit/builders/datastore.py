@@ -2,7 +2,7 @@
 
 A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
 byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16. A shard is a task
-(`ngramkit.executors`): it reads its part of the token store's files and writes one file.
+(`ngramkit.builders.executors`): it reads its part of the token store's files and writes one file.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngramkit.builders.executors import Executor, Local, Task
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -27,8 +28,6 @@ from ngramkit.builders.stages import (
     write_file,
 )
 from ngramkit.errors import InputError, require_between
-from ngramkit.executors.base import Executor, Task
-from ngramkit.executors.local import Local
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.datastore import Datastore

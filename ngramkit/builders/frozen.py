@@ -6,24 +6,29 @@ token ids. `formats.frozen_table` says what one occurrence is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.frozen_slices import TASK_MEMORY, Table, count_apart
-from ngramkit.builders.partitions import Counts, Keys, Partition
-from ngramkit.builders.pieces import Piece, join, merge_ends, most_frequent, prune
-from ngramkit.builders.stages import BASE_MEMORY, Apart
-from ngramkit.builders.windows import Windows
+from ngramkit.builders.executors import Executor, Task
+from ngramkit.builders.stages import (
+    BASE_MEMORY,
+    Apart,
+    Stage,
+    Written,
+    require_shared,
+    write_file,
+)
+from ngramkit.builders.windows import Counts, Keys, Partition, Windows
 from ngramkit.errors import InputError, require_between
-from ngramkit.executors.base import Executor
-from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.artifact import Layout, require_layout, token_dtype
+from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
-from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.tokens import TokenStore, open_shard
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.counting import best_runs, unpack
 from ngramkit.machine import free_memory, threads
@@ -235,3 +240,314 @@ def table_arrays(table: Piece, vocabulary: int) -> dict[str, Array]:
 def narrow(counts: Array) -> Array:
     fits = int(counts.max(initial=0)) < 1 << 32
     return counts.astype(np.uint32 if fits else np.uint64)
+
+
+# A frozen table counted apart: slices of the token store by themselves, then added by range.
+#
+# Three steps, for tasks that share no memory. Each slice's distinct windows with their counts, in
+# order, go to a file. Ranges of windows, chosen so that each fits into a task's memory, are added
+# up over all slices, and each keeps the leaders and followers that can still be among the most
+# frequent. The ranges in order are then joined, as parts of a table are on one machine. Sums of
+# whole numbers depend on no order, so neither slices nor ranges show in the table.
+
+TASK_MEMORY = 1 << 30  # bytes of a task, where nobody says
+MOST_TOKENS = 1 << 24  # of a slice
+COUNTS: Layout = {"windows": (("uint16", "uint32"), 2), "counts": (("uint32",), 1)}
+
+
+class Table(NamedTuple):
+    """Which table is counted; as `build_frozen`'s parameters."""
+
+    leader_len: int
+    leaders: int
+    follower_len: int
+    followers: int
+
+    @property
+    def length(self) -> int:
+        return self.leader_len + self.follower_len
+
+
+class Slice(NamedTuple):
+    """Positions [begin, end) of a file of a token store."""
+
+    file: str
+    begin: int
+    end: int
+
+
+def count_apart(
+    store: TokenStore,
+    table: Table,
+    memory: int,
+    apart: Apart,
+) -> Iterator[Piece]:
+    """Parts of the table in the order of their leaders. `memory`, in bytes, is that of a task,
+    beside Python and the kernels."""
+    vocabulary, folder, build = store.tokenizer.vocabulary, apart.folder, apart.writer.path.name
+    width = token_dtype(vocabulary).itemsize * table.length + 4  # bytes of a window in a file
+    cuts = slices(store, min(max(memory // (4 * width), 1), MOST_TOKENS))
+    source, need = str(store.path.absolute()), BASE_MEMORY + memory
+    counting, names = [], []
+    for number, cut in enumerate(cuts):
+        names.append(f"counts-{number:05d}.safetensors")
+        given = (source, cut, vocabulary, table.length, memory // 2, folder, names[-1])
+        title = f"n-grams of slice {number + 1} of {len(cuts)}, {build}"
+        counting.append(Task(title, names[-1], count_slice, given, need, cut.end - cut.begin))
+    apart.run(Stage("counting n-grams", counting, scratch=True))
+
+    if not cuts:
+        return
+    counted = [_opened(apart.writer.partial / name) for name in names]
+    windows = [each for each, _ in counted]
+    most = max(memory // row_bytes(vocabulary, table.length), 1)
+    ranges = even_ranges(list(map(len, windows)), lambda number, rows: windows[number][rows], most)
+    adding = []
+    for number, within in enumerate(ranges):
+        name = f"piece-{number:05d}.safetensors"
+        title = f"sums {number + 1} of {len(ranges)}, {build}"
+        adding.append(Task(title, name, add_range, (folder, names, within, table, name), need))
+    apart.run(Stage("adding counts", adding, "ranges", True))
+    for task in adding:
+        yield read_piece(apart.writer.partial / task.file)
+
+
+def slices(store: TokenStore, most: int) -> list[Slice]:
+    """The store's files in stretches of at most `most` positions."""
+    names = sorted(store.manifest.files)
+    return [
+        Slice(name, begin, min(begin + most, len(shard.tokens)))
+        for name, shard in zip(names, store.shards, strict=True)
+        for begin in range(0, len(shard.tokens), most)
+    ]
+
+
+def count_slice(
+    store: str, cut: Slice, vocabulary: int, length: int, memory: int, folder: str, name: str
+) -> Written:
+    """A task: the distinct windows that begin in `cut`, in order, each with its count."""
+    shard = open_shard(require_shared(Path(store) / cut.file), vocabulary)
+    stretch = (shard.tokens, shard.documents, cut.begin, cut.end)
+    counting = Windows([stretch], vocabulary, length, memory, 1)
+    ids = token_dtype(vocabulary)
+    windows, counts = [np.empty((0, length), ids)], [np.empty(0, np.uint32)]
+    for runs in counting.runs():
+        prefix, base = np.array(runs.partition.prefix, np.int64), np.uint64(runs.partition.low)
+        rows = np.arange(len(runs.keys))
+        windows.append(unpack(runs.keys, rows, counting.bits, base, prefix, length).astype(ids))
+        counts.append(runs.counts.astype(np.uint32))
+    arrays = {"windows": np.concatenate(windows), "counts": np.concatenate(counts)}
+    return write_file(folder, name, arrays)
+
+
+def _opened(path: Path) -> tuple[Array, Array]:
+    arrays = open_arrays(require_shared(path))
+    require_layout(path, arrays, COUNTS)
+    return arrays["windows"], arrays["counts"]
+
+
+def add_range(folder: str, names: Sequence[str], within: Range, table: Table, name: str) -> Written:
+    """A task: the part of the table that windows of a range give."""
+    windows, counts = [], []
+    for each in names:
+        found, times = _opened(Path(folder) / each)
+        inside = rows_of(found, within)
+        windows.append(found[inside])
+        counts.append(times[inside])
+    rows, sums = summed(np.concatenate(windows), np.concatenate(counts).astype(np.int64))
+    piece = best_followers(rows, sums, table.leader_len, table.followers)
+    return write_piece(folder, name, piece, table.leaders)
+
+
+def write_piece(folder: str, name: str, piece: Piece, most: int) -> Written:
+    """Without the leaders that cannot be among the `most` any more."""
+    if len(piece.leaders) > most:
+        piece = prune(piece, most)
+    return write_file(folder, name, piece_arrays(piece))
+
+
+# Parts of a frozen table while it is being built: some leaders in order, with their followers.
+
+PIECE: Layout = {
+    "leaders": (("uint16", "uint32"), 2),
+    "counts": (("uint64",), 1),
+    "sizes": (("uint64",), 1),
+    "followers": (("uint16", "uint32"), 2),
+    "follower_counts": (("uint64",), 1),
+}
+
+
+class Piece:
+    """Some leaders in order, each with its best followers."""
+
+    def __init__(self, leaders: Array, counts: Array, sizes: Array, followers: Array, of: Array):
+        self.leaders = leaders  # uint16 | uint32[l, LL]
+        self.counts = counts  # int64[l]
+        self.sizes = sizes  # int64[l], followers of each
+        self.followers = followers  # uint16 | uint32[f, FL]
+        self.follower_counts = of  # int64[f]
+
+    def keep(self, wanted: Array) -> Piece:
+        """Only the leaders where `wanted` (bool[l]) holds; itself where all do."""
+        if wanted.all():
+            return self
+        rows = np.repeat(wanted, self.sizes)
+        return Piece(
+            self.leaders[wanted],
+            self.counts[wanted],
+            self.sizes[wanted],
+            self.followers[rows],
+            self.follower_counts[rows],
+        )
+
+
+def join(pieces: list[Piece]) -> Piece:
+    """All of them as one; they are emptied on the way, so that memory holds little twice."""
+    names = ("leaders", "counts", "sizes", "followers", "follower_counts")
+    joined = []
+    for name in names:
+        joined.append(np.concatenate([getattr(piece, name) for piece in pieces]))
+        for piece in pieces:
+            delattr(piece, name)
+    pieces.clear()
+    return Piece(*joined)
+
+
+def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
+    """A leader too frequent for one partition: its parts become one, taken out of `pieces`."""
+    last = pieces.pop()
+    if len(last.leaders) > 1:
+        pieces.append(last.keep(np.arange(len(last.leaders)) < len(last.leaders) - 1))
+    own = last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1)
+    both = join([own, piece])
+    size = int(both.sizes[0] + both.sizes[1])
+    order = np.lexsort((*both.followers[:size].T[::-1], -both.follower_counts[:size]))[:followers]
+    rows = np.concatenate([order, np.arange(size, len(both.followers))])
+    return Piece(
+        both.leaders[1:],
+        np.concatenate([[both.counts[0] + both.counts[1]], both.counts[2:]]),
+        np.concatenate([[len(order)], both.sizes[2:]]),
+        both.followers[rows],
+        both.follower_counts[rows],
+    )
+
+
+def most_frequent(counts: Array, most: int) -> Array:
+    """bool[l]: the `most` highest counts, ties to the lower row."""
+    wanted = np.zeros(len(counts), bool)
+    wanted[np.argsort(-counts, kind="stable")[:most]] = True
+    return wanted
+
+
+def prune(piece: Piece, most: int) -> Piece:
+    """Leaders that can still be among the `most`; the first and the last one may yet grow."""
+    wanted = most_frequent(piece.counts, most)
+    wanted[0] = wanted[-1] = True
+    return piece.keep(wanted)
+
+
+def summed(rows: Array, counts: Array) -> tuple[Array, Array]:
+    """Rows of ids (unsigned or not below 0 [n, columns]) in order, equal ones as one, with the sums
+    of their counts (int64 [n])."""
+    order = np.lexsort(_words(rows)[::-1])
+    rows, counts = rows[order], counts[order]
+    starts = np.flatnonzero(_changes(rows))
+    return rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+
+
+def _words(rows: Array) -> list[Array]:
+    """uint64 [n] each: as many columns in one as fit, so that there is less to sort by."""
+    bits = max(int(rows.max(initial=0)).bit_length(), 1)
+    words = []
+    for begin in range(0, rows.shape[1], 64 // bits):
+        word = np.zeros(len(rows), np.uint64)
+        for column in rows[:, begin : begin + 64 // bits].T:
+            word <<= np.uint64(bits)
+            word |= column.astype(np.uint64)
+        words.append(word)
+    return words
+
+
+def _changes(rows: Array) -> Array:
+    """bool [n]: whether a row is another than the one before; the first always."""
+    changes = np.ones(len(rows), bool)
+    changes[1:] = np.any(rows[1:] != rows[:-1], axis=1)
+    return changes
+
+
+def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> Piece:
+    """Distinct rows of leader and follower, in order, as a Piece with at most `followers` each."""
+    begins = _changes(rows[:, :leader_len])
+    starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
+    totals = np.add.reduceat(counts, starts) if len(starts) else counts
+    order = np.lexsort((-counts, owner))
+    place = np.arange(len(rows)) - starts[owner]
+    chosen = order[place < followers]
+    sizes = np.minimum(np.bincount(owner, minlength=len(starts)), followers)
+    return Piece(
+        rows[starts, :leader_len], totals, sizes, rows[chosen, leader_len:], counts[chosen]
+    )
+
+
+def piece_arrays(piece: Piece) -> dict[str, Array]:
+    """What the file of a piece holds, which `read_piece` reads."""
+    held: dict[str, Any] = vars(piece)
+    return {name: held[name].astype(np.uint64, copy=False) if "uint64" in dtypes else held[name]
+            for name, (dtypes, _) in PIECE.items()}  # fmt: skip
+
+
+def read_piece(path: Path) -> Piece:
+    """Raises ArtifactError where the file is damaged."""
+    arrays = open_arrays(path)
+    require_layout(path, arrays, PIECE)
+    signed = {name: arrays[name].astype(np.int64) if "uint64" in dtypes else np.array(arrays[name])
+              for name, (dtypes, _) in PIECE.items()}  # fmt: skip
+    return Piece(*(signed[name] for name in PIECE))
+
+
+# Ranges of n-grams in their order, of about as many rows each: what tasks of their own can add.
+#
+# Knows rows of token ids only, sorted as frozen tables and counted slices have them.
+
+SAMPLES = 64  # rows looked at for each range
+
+Ngram = tuple[int, ...]
+Range = tuple[Ngram | None, Ngram | None]  # from the first on, before the second; None is open
+
+
+def row_bytes(vocabulary: int, length: int) -> int:
+    """What a row of `length` ids and a count takes at most, while rows are added up."""
+    return 3 * (token_dtype(vocabulary).itemsize * length + 4) + 16 * length + 48
+
+
+def even_ranges(
+    sizes: Sequence[int], ngrams: Callable[[int, Array], Array], most: int
+) -> list[Range]:
+    """Ranges with about `most` rows each over several lists, of `sizes` rows.
+
+    By a sample of the rows, in equal steps through all lists: `ngrams(number, rows)` gives the
+    n-grams [n, length] at `rows` (int64 [n]) of a list.
+    """
+    parts = max(-(-sum(sizes) // most), 1)
+    step = max(sum(sizes) // (parts * SAMPLES), 1)
+    looked_at: list[Ngram] = []
+    before = 0  # rows
+    for number, size in enumerate(sizes):
+        rows = np.arange(-before % step, size, step)
+        looked_at += map(tuple, ngrams(number, rows).tolist())
+        before += size
+    looked_at.sort()
+    bounds = sorted({looked_at[len(looked_at) * part // parts] for part in range(1, parts)})
+    return list(zip([None, *bounds], [*bounds, None], strict=True))
+
+
+def rows_of(ngrams: Array, within: Range) -> slice:
+    """Which rows of sorted `ngrams` [n, length] are in the range."""
+    low, high = within
+    first = 0 if low is None else _place(ngrams, low)
+    return slice(first, len(ngrams) if high is None else _place(ngrams, high))
+
+
+def _place(ngrams: Array, bound: Ngram) -> int:
+    """Of the first row that is not below `bound`."""
+    return bisect_left(range(len(ngrams)), bound, key=lambda row: tuple(ngrams[row].tolist()))

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.model_options import model_parameters, require_k, require_unigram_options
-from ngramkit.builders.model_passes import out_of_memory
-from ngramkit.builders.model_weights import (
+from ngramkit.builders.model_passes import (
     Work,
     absent_ids,
     matmul_peak,
+    model_parameters,
+    out_of_memory,
+    require_k,
+    require_unigram_options,
     require_usable,
     weights_fingerprint,
 )

@@ -2,7 +2,7 @@
 
 The published reference is CREST (arXiv:2408.04678), which keeps a datastore's most frequent n-grams
 and drops where they stood. Here a datastore stays one, of passages of its documents
-(`builders.passages`), and a frozen table keeps its most frequent rows (`builders.prune_frozen`).
+(`builders.prune`), and a frozen table keeps its most frequent rows (`builders.prune`).
 What comes out is an ordinary artifact. Same artifact, size and answers: same bytes.
 """
 
@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ngramkit.builders import prune_frozen
-from ngramkit.builders.passages import RULE, Passages, chosen_passages
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.suffix.sort import sort_shard
+from ngramkit.kernels.worth import choose, new_wanted, text_table, want, wanted_rows
 from ngramkit.progress import SILENT, Reporter
 
 SHARD_TOKENS = 1 << 25  # at most; sorting one takes 16 bytes for each
@@ -50,7 +50,7 @@ def prune(
         "kind": artifact.kind,
         "pruned": artifact.manifest.build,
         "bytes": size,
-        "rule": RULE if isinstance(artifact, Datastore) else prune_frozen.RULE,
+        "rule": DATASTORE_RULE if isinstance(artifact, Datastore) else FROZEN_RULE,
         "answers": _digest(answers),
     }
     kind = type(artifact)
@@ -178,9 +178,195 @@ def _frozen_table(
     reporter: Reporter,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     reporter.stage("choosing followers", None)
-    arrays = prune_frozen.pruned(table, size - HEADER, answers)
+    arrays = pruned(table, size - HEADER, answers)
     if not len(arrays["leaders"]):
         raise _too_small(table, size, HEADER)
     writer.write(TABLE, arrays)
     counts = {name: len(arrays[name]) for name in ("leaders", "followers")}
     return dict(table.manifest.parameters), counts
+
+
+# The rows of a frozen table to keep when it is pruned: those counted most often per byte.
+#
+# A follower is worth its count, and beside that how often `answers` have it after its leader, all
+# of them together as much as the table. A leader's best follower pays for the leader's own row
+# too. Without answers this is CREST's rule (arXiv:2408.04678): the most frequent n-grams stay.
+
+FROZEN_RULE = (
+    "most frequent followers per byte, 1"  # in manifests: another number for any other choice
+)
+SCALE = 1 << 20  # worth per byte, in whole numbers
+
+
+def pruned(table: FrozenTable, size: int, answers: Sequence[Array] = ()) -> dict[str, Array]:
+    """The arrays of a table of at most `size` bytes; without leaders where none fits.
+
+    Ties go to the earlier leader. Counts of leaders stay what they were in the corpus.
+    """
+    sizes: Array = np.diff(table.follower_offsets.astype(np.int64))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    kept = _kept(table, _worth(table, owner, answers), owner, sizes, size)
+    left = np.bincount(owner[kept], minlength=len(sizes))
+    leaders = left > 0
+    return {
+        "leaders": table.leaders[leaders],
+        "leader_counts": table.leader_counts[leaders],
+        "follower_offsets": np.concatenate([[0], np.cumsum(left[leaders])]).astype(np.uint64),
+        "followers": table.followers[kept],
+        "follower_counts": table.follower_counts[kept],
+    }
+
+
+def _kept(table: FrozenTable, worth: Array, owner: Array, sizes: Array, size: int) -> Array:
+    """bool[F]: by worth per byte, a leader's best before its others."""
+    row = table.followers.itemsize * table.follower_len + table.follower_counts.itemsize
+    head = table.leaders.itemsize * table.leader_len + table.leader_counts.itemsize + 8
+    best_first = np.lexsort((-worth, owner))
+    costs = np.full(len(worth), row, np.int64)
+    first = np.cumsum(sizes) - sizes
+    costs[first] += head
+    rates = worth[best_first] * SCALE // costs
+    rates = np.minimum(rates, np.repeat(rates[first], sizes))  # the best of a leader is none's last
+    order = np.argsort(-rates, kind="stable")
+    fitting = np.searchsorted(np.cumsum(costs[order]), size - 8, side="right")
+    kept = np.zeros(len(worth), bool)
+    kept[best_first[order[:fitting]]] = True
+    return kept
+
+
+def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
+    """int64[F]: counts, and as much again for what the answers say, if there are any."""
+    counts = table.follower_counts.astype(np.int64)
+    length = table.leader_len + table.follower_len
+    texts = [np.asarray(answer, table.leaders.dtype) for answer in answers]
+    windows = sum(max(len(text) - length + 1, 0) for text in texts)
+    if not windows:
+        return counts
+    said = new_wanted(windows, (length,))
+    rows = np.array([(i, 0, len(text)) for i, text in enumerate(texts)], np.int64)
+    want(said, text_table(texts), rows, 1, True)
+    grams = np.hstack([table.leaders[owner], table.followers])
+    return np.asarray(counts + wanted_rows(said, grams) * max(int(counts.sum()) // windows, 1))
+
+
+# Which passages of a datastore to keep when it is pruned: of many kinds, rather than many of one.
+#
+# A passage is at most `PASSAGE` tokens of one document; documents are cut evenly. Those are kept
+# that hold the most n-grams, per token, which text like it comes to and no other passage kept
+# holds; see kernels.worth. What text comes to is seen in the training split, some of the
+# datastore's documents, which are kept last, and in recorded answers of the kind that drafts are
+# for, which weigh more.
+#
+# Short n-grams only: longer ones are of the subjects that a corpus happens to have, and other text
+# has other subjects. docs/benchmarks.md has the figures, beside a random sample and other rules.
+
+PASSAGE = 64  # tokens at most
+ORDERS = (2, 3)  # lengths of the n-grams that a passage is worth something for
+ANSWER = 8  # what an n-gram of the answers is worth, beside one of the split alone
+SPLIT, MOST_TRAINED = 16, 1 << 21  # one document of so many, up to so many tokens of them
+DATASTORE_RULE = (
+    "most new n-grams per token, 2"  # in manifests: another number for any other choice
+)
+MIXED = np.uint64(0xBF58476D1CE4E5B9)
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Rows in the corpus's order."""
+
+    rows: Array  # int64[n, 3]: shard, begin, end in its tokens
+    joined: Array  # bool[n], whether a row goes on where the one before it ends
+    training: Array  # bool[n], whether its document is of the training split
+
+    def kept(self, chosen: Array) -> Passages:
+        """Those that are `chosen`, bool[n]."""
+        joined = self.joined.copy()
+        joined[1:] &= chosen[:-1]
+        return Passages(self.rows[chosen], joined[chosen], self.training[chosen])
+
+    @property
+    def lengths(self) -> Array:
+        """int64[n], in tokens."""
+        return np.asarray(self.rows[:, 2] - self.rows[:, 1])
+
+    @property
+    def size(self) -> int:
+        """Tokens of a stream of them, a separator behind each that the next does not continue."""
+        return int(self.lengths.sum() + np.count_nonzero(~self.joined))
+
+
+def chosen_passages(
+    shards: Sequence[DatastoreShard], separator: int, budget: int, answers: Sequence[Array] = ()
+) -> Passages:
+    """What to keep of these shards in `budget` tokens, separators included.
+
+    `answers` are token ids of text that drafts are for. What room is left when nothing more is
+    worth anything is filled with other passages, drawn by the hash of their numbers: a sample.
+    Memory: at most 144 bytes per token of the training split and the answers, 2 per token of the
+    corpus.
+    """
+    documents = _documents(shards, separator)
+    passages = _cut_passages(documents)
+    if passages.size <= budget:
+        return passages
+    trained = documents.rows[documents.training]
+    texts = [shard.tokens for shard in shards]
+    given = [np.asarray(answer, texts[0].dtype) for answer in answers]
+    rows = np.array([(len(texts) + i, 0, len(a)) for i, a in enumerate(given)], np.int64)
+    split = int((trained[:, 2] - trained[:, 1]).sum())
+    total = sum(map(len, given))
+    table = new_wanted(split + total, ORDERS)
+    where = text_table([*texts, *given])
+    want(table, where, trained, 1, False)
+    want(table, where, rows.reshape(-1, 3), ANSWER, False)
+
+    candidates = passages.kept(~passages.training)
+    found = choose(table, where, candidates.rows, candidates.joined, budget)
+    chosen = np.zeros(len(passages.rows), bool)
+    chosen[np.flatnonzero(~passages.training)[found]] = True
+    _fill(passages, chosen, budget)
+    return passages.kept(chosen)
+
+
+def _fill(passages: Passages, chosen: Array, budget: int) -> None:
+    """Chooses more while there is room, those of the training split last."""
+    left = budget - passages.kept(chosen).size
+    others = np.flatnonzero(~chosen)
+    order = others[np.lexsort((_drawn(others), passages.training[others]))]
+    costs = np.cumsum(passages.lengths[order] + 1)
+    chosen[order[: np.searchsorted(costs, left, side="right")]] = True
+
+
+def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
+    """Every document, as one row each; empty ones have none."""
+    found = []
+    for index, shard in enumerate(shards):
+        last, end = (int(at) for at in shard.first_token[-2:])
+        ends = np.sort(shard.suffix_array[last:end]).astype(np.int64)  # of the separators
+        begins = np.concatenate([[0], ends[:-1] + 1])
+        found.append(np.column_stack([np.full(len(ends), index), begins, ends]))
+    rows = np.concatenate(found)
+    rows = rows[rows[:, 1] < rows[:, 2]]
+    documents = Passages(rows, np.zeros(len(rows), bool), np.zeros(len(rows), bool))
+    drawn = _drawn(np.arange(len(rows))) % np.uint64(SPLIT) == 0
+    enough = np.cumsum(np.where(drawn, documents.lengths, 0)) > MOST_TRAINED
+    return replace(documents, training=drawn & ~enough)
+
+
+def _drawn(numbers: Array) -> Array:
+    """uint64[n], a hash of each number."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * MIXED
+    return np.asarray((mixed ^ mixed >> np.uint64(31)) * MIXED >> np.uint64(40))
+
+
+def _cut_passages(documents: Passages) -> Passages:
+    """Documents in as few even parts as have at most PASSAGE tokens."""
+    lengths = documents.lengths
+    parts = -(-lengths // PASSAGE)
+    owner = np.repeat(np.arange(len(lengths)), parts)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
+    first = documents.rows[owner, 1]
+    begins = first + place * lengths[owner] // parts[owner]
+    ends = first + (place + 1) * lengths[owner] // parts[owner]
+    rows = np.column_stack([documents.rows[owner, 0], begins, ends])
+    return Passages(rows, place > 0, documents.training[owner])

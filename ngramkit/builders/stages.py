@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ngramkit.builders.executors import Executor, Task
 from ngramkit.errors import InputError
-from ngramkit.executors.base import Executor, Task
 from ngramkit.formats.container import Array, FileRecord, write_whole
 from ngramkit.formats.writer import SCRATCH, ArtifactWriter
 from ngramkit.progress import Reporter

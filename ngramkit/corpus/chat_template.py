@@ -21,7 +21,7 @@ from typing import Any
 
 from ngramkit.corpus.tokenizer_files import CONFIG, TEMPLATE, TokenizerFiles
 from ngramkit.errors import InputError
-from ngramkit.processes import start_python
+from ngramkit.machine import start_python
 
 SECONDS = 10  # of processor time for one conversation; real templates take milliseconds
 MEMORY = 1 << 29  # bytes of the whole process, an eighth of them Python's

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ngramkit.corpus.bounded import MAX_DOCUMENT, too_large
 from ngramkit.corpus.selection import Selection
+from ngramkit.corpus.unpacking import MAX_DOCUMENT, too_large
 from ngramkit.errors import require_between
 
 

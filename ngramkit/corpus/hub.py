@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
-from ngramkit.errors import InputError
-from ngramkit.hub_bars import show_downloads
-from ngramkit.hub_errors import hub_errors
-from ngramkit.progress import SILENT, Reporter
+from ngramkit.corpus.readers import RowMaker, text_column
+from ngramkit.errors import InputError, hub_errors
+from ngramkit.progress import SILENT, Reporter, show_downloads
 
 BATCH = 1000  # rows
 PARQUET_BRANCH = "refs/convert/parquet"

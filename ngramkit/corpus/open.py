@@ -1,4 +1,4 @@
-"""`open_corpus`: from what a user writes to a Corpus. Decides which source reads it."""
+"""The corpora that have names. Says what each is and where; reads nothing."""
 
 from __future__ import annotations
 
@@ -9,20 +9,87 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
+from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
+from ngramkit.corpus.deduplication import Sifted, sifted
 from ngramkit.corpus.document import Corpus, Source
-from ngramkit.corpus.evaluation import is_evaluation, read_evaluation_texts
-from ngramkit.corpus.files import is_read
+from ngramkit.corpus.files import (
+    DEFAULT_SPLIT,
+    LocalSource,
+    is_read,
+    local_source,
+    remote_source,
+    stdlib_split,
+)
 from ngramkit.corpus.hub import hub_source
-from ngramkit.corpus.local import LocalSource, local_source
 from ngramkit.corpus.mixing import Mixture, Weighted, mixed
-from ngramkit.corpus.named import NAMED, STDLIB, NamedCorpus
-from ngramkit.corpus.remote import remote_source
 from ngramkit.corpus.selection import Selection, read_exclusions
-from ngramkit.corpus.sifting import Sifted, sifted
-from ngramkit.corpus.stdlib import DEFAULT_SPLIT, stdlib_split
 from ngramkit.errors import UsageError
+from ngramkit.formats.manifest import NAME
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.storage.urls import as_path, as_url, is_url
+from ngramkit.remote.pull import is_remote
+from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
+
+
+@dataclass(frozen=True)
+class NamedCorpus:
+    """`hub` is a dataset's id on the Hub; None: embedded."""
+
+    name: str
+    summary: str
+    hub: str | None = None
+    column: str | None = None
+    split: str = "train"
+    languages: str | None = None  # the data_dir of a language, with {language} in it
+    language: str | None = None  # the default one
+    gated: bool = False
+    turns: bool = False
+
+
+STDLIB = "python-stdlib"
+
+NAMED = {
+    corpus.name: corpus
+    for corpus in (
+        NamedCorpus(
+            STDLIB,
+            "the running interpreter's standard library; splits train (nine tenths of the files, "
+            "the default), held-out, all",
+        ),
+        NamedCorpus(
+            "openwebtext",
+            "web pages that Reddit linked to, 8 million documents",
+            hub="Skylion007/openwebtext",
+            column="text",
+        ),
+        NamedCorpus(
+            "the-stack",
+            "permissively licensed source files; language chooses (default python)",
+            hub="bigcode/the-stack-dedup",
+            column="content",
+            languages="data/{language}",
+            language="python",
+            gated=True,
+        ),
+        NamedCorpus(
+            "ultrachat",
+            "1.5 million generated conversations; each turn is a document unless join_turns",
+            hub="stingning/ultrachat",
+            column="data",
+            turns=True,
+        ),
+        NamedCorpus(
+            "ultrachat-200k",
+            "UltraChat, filtered to 200,000 conversations; splits train_sft, test_sft, ...",
+            hub="HuggingFaceH4/ultrachat_200k",
+            column="messages",
+            split="train_sft",
+            turns=True,
+        ),
+    )
+}
+
+
+# `open_corpus`: from what a user writes to a Corpus. Decides which source reads it.
 
 HUB = "hf:"
 # Of a mixture: a corpus, opened or by name, or the pair of it and its weight.
@@ -43,16 +110,16 @@ def open_corpus(
     **options: Any,
 ) -> AnyCorpus:
     """A named corpus, `hf:ID[:CONFIG]`, or files: a path, a folder, a glob, or a URL of these
-    (s3://, gs://, hf://datasets/..., https://, file://, see corpus.remote). Of a list, a mixture:
+    (s3://, gs://, hf://datasets/..., https://, file://, see corpus.files). Of a list, a mixture:
     `["a", ("b", 0.3)]` is all of a, then three documents in ten of b, see corpus.mixing.
 
     Options: `split`, `column`, `revision` and `language` (of one corpus alone), `join_turns`;
     `sample` in (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents;
     `licenses` keeps documents whose licences are all listed; `dedup` leaves out duplicates ("exact"
-    or "minhash", see corpus.sifting); `exclude` is a file, or several: of repository names and
-    document digests, or, where its name ends in .jsonl, of an evaluation set, whose texts no
-    document may hold (corpus.evaluation); `reporter`. Raises UsageError where an option does not
-    fit the corpus or a weight is no share, InputError where there is no such corpus, split or
+    or "minhash", see corpus.deduplication); `exclude` is a file, or several: of repository names
+    and document digests, or, where its name ends in .jsonl, of an evaluation set, whose texts no
+    document may hold (corpus.decontamination); `reporter`. Raises UsageError where an option does
+    not fit the corpus or a weight is no share, InputError where there is no such corpus, split or
     column, NetworkError where the Hub refuses.
     """
     given = [exclude] if isinstance(exclude, str | Path) else exclude or []
@@ -207,3 +274,16 @@ def _require_path(name: str) -> None:
         f"no corpus is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
         f"names: {', '.join(NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob",
     )
+
+
+def is_artifact(source: str | Path) -> bool:
+    """Return whether it names an artifact rather than text. Of a URL, the storage is asked."""
+    url = as_url(source)
+    if url is None:
+        return is_remote(source) or (as_path(source) / NAME).is_file()
+    if has_magic(url) or is_read(plain_path(url)):
+        return False
+    from ngramkit.remote.staging import find_remote
+    from ngramkit.remote.urls import Place
+
+    return find_remote(Place.at(url)) is not None

@@ -1,6 +1,6 @@
-"""One reader per kind of file: open bytes in, rows out. Each says file and place in its errors.
+"""Which column of a table holds the text, and how a record becomes a row.
 
-Knows bytes and columns; not folders, compression or the Hub.
+Knows records (column name -> value); not where they come from.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,13 +18,162 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ngramkit.corpus.arrow_messages import MAGIC, MessageError, require_bounded
-from ngramkit.corpus.arrow_sizes import is_string, row_sizes, without_dictionaries
-from ngramkit.corpus.bounded import lines, too_large, whole
-from ngramkit.corpus.columns import RowMaker, text_column
 from ngramkit.corpus.document import Row
+from ngramkit.corpus.unpacking import (
+    MAGIC,
+    MessageError,
+    is_string,
+    lines,
+    require_bounded,
+    row_sizes,
+    too_large,
+    whole,
+    without_dictionaries,
+)
 from ngramkit.errors import InputError
-from ngramkit.formats.json_text import count_values
+from ngramkit.text import visible
+from ngramkit.untrusted import count_values
+
+PREFERRED = ("text", "content")
+LISTED = 30  # columns that an error names
+LICENSES = ("license", "licenses", "licence", "max_stars_repo_licenses")
+REPOSITORIES = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
+
+
+def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> str:
+    """The column to read; `columns` says of each whether it holds strings.
+
+    `wanted` if given, else `text`, else `content`, else the only string column. Raises InputError
+    where that decides nothing.
+    """
+    listed = ", ".join(visible(name, 60) for name in islice(columns, LISTED)) or "none"
+    if len(columns) > LISTED:
+        listed += f" and {len(columns) - LISTED:,} more"
+    if wanted is not None:
+        if wanted not in columns:
+            raise InputError(f"{where} has no column {wanted!r}", f"its columns: {listed}")
+        return wanted
+    strings = [name for name, is_string in columns.items() if is_string]
+    for name in PREFERRED:
+        if name in columns:
+            return name
+    if len(strings) == 1:
+        return strings[0]
+    raise InputError(
+        f"nothing tells which of its columns holds the text of {where}",
+        f"choose a column of {listed}",
+        option="column",
+    )
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """Turns records into rows. `join_turns` makes one document of a conversation's turns."""
+
+    column: str
+    license_column: str | None = None
+    repository_column: str | None = None
+    join_turns: bool = False
+
+    @classmethod
+    def of(cls, columns: Mapping[str, bool], column: str, *, join_turns: bool = False) -> RowMaker:
+        """Finds the licence and the repository column by their usual names."""
+        return cls(column, _first(LICENSES, columns), _first(REPOSITORIES, columns), join_turns)
+
+    @property
+    def columns(self) -> list[str]:
+        """All that needs reading."""
+        names = (self.column, self.license_column, self.repository_column)
+        return [name for name in names if name is not None]
+
+    def row(self, record: Mapping[str, Any]) -> Row:
+        """Raises KeyError without the column, TypeError where it holds no text."""
+        texts = texts_of(record[self.column])
+        if self.join_turns and len(texts) > 1:
+            texts = ("\n\n".join(texts),)
+        licenses = _strings(record.get(self.license_column)) if self.license_column else ()
+        names = _strings(record.get(self.repository_column)) if self.repository_column else ()
+        return Row(texts, licenses, names[0] if names else "")
+
+
+def texts_of(value: Any) -> Sequence[str]:
+    """The texts in a column's value: a string, a list of turns, a list of {role, content}.
+
+    >>> texts_of([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}])
+    ('Hi.', 'Hello!')
+    """
+    if isinstance(value, str):
+        return (value,)
+    if value is None:
+        return ("",)
+    if isinstance(value, list):
+        return tuple(_turn(turn) for turn in value)
+    raise TypeError(f"{type(value).__name__} where a text was expected")
+
+
+def _turn(turn: Any) -> str:
+    if isinstance(turn, str):
+        return turn
+    content = turn.get("content", turn.get("value")) if isinstance(turn, Mapping) else None
+    if isinstance(content, str):
+        return content
+    raise TypeError(f"a turn that is neither a text nor has a text as content: {turn!r:.60}")
+
+
+def _first(names: Sequence[str], columns: Mapping[str, bool]) -> str | None:
+    return next((name for name in names if name in columns), None)
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    values = [value] if isinstance(value, str) else value
+    return tuple(str(entry) for entry in values if entry)
+
+
+# What the footer of a parquet file tells without its rows: where to cut it, how many there are.
+#
+# So several processes read one large file, each some of its row groups.
+
+LARGE = 16 << 20  # bytes of a file, from which on it is worth a look
+STRETCH = 64 << 20  # bytes of unpacked columns
+
+
+def stretches(path: Path) -> list[tuple[int, int]]:
+    """Row groups [begin, end) of about STRETCH bytes each; none of a small or a damaged file."""
+    try:
+        if path.stat().st_size < LARGE:
+            return []
+        found = pq.read_metadata(path)
+        sizes = [found.row_group(i).total_byte_size for i in range(found.num_row_groups)]
+    except (pa.ArrowException, OSError, UnicodeError):
+        return []
+    cuts, held = [0], 0
+    for group, size in enumerate(sizes):
+        if held and held + size > STRETCH:
+            cuts.append(group)
+            held = 0
+        held += size
+    return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
+
+
+def documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
+    """How many documents there are in these row groups, by default in all; None where only the rows
+    tell: a conversation may be several."""
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = {field.name: is_string(field.type) for field in file.schema_arrow}
+            if not columns[text_column(columns, column, str(path))]:
+                return None
+            counted = range(file.metadata.num_row_groups) if groups is None else groups
+            return sum(int(file.metadata.row_group(i).num_rows) for i in counted)
+    except (pa.ArrowException, OSError, UnicodeError, InputError):
+        return None  # whoever reads the rows says why
+
+
+# One reader per kind of file: open bytes in, rows out. Each says file and place in its errors.
+#
+# Knows bytes and columns; not folders, compression or the Hub.
 
 # path, open bytes, text column, one document a conversation?, most bytes of a document; of a .json
 # file, which is read whole, of the file

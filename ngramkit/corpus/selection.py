@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, UsageError, reason, require_between
-from ngramkit.formats.files import read_plain
+from ngramkit.untrusted import read_plain
 
 MOST_LIST = 1 << 28  # bytes of a list of exclusions, some four million lines
 SHA256 = re.compile(r"[0-9a-f]{64}")

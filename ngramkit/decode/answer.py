@@ -1,25 +1,148 @@
-"""`ngramkit.decode`: prompts in, the model's own text out, several tokens a pass."""
+"""What the answer is likely to repeat, as somebody names it: texts, files, token ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import Any, Unpack, overload
+from pathlib import Path
+from typing import Any, TypedDict, Unpack, overload
 
 from ngramkit.choose import DrafterChoice
+from ngramkit.corpus.chat import AUTO, Message, Template, find_template
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.decode.asked import Asked, Model, Options, Show
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.prompt import chat_ids, prompt_ids
-from ngramkit.decode.references import open_references
-from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import Comparison, Task, compare, warm_up
-from ngramkit.decode.text import TextStream
+from ngramkit.decode.result import Decoded, TextStream
+from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.session import (
+    Comparison,
+    PassOptions,
+    Task,
+    chat_ids,
+    compare,
+    prompt_ids,
+    warm_up,
+)
+from ngramkit.decode.specache.decoding import require_no_drafts
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.errors import UsageError
-from ngramkit.progress import Reporter
-from ngramkit.templates import AUTO, Message, Template, find_template
+from ngramkit.drafters.references import NONE, ReferenceTexts, require_references
+from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.sources import Given, Sources
+from ngramkit.errors import InputError, UsageError
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.text import many
+from ngramkit.untrusted import read_given
+
+MOST_BYTES = 4 << 20  # of a file; encoding takes thirty times as much memory
+
+Reference = str | Path | Sequence[int]  # text, a file of it, or token ids
+
+
+def open_references(
+    given: Sequence[Reference], tokenizer: TextTokenizer, reporter: Reporter
+) -> ReferenceTexts:
+    """Encoded without special tokens, and sorted; says how many. Raises InputError where a file
+    cannot be read or is no text, UsageError for an empty one or what is none of these."""
+    if isinstance(given, str | Path):
+        raise UsageError("references are several texts", "give a list", option="references")
+    if not len(given):
+        return NONE
+    found = ReferenceTexts([_ids(each, tokenizer) for each in given])
+    texts = many(len(found), "reference")
+    reporter.note(f"drafting from {texts} too, {found.tokens:,} tokens")
+    return found
+
+
+def require_use(references: Sized, drafter: Any, cache: object = None) -> None:
+    """Raises UsageError where references are given to a drafter that cannot use them (by name, or
+    an object; None: not chosen yet), or with a SpeCache, which takes no drafts."""
+    if not len(references):
+        return
+    if cache is not None:
+        raise UsageError(
+            "a SpeCache takes no drafts and no references", "leave them out", option="references"
+        )
+    if isinstance(drafter, str):
+        require_references(DrafterSpec.parse(drafter).name)
+    elif hasattr(drafter, "draft"):  # a class that makes one, or an object
+        require_references(drafter)
+
+
+def _ids(reference: Reference, tokenizer: TextTokenizer) -> Any:
+    if isinstance(reference, Path):
+        return tokenizer.encode(read_reference(reference))
+    if isinstance(reference, str):
+        if not reference:
+            raise UsageError("a reference is empty", "leave it out", option="references")
+        return tokenizer.encode(reference)
+    return reference
+
+
+def read_reference(file: Path) -> str:
+    """The text of a file, of MOST_BYTES at most."""
+    raw = read_given(file, MOST_BYTES, hint="give the part that the answer will repeat")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8: {error}", "convert it to UTF-8") from error
+    if "\0" in text:
+        raise InputError(f"{file} is binary, no text", "give a text", option="references")
+    if not text:
+        raise InputError(f"{file} is empty", "leave it out", option="references")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+# The keywords of `ngramkit.decode`: their types, and what they are where they are left out.
+
+Model = str | LanguageModel | None
+Show = Callable[[str, bool], None]  # a piece of text, and whether a draft held it
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `decode`."""
+
+    drafter: str | Drafter | Callable[[], Drafter] | None
+    artifacts: Sources | Sequence[Given] | Given
+    template: str | None
+    system: str | None
+    max_new_tokens: int
+    stop: Sequence[str]
+    references: Sequence[Reference]
+    sampling: Sampling
+    passes: PassOptions
+    show: Show | None
+    reporter: Reporter
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The same, and what they are where they are left out."""
+
+    drafter: str | Drafter | Callable[[], Drafter] | None = None
+    artifacts: Sources | Sequence[Given] | Given = ()
+    template: str | None = None
+    system: str | None = None
+    max_new_tokens: int = 128
+    stop: Sequence[str] = ()
+    references: Sequence[Reference] = ()
+    sampling: Sampling = GREEDY
+    passes: PassOptions = PassOptions()  # noqa: RUF009 (frozen)
+    show: Show | None = None
+    reporter: Reporter = SILENT
+
+    def require_sense(self) -> None:
+        """Raises UsageError for what makes none, before anything is loaded."""
+        if isinstance(self.drafter, str):
+            DrafterSpec.parse(self.drafter)
+        if self.system and self.template is None:
+            option = ("system", "chat")
+            raise UsageError("system needs a conversation", "give chat too", option=option)
+        if self.passes.cache is not None:
+            require_no_drafts(self.passes.cache, self.drafter)
+        require_use(self.references, self.drafter, self.passes.cache)
+
+
+# `ngramkit.decode`: prompts in, the model's own text out, several tokens a pass.
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +244,7 @@ def decode(
     )
     answering = _Answering(replace(task, references=texts), choice, form)
     several = [prompts] if isinstance(prompts, str) else prompts
-    ids = [_ids(task.model, each, form, asked.system) for each in several]
+    ids = [_ids_answer(task.model, each, form, asked.system) for each in several]
     answers = list(answering.answers(ids, asked.show))
     return answers[0] if isinstance(prompts, str) else answers
 
@@ -173,7 +296,7 @@ def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Te
     return template
 
 
-def _ids(
+def _ids_answer(
     model: LanguageModel, text: str, template: Template | None, system: str | None
 ) -> TokenArray:
     if template is None:

@@ -20,7 +20,7 @@ Choose = Callable[[int], int]  # the token that follows a row of a pass, asked a
 
 
 class Verifier(Protocol):
-    """The model's side of a request's passes, see ngramkit.decode.verify.TreeVerifier.
+    """The model's side of a request's passes, see ngramkit.decode.verify_tree.TreeVerifier.
 
     One that cannot verify every tree has `fit(tree, budget)`, which leaves of a draft what it can;
     one whose passes repeat tokens says by `riding` how many the next will, see

@@ -13,21 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.decode.answer import chat_template, written
-from ngramkit.decode.asked import Model, Show
+from ngramkit.corpus.chat import AUTO, Message
+from ngramkit.decode.answer import (
+    Model,
+    Reference,
+    Show,
+    chat_template,
+    open_references,
+    require_use,
+    written,
+)
 from ngramkit.decode.base import ResumableVerifier
-from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.prompt import chat_ids
-from ngramkit.decode.references import Reference, open_references, require_use
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.task import warm_up
+from ngramkit.decode.session import PassOptions, chat_ids, warm_up
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
-from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import InputError
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.sources import Given, Sources
-from ngramkit.templates import AUTO, Message
 
 NEW_TOKENS = 1024  # of an answer
 

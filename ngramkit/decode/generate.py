@@ -7,29 +7,29 @@ cannot honour is refused by name, never ignored.
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
+from ngramkit.decode.answer import require_use
 from ngramkit.decode.base import Rule, Sink, Stop
-from ngramkit.decode.generate_options import refuse_what_cannot_be_honoured
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.logits_processors import GREEDY_OR_SAMPLED, Processed
 from ngramkit.decode.loop import Request
-from ngramkit.decode.references import require_use
-from ngramkit.decode.runner import MOST_NODES, Runner
-from ngramkit.decode.sampling import GREEDY
+from ngramkit.decode.sampling import GREEDY, GREEDY_OR_SAMPLED, Processed
+from ngramkit.decode.session import MOST_NODES, Runner
 from ngramkit.decode.specache.decoding import require_no_drafts
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.undrafted import pays_to_try, undrafted
-from ngramkit.drafters import load_drafter
+from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.references import Given as References
 from ngramkit.drafters.references import referring
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import UsageError, require_between
 
 Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
@@ -237,3 +237,135 @@ def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
         return any(bool(torch.as_tensor(ends(seen, None)).any()) for ends in criteria)
 
     return stop
+
+
+# Which of model.generate's options drafts can honour; the others are refused by name.
+
+# Options of a generation config, and the values that ask for nothing.
+PLAIN: Mapping[str, tuple[Any, ...]] = {
+    "num_beams": (None, 1),
+    "num_beam_groups": (None, 1),
+    "penalty_alpha": (None, 0, 0.0),
+    "dola_layers": (None,),
+    "constraints": (None,),
+    "force_words_ids": (None,),
+    "prompt_lookup_num_tokens": (None,),
+    "assistant_early_exit": (None,),
+    "use_mtp": (None, False),
+    "output_scores": (None, False),
+    "output_logits": (None, False),
+    "output_attentions": (None, False),
+    "output_hidden_states": (None, False),
+}
+# Made by transformers for every call, or without influence on what is written.
+CACHES = ("past_key_values", "cache_params")  # Mamba calls it so
+KNOWN_INPUTS = {
+    "attention_mask",
+    "position_ids",
+    *CACHES,
+    "use_cache",
+    "logits_to_keep",
+    "cache_position",
+    "streamer",
+}
+EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloaded")
+
+
+def refuse_what_cannot_be_honoured(
+    model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
+) -> None:
+    """Raises UsageError with the name of the first option that would have to be ignored.
+
+    `inputs` are the model's inputs beside `input_ids`, and what generate was given for its loop.
+    """
+    if model.config.is_encoder_decoder:
+        raise _refused("an encoder-decoder", "drafts continue a decoder's own text")
+    for name, plain in PLAIN.items():
+        value = getattr(config, name, None)
+        if value not in plain:
+            raise _refused(f"{name}={value}")
+    if config.cache_implementation not in EXACT_CACHES:
+        raise _refused(f"cache_implementation={config.cache_implementation}", "its cache is lossy")
+    for name, value in inputs.items():
+        if name not in KNOWN_INPUTS and value is not None and value is not False:
+            raise _refused(name)
+    for name in CACHES:
+        _refuse_filled_cache(name, inputs.get(name))
+    _refuse_in_batch(len(input_ids), config, inputs)
+    _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
+
+
+def _refuse_filled_cache(name: str, cache: Any) -> None:
+    if cache is not None and any(map(_filled, cache.layers)):
+        raise _refused(name, "the prompt is read anew")
+
+
+def _filled(layer: Any) -> bool:
+    """Of keys and values, or of recurrent states."""
+    states = any(getattr(layer, "has_previous_state", {}).values())
+    return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
+
+
+def _refuse_in_batch(rows: int, config: Any, inputs: Mapping[str, Any]) -> None:
+    """Rows are written one after another."""
+    if rows == 1:
+        return
+    if inputs.get("streamer") is not None:
+        raise _refused("a streamer with several rows")
+    if config.max_time is not None:
+        raise _refused("max_time with several rows", "the first would use up the others' time")
+
+
+def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:
+    whole = torch.ones_like(ids) if mask is None else mask.to(ids)
+    if whole.shape != ids.shape:
+        raise _refused("an attention_mask of another shape than input_ids")
+    if not bool((whole[:, -1] == 1).all()):
+        raise _refused("padding on the right", "pad on the left: padding_side='left'")
+    if not bool((whole.diff(dim=-1) >= 0).all()):
+        raise _refused("an attention_mask with holes")
+    expected = (whole.cumsum(-1) - 1)[whole == 1]
+    if positions is not None and not torch.equal(positions.to(ids)[whole == 1], expected):
+        raise _refused("position_ids other than 0, 1, 2, ...")
+
+
+def _refused(what: str, why: str = "") -> UsageError:
+    reason = f"; {why}" if why else ""
+    return UsageError(f"decoding with drafts cannot honour {what}{reason}", "leave it out")
+
+
+# Short texts of a model that was not tried yet: written without drafts, by transformers' own loop.
+#
+# To find out how a model can verify drafts takes some eight passes, more than the drafts of a short
+# text can save.
+
+LOG = logging.getLogger("ngramkit")
+SHORT = 32  # tokens, of all calls together: from so many on a model is tried
+_ASKED: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def pays_to_try(model: Any, tokens: int) -> bool:
+    """Whether drafts are worth trying the model for, with so many more tokens to be written."""
+    if is_known(model) or not hasattr(model, "_sample"):
+        return True
+    _ASKED[model] = _ASKED.get(model, 0) + tokens
+    return _ASKED[model] >= SHORT
+
+
+def undrafted(
+    model: Any, input_ids: torch.Tensor, drafter: Drafter, padding: int, **call: Any
+) -> Any:
+    """As `model.generate` without drafts, of one row with `padding` tokens on its left; the drafter
+    learns what was written. `call`: what transformers gives its loop."""
+    LOG.info(
+        "%s: no drafts yet: to try how it takes them costs more passes than a short text can save",
+        model.config.model_type,
+    )
+    output = model._sample(input_ids, **call)
+    rows = output if isinstance(output, torch.Tensor) else output.sequences
+    tokens = rows[0].cpu().numpy().astype(np.int32)
+    length = input_ids.shape[1]
+    drafter.start(tokens[padding:length])
+    drafter.accept(tokens[length:])
+    drafter.finish()
+    return output

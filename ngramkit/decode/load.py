@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -13,13 +14,12 @@ import torch
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.packed_weights import pack_linears
-from ngramkit.errors import InputError, NgramkitError, UsageError
-from ngramkit.formats.json_text import read_json
+from ngramkit.errors import InputError, NgramkitError, UsageError, from_hub
 from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.source import find_gguf
-from ngramkit.hub_bars import show_downloads
-from ngramkit.hub_errors import as_known
 from ngramkit.models import resolve_model, split_revision
+from ngramkit.progress import show_downloads
+from ngramkit.untrusted import read_json
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -184,7 +184,7 @@ def _placement(device_map: str | None, where: torch.device, method: str | None) 
 
 
 def _not_dequantised(name: str, method: str, error: Exception) -> NgramkitError:
-    known = as_known(error, name, "model") if isinstance(error, OSError) else None
+    known = from_hub(error, name, "model") if isinstance(error, OSError) else None
     if known is not None:
         return known
     first_line = (str(error).splitlines() or [repr(error)])[0]
@@ -232,7 +232,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
-    known = as_known(error, source, "model") or needs_code(error, name)
+    known = from_hub(error, source, "model") or needs_code(error, name)
     if known is not None:
         return known
     if isinstance(error, UnpicklingError):
@@ -243,3 +243,34 @@ def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
     text = str(error)
     first_line = text.splitlines()[0] if text else repr(error)
     return InputError(f"{source} cannot be decoded with: {first_line}", f"check the model {name}")
+
+
+# What a model runs on, in words.
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def device_facts(model: Any) -> dict[str, str]:
+    """The device's name, a transformers model's dtype, how many threads a CPU uses for it, and
+    whether its weights are packed."""
+    import torch
+
+    from ngramkit.decode.packed_weights import is_packed
+
+    device, dtype = model.device, str(model.dtype).removeprefix("torch.")
+    if device.type == "cuda":
+        return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
+    how = ", packed weights" if is_packed(model) else ""
+    return {"device": f"{device.type}, {torch.get_num_threads()} threads{how}", "dtype": dtype}
+
+
+def software_facts() -> dict[str, str]:
+    """What decides how a pass runs beside the device: versions, and the driver's."""
+    import torch
+
+    facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
+    if torch.cuda.is_available():
+        facts["cuda"] = str(torch.version.cuda)
+    if DRIVER.is_file():
+        facts["driver"] = DRIVER.read_text(encoding="utf-8").partition("\n")[0]
+    return facts

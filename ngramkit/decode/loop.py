@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.budget.auto import AutoBudget
+from ngramkit.budget.rule import AutoBudget
 from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import GREEDY

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ngramkit.caches import private_folder
+from ngramkit.cache import private_folder
 from ngramkit.formats.writer import keep_text
 from ngramkit.machine import processor
 

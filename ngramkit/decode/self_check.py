@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.session import PassOptions
 from ngramkit.decode.static_check import SelfCheck, check_static
 from ngramkit.errors import UsageError
 from ngramkit.progress import SILENT, Reporter

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.decode.device import device_facts, software_facts
-from ngramkit.decode.probe import tolerance_of
-from ngramkit.decode.probe_drafts import path_of, spread_tokens, tree_of
+from ngramkit.decode.load import device_facts, software_facts
+from ngramkit.decode.probe import path_of, spread_tokens, tolerance_of, tree_of
 from ngramkit.decode.static import StaticVerifier
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.results import Tabular
 
 PROMPT = 24  # tokens

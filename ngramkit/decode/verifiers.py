@@ -14,13 +14,13 @@ from weakref import WeakKeyDictionary
 import transformers
 
 from ngramkit.decode.base import ResumableVerifier
+from ngramkit.decode.probe import counted, fits, known, known_to_fit, remember
 from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.static_check import SelfCheck, check_static
-from ngramkit.decode.tried import counted, fits, known, known_to_fit, remember
-from ngramkit.decode.verify import TreeVerifier
-from ngramkit.decode.verify_batch import BatchVerifier
 from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
+from ngramkit.decode.verify_rows import BatchVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.errors import InputError, UsageError, meant
 
 VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier | ChainVerifier]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ngramkit.corpus.stdlib import is_held_out, stdlib_files
+from ngramkit.corpus.files import is_held_out, stdlib_files
 
 # Ordinary code that Python 3.11 and 3.12 both have, and that the model has something to add to; the
 # other held-out files come after these.

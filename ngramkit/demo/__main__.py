@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterator
 
 from ngramkit.choose import choose_drafter
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.prompt import prompt_ids
-from ngramkit.decode.runner import Runner
-from ngramkit.decode.task import Comparison, Task, compare
+from ngramkit.decode.session import Comparison, Runner, Task, compare, prompt_ids
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.sources import Sources
 from ngramkit.errors import NgramkitError
 from ngramkit.progress import Reporter
-from ngramkit.sources import Sources
 
 PROMPTS = 3
 NEW_TOKENS = 128

@@ -5,7 +5,7 @@ A drafter never sees text, a model or a torch tensor; a verifier never knows who
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.kernels import source
+from ngramkit.kernels import arrays
 from ngramkit.kernels.arrays import NO_TOKEN
 
 TokenArray = npt.NDArray[np.int32]
@@ -41,13 +42,13 @@ def common_beginning(one: TokenArray, other: TokenArray) -> int:
 class Source(IntEnum):
     """Where a node came from."""
 
-    DATASTORE = source.DATASTORE
-    FROZEN = source.FROZEN
-    DYNAMIC = source.DYNAMIC
-    CONTEXT = source.CONTEXT
-    MODEL = source.MODEL
-    HISTORY = source.HISTORY
-    REFERENCE = source.REFERENCE
+    DATASTORE = arrays.DATASTORE
+    FROZEN = arrays.FROZEN
+    DYNAMIC = arrays.DYNAMIC
+    CONTEXT = arrays.CONTEXT
+    MODEL = arrays.MODEL
+    HISTORY = arrays.HISTORY
+    REFERENCE = arrays.REFERENCE
 
 
 @dataclass(frozen=True)
@@ -141,3 +142,109 @@ class Drafter(Protocol):
 
     def finish(self) -> None:
         """The request is over; drafters that learn do it here."""
+
+
+# The live context: prompt and accepted tokens in one growing array.
+
+
+class LiveContext:
+    """`append` is O(1) per token on average; `tokens` is a view, valid until the next `append`."""
+
+    def __init__(self, prompt: TokenArray) -> None:
+        self._tokens = np.empty(max(1024, 2 * len(prompt)), np.int32)
+        self.length = 0
+        self.append(prompt)
+
+    @property
+    def tokens(self) -> TokenArray:
+        return self._tokens[: self.length]
+
+    def append(self, tokens: TokenArray) -> None:
+        end = self.length + len(tokens)
+        if end > len(self._tokens):
+            self._tokens = np.concatenate([self.tokens, np.empty(end, np.int32)])
+        self._tokens[self.length : end] = tokens
+        self.length = end
+
+    def occurrences(self, size: int) -> npt.NDArray[np.intp]:
+        """Where the last `size` tokens stood before, ascending: the matches' begins."""
+        tokens, begin = self.tokens, self.length - size
+        if begin <= 0:
+            return np.empty(0, np.intp)
+        hits = np.flatnonzero(tokens[:begin] == tokens[begin])
+        for offset in range(1, size):
+            hits = hits[tokens[hits + offset] == tokens[begin + offset]]
+        return hits
+
+
+# Continuations side by side as one draft tree.
+
+
+def tree_of_chains(
+    chains: Iterable[tuple[Sequence[int], float]], budget: int, source: Source
+) -> DraftTree:
+    """Merges chains (tokens, score) into a tree, first chain first, until it has `budget` nodes.
+
+    [([7, 8], 0.5), ([7, 9], 0.2)] -> token_ids [7, 8, 9], parents [-1, 0, 0], scores [0.7, 0.5,
+    0.2]: a node's score is the sum over the chains through it.
+    """
+    nodes: dict[tuple[int, int], int] = {}
+    scores: list[float] = []
+    for chain, score in chains:
+        at = -1
+        for token in chain:
+            key = (at, int(token))
+            if key not in nodes:
+                if len(nodes) >= budget:
+                    break
+                nodes[key] = len(nodes)
+                scores.append(0.0)
+            at = nodes[key]
+            scores[at] += score
+    if not nodes:
+        return DraftTree.empty()
+    parents, tokens = np.array(list(nodes), np.int32).T
+    return DraftTree(
+        token_ids=np.ascontiguousarray(tokens),
+        parents=np.ascontiguousarray(parents),
+        scores=np.array(scores, np.float32),
+        source=np.full(len(nodes), source, np.uint8),
+    )
+
+
+# What a drafter drafts from, in words: `<Rest 2 datastores, 41.0 M tokens, llama-tokenizer>`.
+
+COUNTED = ("tokens", "leaders", "rows", "k")  # what says most of a kind's size
+
+
+class Described:
+    """A drafter whose repr says what it is made of; `over` is set when it is made."""
+
+    over = ""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{self.over and ' '}{self.over}>"
+
+
+def described(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = None) -> str:
+    """Kind by kind how many and how large, then the tokenizer: theirs, or the one that is given."""
+    said = []
+    for kind in dict.fromkeys(artifact.kind for artifact in artifacts):
+        alike = [artifact for artifact in artifacts if artifact.kind == kind]
+        counts = alike[0].manifest.counts
+        unit = next((name for name in COUNTED if name in counts), None)
+        said.append(f"{len(alike)} {kind}s" if len(alike) > 1 else kind)
+        if unit is not None:
+            said.append(f"{short(sum(each.manifest.counts[unit] for each in alike))} {unit}")
+    known = tokenizer or (artifacts[0].tokenizer if artifacts else None)
+    if known is not None:
+        said.append(known.id.rstrip("/").rpartition("/")[2])
+    return ", ".join(said)
+
+
+def short(count: int) -> str:
+    """
+    >>> short(41_000_000), short(46_111)
+    ('41.0 M', '46,111')
+    """
+    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"

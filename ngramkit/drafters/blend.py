@@ -1,43 +1,174 @@
-"""blend: one probability model over everything at hand, and the tree of its most probable paths.
-
-What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and the live context, is
-mixed by gates that were fitted on other text (research.fit_blend); of several datastores
-and tables, each is weighed by what it has explained of the text so far. Scores are calibrated: a
-node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
-where decode says what the model itself held likely, its `Evidence` is mixed in,
-trusted as far as it has come true so far; so are references, the last word on what comes next.
-"""
+"""The fitted weights of blend's mixture, on disk beside this module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.drafters.base import DraftTree, Evidence, TokenArray
-from ngramkit.drafters.blend_state import new_sources
-from ngramkit.drafters.blend_weights import load_weights
-from ngramkit.drafters.described import Described, described
+from ngramkit.drafters.base import Described, DraftTree, Evidence, TokenArray, described, eos_of
 from ngramkit.drafters.options import Limits, within_limits
-from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
-from ngramkit.drafters.request_shards import Shards
-from ngramkit.errors import UsageError
+from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
+from ngramkit.formats.container import open_arrays, write_arrays
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.arrays import NO_TOKEN
-from ngramkit.kernels.blend.counts import BUFFER, grown, new_corpus
-from ngramkit.kernels.blend.evidence import SKIP_GRAM_LENGTH, forget, learn_evidence
-from ngramkit.kernels.blend.mixture import Weights
+from ngramkit.kernels.blend.counts import (
+    BUFFER,
+    Corpus,
+    frozen_row,
+    grown,
+    new_candidates,
+    new_corpus,
+    new_frozen,
+    new_live,
+)
+from ngramkit.kernels.blend.evidence import (
+    SKIP_GRAM_LENGTH,
+    forget,
+    learn_evidence,
+    new_bigram,
+    new_evidence,
+)
+from ngramkit.kernels.blend.mixture import (
+    GATE_FEATURES,
+    GATES,
+    TOKEN_FEATURES,
+    Weights,
+    new_experts,
+    new_history,
+    new_scratch,
+)
 from ngramkit.kernels.blend.prediction import Sources, look, new_place
 from ngramkit.kernels.blend.references import new_state
 from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act, new_tree
 from ngramkit.kernels.packed import Absent, Packed
+
+FITTED = Path(__file__).with_name("blend_weights.safetensors")
+
+
+def load_weights(path: Path = FITTED) -> Weights:
+    """The fitted weights. Raises ArtifactError where the file does not have the kernel's shapes."""
+    arrays = open_arrays(path)
+    try:
+        weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
+    except KeyError as error:
+        raise ArtifactError(f"{path} has no {error}", "fit the weights again") from error
+    hidden, units = len(weights.gate_bias), len(weights.token_bias)
+    wanted = [
+        (GATE_FEATURES, hidden), (hidden,), (hidden, GATES), (GATES,),
+        (TOKEN_FEATURES, units), (units,), (units + 1,),
+    ]  # fmt: skip
+    if [w.shape for w in weights] != wanted:
+        raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")
+    return weights
+
+
+def save_weights(weights: Weights, path: Path = FITTED) -> None:
+    write_arrays(path, weights._asdict())
+
+
+# A blend drafter's artifacts as the sources that its kernels read.
+
+LIVE = 1 << 12  # tokens of a live context that there is room for at first
+MILLION = 1e6
+
+# What samples of a datastore gave holds for every drafter over it. Two threads that write one row
+# at once may spoil a draft, never what the model writes.
+_KNOWN: WeakKeyDictionary[Datastore, dict[tuple[int, int], Corpus]] = WeakKeyDictionary()
+
+
+def new_sources(
+    datastores: Sequence[Datastore],
+    frozen: FrozenTable | None,
+    bigram: ModelBigram | None,
+    tokenizer: TokenizerRecord,
+    limits: tuple[int, int, int],
+    weights: Weights,
+) -> Sources:
+    """`limits`: scan, sample and hops. The artifacts must outlive it."""
+    scan, sample, hops = limits
+    vocabulary = tokenizer.vocabulary
+    nothing = new_corpus(search_table(()))
+    return Sources(
+        corpus=_shared_corpus(datastores, (scan, sample)),
+        frozen=new_frozen(None if frozen is None else _row_of(frozen)),
+        live=new_live(vocabulary, LIVE),
+        past_at_start=new_history(nothing),
+        past_since=new_history(nothing),
+        bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
+        evidence=new_evidence(),
+        references=Absent(),
+        shares=log_shares(datastores, frozen, vocabulary),
+        limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
+        weights=weights,
+        experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
+        scratch=new_scratch(weights),
+        into=new_candidates(vocabulary),
+        second=new_candidates(vocabulary),
+    )
+
+
+def _row_of(table: FrozenTable) -> npt.NDArray[np.int64]:
+    arrays = table.leaders, table.leader_counts, table.follower_offsets
+    return frozen_row(*arrays, table.followers, table.follower_counts)
+
+
+def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:
+    def new() -> Corpus:
+        shards = [shard for datastore in datastores for shard in datastore.shards]
+        ends = np.cumsum([len(datastore.shards) for datastore in datastores], dtype=np.int64)
+        firsts = [_first_tokens(datastore)[:-1] for datastore in datastores]  # no separator
+        summed = np.stack(firsts) if firsts else None
+        return new_corpus(search_table(shards), ends=ends, firsts=summed)
+
+    if len(datastores) != 1:
+        return new()
+    known = _KNOWN.setdefault(datastores[0], {})
+    if sampled not in known:
+        known[sampled] = new()
+    return known[sampled]
+
+
+def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:
+    """int64[V + 1]: how many suffixes begin with each token, over all shards."""
+    counts = np.zeros(datastore.separator + 1, np.int64)
+    for shard in datastore.shards:
+        bounds = shard.first_token.astype(np.int64)
+        counts += bounds[1:] - bounds[:-1]
+    return counts
+
+
+def log_shares(
+    datastores: Sequence[Datastore], frozen: FrozenTable | None, vocabulary: int
+) -> npt.NDArray[np.float32]:
+    """float32[V + 1]: log(1 + each token's share of the corpora's tokens, in millionths)."""
+    counts = np.zeros(vocabulary + 1, np.float64)
+    for datastore in datastores:
+        counts += _first_tokens(datastore)
+    if frozen is not None:  # a longer leader's last token stands for itself
+        np.add.at(counts, frozen.leaders[:, -1], frozen.leader_counts)
+    counts *= MILLION / max(counts.sum(), 1)
+    return np.log1p(counts).astype(np.float32)
+
+
+# blend: one probability model over everything at hand, and the tree of its most probable paths.
+#
+# What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and the live context,
+# is mixed by gates that were fitted on other text (research.fit_blend); of several datastores and
+# tables, each is weighed by what it has explained of the text so far. Scores are calibrated: a
+# node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
+# where decode says what the model itself held likely, its `Evidence` is mixed in, trusted as far
+# as it has come true so far; so are references, the last word on what comes next.
 
 Floats = npt.NDArray[np.float32]
 

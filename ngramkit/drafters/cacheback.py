@@ -1,13 +1,4 @@
-"""Cacheback: n-grams seen lately, then n-grams frequent in a corpus (arXiv:2511.21699).
-
-Two tables map a leader (the last LL tokens) to followers (the FL tokens that came after it). The
-dynamic one learns every window of the prompt and of the accepted tokens; leaders and each
-leader's followers are kept in order of use, the least recently used are evicted. The frozen one is
-an artifact (`formats.frozen_table`). The tree is grown breadth first, see `kernels.cacheback`.
-
-The paper's total draft length counts the tokens of a pass: here that is `draft`'s budget plus one,
-the last accepted token, which no pass has put into the KV cache yet. TDL 96 is a budget of 95.
-"""
+"""Room for Cacheback's dynamic table: two pools that double as they fill, up to their capacity."""
 
 from __future__ import annotations
 
@@ -15,13 +6,79 @@ from typing import Annotated
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray
-from ngramkit.drafters.described import Described, described
-from ngramkit.drafters.lru import Table
+from ngramkit.drafters.base import NOTHING, Described, DraftTree, Evidence, TokenArray, described
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.kernels.cacheback import Frozen, grow_tree, learn
+from ngramkit.kernels.cacheback import NONE, SIZE, USED, Frozen, Pool, grow_tree, learn, replace_all
+
+SMALLEST = 256  # entries
+ENTRIES = ("rows", "owners", "previous", "following")  # one value per entry
+LISTS = ("newest", "oldest", "lengths")  # one value per owner
+
+
+class Table:
+    """`leader_pool` has one list of leaders, `follower_pool` a list per leader."""
+
+    def __init__(self, leader_len: int, follower_len: int, leaders: int, followers: int) -> None:
+        self._leaders, self._followers = leaders, followers
+        self.leader_pool = _new_pool(leader_len, min(SMALLEST, leaders), 1)
+        room = len(self.leader_pool.rows)
+        self.follower_pool = _new_pool(follower_len, min(SMALLEST, room * followers), room)
+
+    def make_room(self, windows: int) -> None:
+        """Afterwards `windows` more entries fit into each pool, or all that may ever be."""
+        self.leader_pool = _grown(self.leader_pool, windows, self._leaders, 1)
+        owners = len(self.leader_pool.rows)
+        most = self._leaders * self._followers
+        self.follower_pool = _grown(self.follower_pool, windows, most, owners)
+
+
+def _new_pool(length: int, room: int, owners: int) -> Pool:
+    size = 1 << max(2 * room - 1, 1).bit_length()
+    return Pool(
+        rows=np.zeros((room, length), np.int32),
+        owners=np.zeros(room, np.int32),
+        previous=np.full(room, NONE, np.int32),
+        following=np.full(room, NONE, np.int32),
+        newest=np.full(owners, NONE, np.int32),
+        oldest=np.full(owners, NONE, np.int32),
+        lengths=np.zeros(owners, np.int32),
+        table=np.full(size, NONE, np.int32),
+        state=np.array([0, NONE, 0], np.int64),
+    )
+
+
+def _grown(pool: Pool, more: int, most: int, owners: int) -> Pool:
+    """The pool itself while it has room, else a copy with at least twice as much."""
+    needed = min(int(pool.state[SIZE]) + more, most)
+    room = len(pool.rows)
+    if needed <= room and owners == len(pool.newest):
+        return pool
+    if needed > room:
+        room = min(max(2 * room, needed), most)
+    grown = _new_pool(pool.rows.shape[1], room, owners)
+    used = int(pool.state[USED])
+    for name in ENTRIES:
+        getattr(grown, name)[:used] = getattr(pool, name)[:used]
+    for name in LISTS:
+        getattr(grown, name)[: len(pool.newest)] = getattr(pool, name)
+    grown.state[:] = pool.state
+    replace_all(grown)
+    return grown
+
+
+# Cacheback: n-grams seen lately, then n-grams frequent in a corpus (arXiv:2511.21699).
+#
+# Two tables map a leader (the last LL tokens) to followers (the FL tokens that came after it). The
+# dynamic one learns every window of the prompt and of the accepted tokens; leaders and each
+# leader's followers are kept in order of use, the least recently used are evicted. The frozen one
+# is an artifact (`formats.frozen_table`). The tree is grown breadth first, see
+# `kernels.cacheback`.
+#
+# The paper's total draft length counts the tokens of a pass: here that is `draft`'s budget plus
+# one, the last accepted token, which no pass has put into the KV cache yet. TDL 96 is a budget of
+# 95.
 
 LEADER_LEN, FOLLOWER_LEN = 1, 3
 MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits

@@ -13,10 +13,15 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.drafters.base import DraftTree, Evidence, Source, TokenArray
-from ngramkit.drafters.chains import tree_of_chains
-from ngramkit.drafters.described import Described
-from ngramkit.drafters.live import LiveContext
+from ngramkit.drafters.base import (
+    Described,
+    DraftTree,
+    Evidence,
+    LiveContext,
+    Source,
+    TokenArray,
+    tree_of_chains,
+)
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.references import Cursor, Given
 

@@ -27,19 +27,20 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from weakref import WeakSet
 
 import numpy as np
 
-from ngramkit.drafters.described import described
-from ngramkit.drafters.request_shards import Shards, joined, sorted_shards
-from ngramkit.drafters.token_ring import TokenRing
+from ngramkit.drafters.base import described
 from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
+from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark
+from ngramkit.kernels.suffix.sort import sort_shard
 
 CAPACITY = 4_000_000  # tokens
 REBUILD = 1 << 15  # tokens; sorting as many takes 5 to 20 ms
@@ -288,3 +289,58 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_fork.before, after_in_parent=_fork.in_parent, after_in_child=_fork.in_child
     )
+
+
+# Suffix arrays over past requests, by where the requests came from.
+
+
+class Shards(NamedTuple):
+    """By origin: none, one (sorted), or two (sorted, and a tail)."""
+
+    earlier: tuple[DatastoreShard, ...] = ()  # there at first, or after the log was rewritten
+    session: tuple[DatastoreShard, ...] = ()  # added since, by anybody, but for
+    newest: tuple[DatastoreShard, ...] = ()  # the last of these
+
+
+def sorted_shards(tokens: Array, separator: int) -> tuple[DatastoreShard, ...]:
+    """One shard over requests that each end with `separator`, or none of no tokens."""
+    return (DatastoreShard(**sort_shard(tokens, separator)),) if len(tokens) else ()
+
+
+def joined(shards: Shards, separator: int) -> DatastoreShard:
+    """What a later process loads: all of it is then earlier."""
+    each = [shard for part in shards for shard in part]
+    if len(each) == 1:
+        return each[0]
+    return sorted_shards(np.concatenate([shard.tokens for shard in each]), separator)[0]
+
+
+# The newest tokens of an endless stream, in a buffer of fixed size.
+
+
+class TokenRing:
+    """The last `capacity` tokens of an endless stream. `end` counts all that were ever added.
+
+    Capacity 4, after [1, 2, 3] and [4, 5]: since(0) is [2, 3, 4, 5], since(3) is [4, 5].
+    """
+
+    def __init__(self, capacity: int, dtype: np.dtype[np.uint16] | np.dtype[np.uint32]) -> None:
+        self.end = 0
+        self._tokens = np.empty(capacity, dtype)
+
+    def add(self, tokens: Array) -> None:
+        capacity = len(self._tokens)
+        kept = tokens[-capacity:]
+        begin = (self.end + len(tokens) - len(kept)) % capacity
+        first = min(len(kept), capacity - begin)
+        self._tokens[begin : begin + first] = kept[:first]
+        self._tokens[: len(kept) - first] = kept[first:]
+        self.end += len(tokens)
+
+    def since(self, begin: int) -> Array:
+        """A copy of the stream from `begin`, or from the oldest token that is still there."""
+        capacity = len(self._tokens)
+        begin = max(begin, self.end - capacity, 0)
+        at, count = begin % capacity, self.end - begin
+        first = min(count, capacity - at)
+        return np.concatenate([self._tokens[at : at + first], self._tokens[: count - first]])

@@ -14,8 +14,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, Source, TokenArray
-from ngramkit.drafters.described import Described
+from ngramkit.drafters.base import NOTHING, Described, DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.kernels.recycling import K, fixed_tree, recycle, recycled
 

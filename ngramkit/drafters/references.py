@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngramkit.drafters import DRAFTERS
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, Source, TokenArray
+from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.errors import UsageError
 from ngramkit.kernels.arrays import NO_TOKEN, Array
 

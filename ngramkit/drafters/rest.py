@@ -13,9 +13,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, TokenArray, eos_of
-from ngramkit.drafters.described import Described, described
-from ngramkit.drafters.live import LiveContext
+from ngramkit.drafters.base import (
+    NOTHING,
+    Described,
+    DraftTree,
+    Evidence,
+    LiveContext,
+    TokenArray,
+    described,
+    eos_of,
+)
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import require_one_tokenizer

@@ -18,9 +18,17 @@ from typing import Annotated
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, DraftTree, Evidence, Source, TokenArray, eos_of
-from ngramkit.drafters.described import Described, described
-from ngramkit.drafters.live import LiveContext
+from ngramkit.drafters.base import (
+    NOTHING,
+    Described,
+    DraftTree,
+    Evidence,
+    LiveContext,
+    Source,
+    TokenArray,
+    described,
+    eos_of,
+)
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import NONE, Cursor, Given

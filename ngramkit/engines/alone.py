@@ -1,6 +1,6 @@
 """One text at a time: drafted for when that pays, by the time that the engine's passes take.
 
-The rule is the decode loop's (`budget.auto`): what passes of each size cost here, what scores of
+The rule is the decode loop's (`budget.rule`): what passes of each size cost here, what scores of
 drafts have been worth, and pauses where drafts do not earn their time. An engine tells less than
 the loop sees, so a pass is the time between two calls, and what it wrote the tokens between them.
 No two processes share a clock, so this is for one that drafts alone.
@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngramkit.budget.auto import AutoBudget
-from ngramkit.budget.pass_costs import PassCosts
-from ngramkit.budget.priors import MOST, Prior
+from ngramkit.budget.costs import MOST, PassCosts, Prior
+from ngramkit.budget.rule import AutoBudget
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.sessions import NEAR

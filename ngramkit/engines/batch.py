@@ -19,15 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
-from ngramkit.engines.asked import Asked
-from ngramkit.engines.chains import came_true
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.cut import Cut
 from ngramkit.engines.gate import Gate
+from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.model_tokens import require_same
 from ngramkit.engines.sessions import Found, Session, Sessions
 from ngramkit.engines.source import DraftSource, open_source
-from ngramkit.engines.statistics import Statistics
+from ngramkit.engines.workspace import Asked, came_true
 from ngramkit.errors import UsageError, reason
 
 LOG = logging.getLogger("ngramkit")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.drafters.registry import DrafterSpec
 from ngramkit.errors import InputError, UsageError, reason
-from ngramkit.formats.json_text import parse_json, read_json
+from ngramkit.untrusted import parse_json, read_json
 
 VARIABLE = "NGRAMKIT_DRAFT"
 TEXTS = ("drafter", "frozen_table", "bigram", "unigram", "history", "metrics")

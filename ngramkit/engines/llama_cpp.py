@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ngramkit.engines.alone import Alone, Clock
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.statistics import Statistics
+from ngramkit.engines.metrics import Statistics
 from ngramkit.errors import UsageError
 
 # A pass of two tokens took 1.6 passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread): where

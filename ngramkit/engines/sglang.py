@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.drafters.live import LiveContext
+from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.statistics import Statistics
+from ngramkit.engines.metrics import Statistics
 from ngramkit.errors import ArtifactError, UsageError
 
 LOG = logging.getLogger("ngramkit")

@@ -6,18 +6,16 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from ngramkit.drafters import drafter_entry, load_drafter
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.spec import DrafterSpec
-from ngramkit.engines.blend_requests import BlendSource
+from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
+from ngramkit.drafters.sources import PastUse, opened
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.drafter_requests import DrafterSource
 from ngramkit.engines.model_tokens import Built
+from ngramkit.engines.workspace import BlendSource, DrafterSource
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.sources import PastUse, opened
 
 LOG = logging.getLogger("ngramkit")
 DraftSource = BlendSource | DrafterSource

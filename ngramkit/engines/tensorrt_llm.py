@@ -19,8 +19,8 @@ from typing import Any
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.model_tokens import tokenizer_of
-from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import UsageError, require_between
 
 BASE = "tensorrt_llm._torch.speculative.drafter"

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.model_tokens import tokenizer_of
-from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import NgramkitError, UsageError
 
 LOG = logging.getLogger("ngramkit")

@@ -7,24 +7,62 @@ requests do. When a benchmark goes on after an interruption, they are told again
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
-from ngramkit.decode.prompt import chat_ids
+from ngramkit.choose import DrafterChoice, distinct
+from ngramkit.corpus.chat import Message, Template, find_template
+from ngramkit.decode.load import LanguageModel, device_facts
+from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import WARM_UP, Task, warm_up
+from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.session import (
+    WARM_UP,
+    PassOptions,
+    PreparedModel,
+    Runner,
+    Task,
+    chat_ids,
+    warm_up,
+)
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.errors import InputError
-from ngramkit.evaluate.contestants import BASELINE, NOBODY, Contestant
-from ngramkit.evaluate.questions import Question
-from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.runs import Run, Runs, TurnRun
+from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.sources import Given, Sources
+from ngramkit.errors import ArtifactError, InputError, UsageError
+from ngramkit.evaluate.contestants import (
+    BASELINE,
+    NOBODY,
+    Budget,
+    Contestant,
+    foreign,
+    is_foreign,
+    require_plain,
+    split_budget,
+)
+from ngramkit.evaluate.records import (
+    Question,
+    Questions,
+    Record,
+    Turn,
+    embedded_questions,
+    read_questions,
+)
+from ngramkit.evaluate.report import write_report
+from ngramkit.evaluate.results import Result, machine, summarize, write_answers, write_results
+from ngramkit.evaluate.runs import Run, Runs, TurnRun, alone_in
+from ngramkit.evaluate.simulation import Replay, replay_drafter
+from ngramkit.evaluate.statistics import Ratio, ratio
+from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.templates import Message, Template
+from ngramkit.results import Tabular
 
 
 class Bench:
@@ -187,3 +225,295 @@ def running(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
             shown[f"tokens/step {contestant.name}"] = round(steps, 2)
             shown[f"x {contestant.name}"] = round(speedup, 2)
     return shown
+
+
+# A finished benchmark to its files: answers, results.json and report.html.
+#
+# tokens/step against budget needs no more runs of the model: what it wrote without drafts is on
+# record now, and is replayed with every drafter at several budgets.
+
+BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass
+
+
+def plan_of(
+    bench: Bench, questions: str, template: str, artifacts: Sequence[str]
+) -> dict[str, Any]:
+    """Everything that decides what is measured, the machine's speed apart. `questions` and
+    `template` are names; `artifacts` tell which artifacts were drafted from."""
+    asked = json.dumps([asdict(question) for question in bench.questions])
+    task = bench.task
+    return {
+        "model": bench.model.name,
+        "questions": questions,
+        "count": len(bench.questions),
+        "questions_sha256": hashlib.sha256(asked.encode()).hexdigest(),
+        "template": template,
+        "drafters": [contestant.name for contestant in bench.contestants[1:]],
+        "artifacts": list(artifacts),
+        "budget": task.runner.shown_budget,
+        "max_new_tokens": task.max_new_tokens,
+        "stop": list(task.stop),
+        "sampling": asdict(task.sampling),
+        "engine": task.runner.engine,
+        **device_facts(bench.model.model),
+    }
+
+
+def publish(
+    bench: Bench,
+    runs: Runs,
+    plan: dict[str, Any],
+    folder: Path,
+    reporter: Reporter = SILENT,
+) -> list[Result]:
+    """Writes all files into `folder`; the baseline's result comes first."""
+    tokenizer = bench.model.tokenizer
+    results = summarize(runs, plan["drafters"], lambda text: len(tokenizer.encode_prompt(text)))
+    curves = by_budget(bench, runs, reporter)
+    facts = machine(device_facts(bench.model.model))
+    for result in results:
+        write_answers(folder, bench.model.name, runs, result.drafter)
+    points = [
+        {"drafter": c.drafter, "budget": c.budget, "tokens_per_step": c.total.tokens_per_step}
+        for c in curves
+    ]
+    write_results(folder, results, plan=plan, machine=facts, by_budget=points)
+    title = f"{plan['model']} on {plan['count']} questions of {plan['questions']}"
+    write_report(folder / "report.html", title, results, curves, plan, facts)
+    return results
+
+
+def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
+    """The baseline's answers replayed with every drafter at every budget, but for those that live
+    from what the model says: that is not on record here."""
+    records = bench.records(runs, BASELINE)
+    drafters = [
+        each
+        for each in bench.contestants[1:]
+        if each.answer is None and each.runner is None and not each.listens
+    ]
+    reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
+    return [
+        replay_drafter(
+            contestant.name,
+            lambda contestant=contestant: contestant.make(True),  # type: ignore[misc]
+            records,
+            nodes,
+            keep_state=contestant.learns,
+            reporter=reporter,
+        )
+        for contestant in drafters
+        for nodes in BUDGETS
+    ]
+
+
+# `ngramkit.bench`: drafters against each other and against none, on a model, into a folder.
+
+DRAFTERS = ("blend", "rest", "cacheback", "ssd")
+NEW_TOKENS = 256
+
+
+@dataclass(frozen=True, repr=False)
+class BenchResults(Tabular):
+    """What was measured, the baseline first, and the folder that holds it all."""
+
+    results: list[Result]
+    runs: list[Run]  # one per question that all have answered and drafter, the baseline's too
+    plan: dict[str, Any]
+    folder: Path
+
+    @property
+    def identical(self) -> bool:
+        """Every answer is the model's own, token for token."""
+        return all(result.identical for result in self.results)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per drafter and question."""
+        for run in self.runs:
+            yield {
+                "drafter": run.drafter,
+                "question": run.question,
+                "category": run.category,
+                "tokens": run.tokens,
+                "passes": run.passes,
+                "tokens_per_step": run.tokens / run.passes if run.passes else 1.0,
+                "new_tokens": run.new_tokens,
+                "seconds": run.seconds,
+            }
+
+    def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
+        """Every drafter over every later one, with 95 % intervals over questions."""
+        gain, cost = {
+            "tokens/step": ("tokens", "passes"),
+            "tokens/s": ("new_tokens", "seconds"),
+        }[of]
+        columns = {}
+        for name in (r.drafter for r in self.results if r.drafter != BASELINE):
+            runs = [run for run in self.runs if run.drafter == name]
+            columns[name] = (
+                name,
+                [getattr(run, gain) for run in runs],
+                [getattr(run, cost) for run in runs],
+            )
+        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `ngramkit bench --json` prints them."""
+        both: tuple[Literal["tokens/step"], Literal["tokens/s"]] = ("tokens/step", "tokens/s")
+        return {
+            "results": [result.to_dict() for result in self.results],
+            "ratios": [{"figure": of, **r.to_dict()} for of in both for r in self.ratios(of)],
+            "questions": list(self.rows()),
+            "plan": self.plan,
+        }
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{r.drafter} {r.speedup:.2f}x" for r in self.results[1:])
+        return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
+
+
+def bench(
+    questions: str | Path | Sequence[Question] | None = None,
+    model: str | LanguageModel | None = None,
+    *,
+    drafters: Sequence[str | Callable[[], Drafter]] | str = (),
+    artifacts: Sources | Sequence[Given] | Given = (),
+    template: str = "auto",
+    max_new_tokens: int = NEW_TOKENS,
+    stop: Sequence[str] = (),
+    sampling: Sampling = GREEDY,
+    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    out: str | Path | None = None,
+    force: bool = False,
+    reporter: Reporter = SILENT,
+) -> BenchResults:
+    """Measures `drafters` (default: all that fit) and no drafter on `questions`.
+
+    `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
+    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter; a drafter's
+    option `budget` (nodes, or auto) is its own; generate and generate-lookup are transformers' own
+    ways, model.generate without and with its prompt lookup. `template`
+    makes a conversation a text; auto: the model's own, else the one known for its name. What is
+    measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on;
+    `force` begins anew. Ctrl-C is raised.
+
+    Raises UsageError for what makes no sense, and where `out` holds another benchmark.
+    """
+    named = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    _check(named)
+    passes.require_full_cache("a benchmark of drafters")
+    prepared = passes.prepare(model, reporter)
+    asked = questions_for(questions, prepared.tokenizer.record.id)
+    form = find_template(template, prepared.tokenizer)
+    reporter.note(str(form))
+    budgets, choices = _choices(named, prepared, Sources.of(artifacts).recorded(), reporter)
+    task, choices = prepared.task(choices, max_new_tokens, sampling, stop, reporter)
+    own = {
+        budget: replace(passes, budget=budget).runner(task.model, reporter)
+        for budget in dict.fromkeys(budgets.values())
+        if budget
+    }
+    contestants = [_contestant(choice, own.get(budgets.get(choice.label, 0))) for choice in choices]
+    others = _others(named, task)
+    contest = Bench(task, [*others, *contestants], asked, form)
+    if contest.too_long:
+        reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
+    plan = plan_of(contest, asked.name, form.name, _artifacts(choices))
+    folder = Path(out or Path("bench") / f"{asked.name}-{Path(task.model.name).name}")
+    with alone_in(folder):
+        runs = Runs(folder, plan, force=force)
+        _run(contest, runs, folder, reporter)
+        results = publish(contest, runs, plan, folder, reporter)
+    return BenchResults(results, _shared(runs, results), plan, folder)
+
+
+def _check(drafters: Sequence[Any]) -> None:
+    """Before a model is loaded in vain."""
+    for each in drafters:
+        if is_foreign(each):
+            continue
+        if isinstance(each, str) and DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
+            raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
+
+
+def questions_for(given: Any, model: str) -> Questions:
+    """A file's, those that are given, or for the embedded model its own. Raises UsageError where a
+    model has none."""
+    if isinstance(given, str | Path):
+        return read_questions(Path(given))
+    if given is not None:
+        return Questions(given, getattr(given, "name", "questions"))
+    if model != DEFAULT:
+        raise UsageError("there are no questions", "give questions: a file", option="questions")
+    return embedded_questions()
+
+
+def _choices(
+    named: Sequence[Any], model: PreparedModel, artifacts: Sources, reporter: Reporter
+) -> tuple[dict[str, Budget], list[DrafterChoice]]:
+    """Those that are named, each once; else all that have what they need. And their own budgets."""
+    found: list[DrafterChoice] = []
+    budgets: dict[str, Budget] = {}
+    for each in named or DRAFTERS:
+        if is_foreign(each):
+            continue
+        plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
+        try:
+            choice = model.choose(plain, artifacts, reporter)
+        except ArtifactError as error:
+            if named:
+                raise
+            reporter.note(f"without {each}: {error}")
+            continue
+        label = choice.label + (("," if ":" in choice.label else ":") + f"budget={budget}") * (
+            budget != 0
+        )
+        found.append(replace(choice, label=label))
+        budgets[label] = budget
+    return budgets, distinct(found)
+
+
+def _others(named: Sequence[Any], task: Task) -> list[Contestant]:
+    """transformers' own ways among `named`, with plain weights, as they are without ngramkit."""
+    names = [str(each) for each in dict.fromkeys(named) if is_foreign(each)]
+    if not names:
+        return []
+    require_plain(task)
+    model = replace(task.model, model=unpacked(task.model.model))
+    return [foreign(name, model) for name in names]
+
+
+def _contestant(choice: DrafterChoice, runner: Runner | None) -> Contestant:
+    return Contestant(
+        choice.label,
+        lambda remember: choice.load(forgetful=not remember),
+        choice.learns,
+        runner,
+        listens=choice.listens,
+    )
+
+
+def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
+    builds = {a.path: a.manifest.build for choice in choices for a in choice.opened}
+    histories = {c.past.path for c in choices if c.past is not None and c.past.path is not None}
+    said = [f"{path} ({builds[path][:12]})" for path in sorted(builds)]
+    return [*said, *map(str, sorted(histories))]
+
+
+def _run(contest: Bench, runs: Runs, folder: Path, reporter: Reporter) -> None:
+    if runs.found:
+        reporter.note(f"going on: {len(runs.found)} answers are in {folder} already")
+    try:
+        contest.run(runs, reporter)
+    except KeyboardInterrupt:
+        kept = len(runs.found)
+        reporter.note(f"{kept} answers are in {folder}; the same command goes on from there")
+        raise
+
+
+def _shared(runs: Runs, results: Sequence[Result]) -> list[Run]:
+    """In the results' order; only questions that every drafter has answered."""
+    names = [result.drafter for result in results]
+    asked = dict.fromkeys(key[1] for key in runs.found)
+    every = [q for q in asked if all((name, q) in runs.found for name in names)]
+    return [runs.found[name, question] for name in names for question in every]

@@ -4,18 +4,20 @@ or one of transformers' own ways.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+import torch
 
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.runner import MOST_NODES, Runner
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import MOST_NODES, Runner, Task
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.foreign import OPTIONS, written_by
 
 BASELINE = "none"
 Budget = int | Literal["auto"]  # 0: none of its own
@@ -49,7 +51,7 @@ NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
 
 
 def foreign(name: str, model: LanguageModel) -> Contestant:
-    """One of `ngramkit.evaluate.foreign.OPTIONS`, with a model of its own."""
+    """One of `ngramkit.evaluate.contestants.OPTIONS`, with a model of its own."""
     return Contestant(name, lambda remember: NoDraft(), answer=written_by(name, model))
 
 
@@ -81,3 +83,97 @@ def split_budget(text: str) -> tuple[str, Budget]:
     others = [part for part in parts if part not in own]
     plain = f"{name}:{','.join(others)}" if others else name
     return plain, "auto" if value == "auto" else int(value)
+
+
+# transformers' own ways to write an answer, measured beside our drafters.
+#
+# `generate` is model.generate, a token a pass; `generate-lookup` the same with its prompt lookup
+# (`prompt_lookup_num_tokens`): what people have without ngramkit. Greedy, and each with its
+# defaults.
+
+LOOKUP_TOKENS = 10  # as transformers' documentation has it
+OPTIONS: dict[str, dict[str, Any]] = {
+    "generate": {},
+    "generate-lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
+}
+
+
+def written_by(name: str, model: LanguageModel) -> Callable[[Task, TokenArray], Decoded]:
+    """What writes an answer with `model` in the way that is called `name`, one of OPTIONS."""
+    return lambda task, prompt: _generated(replace(task, model=model), prompt, OPTIONS[name])
+
+
+def require_plain(task: Task) -> None:
+    """Raises UsageError for what these are not measured with."""
+    if task.sampling.temperature > 0 or task.stop:
+        raise UsageError(
+            f"{' and '.join(OPTIONS)} are measured greedily and without stop strings",
+            "leave out temperature and stop, or these two",
+            option=("temperature", "stop"),
+        )
+
+
+@dataclass
+class _Passes:
+    """Watches the model's passes: where each began, and when the first was over."""
+
+    starts: list[int]
+    first_over: float = 0.0
+
+    def before(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        cache = kwargs.get("past_key_values")
+        self.starts.append(0 if cache is None else int(cache.get_seq_length()))
+
+    def after(self, *_: Any) -> None:
+        if len(self.starts) == 1:
+            self.first_over = time.perf_counter()
+
+    def accepted(self, prompt: int, written: int) -> list[int]:
+        """Draft tokens of each pass after the first; what the first brought besides its own token
+        counts for the second, so that they add up to what was written."""
+        ends = [*self.starts[2:], prompt + written - 1]
+        found = [end - start for start, end in zip(self.starts[1:], ends, strict=False)]
+        if found:
+            found[0] += written - 1 - sum(found)
+        return [max(each - 1, 0) for each in found]
+
+
+def _generated(task: Task, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
+    require_plain(task)
+    model, request = task.model, task.request(prompt)
+    room = len(prompt) + task.max_new_tokens
+    longest = room if model.context is None else min(room, model.context)
+    ids = torch.tensor(np.asarray(prompt, np.int64), device=model.model.device)[None]
+    passes = _Passes([])
+    hooks = (
+        model.model.register_forward_pre_hook(passes.before, with_kwargs=True),
+        model.model.register_forward_hook(passes.after),
+    )
+    began = time.perf_counter()
+    try:
+        with torch.inference_mode():
+            whole = model.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_length=longest,
+                eos_token_id=sorted(request.eos) or None,
+                pad_token_id=min(request.eos, default=0),
+                **options,
+            )
+    finally:
+        for hook in hooks:
+            hook.remove()
+    seconds = time.perf_counter() - began
+    written = whole[0, len(prompt) :].cpu().numpy().astype(np.int32)
+    ended = len(written) and int(written[-1]) in request.eos
+    return Decoded(
+        prompt_tokens=len(prompt),
+        token_ids=written,
+        accepted_per_pass=passes.accepted(len(prompt), len(written)),
+        ended_by="eos" if ended else "length",
+        seconds=seconds,
+        prefill_seconds=passes.first_over - began,
+        draft_seconds=0.0,
+        verify_seconds=seconds - (passes.first_over - began),
+    )

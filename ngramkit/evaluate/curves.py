@@ -12,13 +12,12 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ngramkit.choose import DrafterChoice
-from ngramkit.drafters import DRAFTERS
-from ngramkit.drafters.spec import DrafterSpec
+from ngramkit.drafters.registry import DRAFTERS, DrafterSpec
+from ngramkit.drafters.sources import ROLES, Given, Sources, opened
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.replay import Replay
+from ngramkit.evaluate.simulation import Replay
 from ngramkit.formats.artifact import Artifact
 from ngramkit.progress import Reporter
-from ngramkit.sources import ROLES, Given, Sources, opened
 
 Curves = Mapping[str, Sequence[Given]]  # name -> artifacts
 ByBytes = dict[str, dict[str, list[tuple[int, float]]]]

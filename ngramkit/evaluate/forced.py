@@ -19,9 +19,9 @@ from ngramkit.decode.specache.cache import Hits
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.corpus.stdlib import stdlib_files
+from ngramkit.corpus.files import stdlib_files
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.specache.options import SpeCache, cache_of
 from ngramkit.drafters.base import TokenArray

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ngramkit.evaluate.needle import NeedleResult
-from ngramkit.evaluate.style import styled
+from ngramkit.evaluate.plots import styled
 
 
 @styled()

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.session import PassOptions
 from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of, require_fit
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.needle import CHARACTERS, NeedleResult, docstrings, needles, search_needles
-from ngramkit.formats.files import open_stream
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Tabular
+from ngramkit.untrusted import open_stream
 
 LENGTHS = (1024, 2048)
 

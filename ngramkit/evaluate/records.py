@@ -1,31 +1,162 @@
-"""Recorded answers: what a model really wrote, read from the files that evaluations leave behind.
-
-Three shapes of jsonl, told apart by their keys:
-
-    question file  {"question_id": 81, "category": "writing", "turns": ["...", "..."]}
-     + answer file {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}   FastChat
-    {"prompt": "...", "output": "..."}                                          taken as it stands
-    {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
-
-A record is tokenised as the model saw it: the answer is what follows the prompt, EOS included.
-Drafters do not appear here.
-"""
+"""Lines of JSON objects, plain or gzipped, each with where it stands for error messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from ngramkit.corpus import unpacking
+from ngramkit.corpus.chat import OWN, Message, Template, find_template
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray, common_beginning
 from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError
-from ngramkit.evaluate.jsonl import Line, read_lines
-from ngramkit.templates import OWN, Message, Template, find_template
+from ngramkit.untrusted import parse_json
+
+Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Every object of a .jsonl or .jsonl.gz file; blank lines are skipped.
+
+    Raises InputError, with file and line, where a line is not a JSON object.
+    """
+    for where, text in text_lines(path):
+        body = parse_json(text, where, hint="one object per line")
+        if not isinstance(body, dict):
+            raise InputError(f"{where}: not a JSON object", "one object per line")
+        yield where, body
+
+
+def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """(where, text) of every line that is not blank; bytes that are no UTF-8 become U+FFFD."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}", "check the path")
+    suffix = ".gz" if path.suffix == ".gz" else ""
+    try:
+        for number, line in unpacking.open_lines(path, suffix):
+            text = line.decode("utf-8", "replace").rstrip("\r")
+            if text.strip():
+                yield f"{path}, line {number}", text
+    except unpacking.ERRORS as error:
+        raise InputError(f"{path} is damaged: {error}", "download it again") from error
+
+
+# Question files of the usual benchmarks, told apart by their keys.
+#
+#     {"question_id": 81, "category": "writing", "turns": ["...", "..."]}      MT-Bench, Spec-Bench
+#     {"task_id": "HumanEval/0", "prompt": "...", "canonical_solution": ...}   HumanEval
+#     {"question": "...", "answer": "..."}                                     GSM8K
+#     {"prompt": "..."}                                                        plain, id and
+# category
+#                                                                              optional
+#     a .txt file                                                              plain, one per line
+#
+# Any of them may be gzipped. Knows neither tokens nor templates.
+
+EMBEDDED = 20
+
+
+@dataclass(frozen=True)
+class Question:
+    id: int | str
+    category: str
+    turns: list[str]  # what the user says, one after another
+
+
+class Questions(tuple[Question, ...]):
+    """Some questions, and what they are called: the file's name up to its first dot."""
+
+    name: str
+
+    def __new__(cls, questions: Iterable[Question], name: str) -> Self:
+        made = super().__new__(cls, tuple(questions))
+        made.name = name
+        return made
+
+    def first(self, count: int | None) -> Questions:
+        """So many of them; None: all."""
+        return Questions(self[:count], self.name)
+
+
+def read_questions(path: Path) -> Questions:
+    """All questions in the file's order.
+
+    Raises InputError, with file and line, where a line is none of the above, or an id comes twice.
+    """
+    text = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    found = list(_plain(path) if text == ".txt" else _objects(path))
+    if not found:
+        raise InputError(f"{path} holds no questions", "check the path")
+    return Questions(found, path.name.split(".")[0])
+
+
+def embedded_questions(count: int = EMBEDDED) -> Questions:
+    """Those of the embedded model: beginnings of functions and classes that it never saw."""
+    from ngramkit.demo import demo_prompts
+
+    prompts = demo_prompts(count)
+    return Questions((Question(w, "python", [text]) for w, text in prompts), "python-stdlib")
+
+
+def _plain(path: Path) -> Iterator[Question]:
+    for number, (_, text) in enumerate(text_lines(path), 1):
+        yield Question(number, "all", [text])
+
+
+def _objects(path: Path) -> Iterator[Question]:
+    seen: set[int | str] = set()
+    for number, (where, body) in enumerate(read_lines(path), 1):
+        question = _question(where, number, body)
+        if question.id in seen:
+            raise InputError(f"{where}: a second question {question.id}", "ids must be unique")
+        seen.add(question.id)
+        yield question
+
+
+def _question(where: str, number: int, body: dict[str, Any]) -> Question:
+    category = str(body.get("category", "all"))
+    name = body.get("question_id", body.get("id", number))
+    if not isinstance(name, int | str):
+        raise InputError(f"{where}: the id {name!r} is neither a number nor a text")
+    if "turns" in body:
+        return Question(name, category, _texts(where, body["turns"]))
+    if "prompt" in body:
+        if "task_id" in body and "canonical_solution" in body:
+            category, name = "humaneval", str(body["task_id"])
+        return Question(name, category, _texts(where, [body["prompt"]], "prompt"))
+    if "question" in body:
+        given = str(body.get("category", "gsm8k"))
+        return Question(name, given, _texts(where, [body["question"]], "question"))
+    raise InputError(
+        f"{where}: neither `turns` nor `prompt` nor `question`",
+        "MT-Bench, Spec-Bench, HumanEval, GSM8K, or lines with a prompt",
+    )
+
+
+def _texts(where: str, value: Any, key: str = "turns") -> list[str]:
+    whole = isinstance(value, list) and value
+    if not whole or not all(isinstance(text, str) and text for text in value):
+        wanted = "a list of texts" if key == "turns" else "a text"
+        raise InputError(f"{where}: `{key}` is not {wanted}")
+    return list(value)
+
+
+# Recorded answers: what a model really wrote, read from the files that evaluations leave behind.
+#
+# Three shapes of jsonl, told apart by their keys:
+#
+#     question file  {"question_id": 81, "category": "writing", "turns": ["...", "..."]}
+#      + answer file {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}   FastChat
+#     {"prompt": "...", "output": "..."}                                          taken as it stands
+#     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
+#
+# A record is tokenised as the model saw it: the answer is what follows the prompt, EOS included.
+# Drafters do not appear here.
 
 
 @dataclass(frozen=True)
@@ -79,7 +210,7 @@ def read_records(
 def _with_questions(answers: Sequence[Line], questions: Path) -> list[Conversation]:
     asked: dict[str, tuple[str, list[str]]] = {}
     for where, body in read_lines(questions):
-        turns = _get(where, body, "turns", _texts, "a list of strings")
+        turns = _get(where, body, "turns", _texts_records, "a list of strings")
         asked[_identity(where, body)] = (str(body.get("category", "all")), turns)
     found = []
     for where, body in answers:
@@ -110,7 +241,7 @@ def _answer_turns(where: str, body: dict[str, Any]) -> list[str]:
     choices = _get(where, body, "choices", lambda v: isinstance(v, list) and v, "a list")
     if not isinstance(choices[0], dict):
         raise InputError(f"{where}: choices[0] is not an object", "FastChat's answer format")
-    turns: list[str] = _get(where, choices[0], "turns", _texts, "a list of strings")
+    turns: list[str] = _get(where, choices[0], "turns", _texts_records, "a list of strings")
     return turns
 
 
@@ -166,7 +297,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _texts(value: Any) -> bool:
+def _texts_records(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 

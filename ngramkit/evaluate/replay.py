@@ -1,244 +1,281 @@
-"""Tokens/step of a drafter on recorded answers, without a model.
-
-Greedy decoding accepts a draft node exactly when the model would have written its token. What the
-model wrote is on record, so the passes it would have taken follow from walking each draft along
-the record. The model's own opinion of the nodes is told by an oracle (ngramkit.evaluate.oracle),
-where there is one: without, drafters get no evidence.
-"""
+"""What `ngramkit.replay` found: drafters at several budgets on the same questions."""
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
-from ngramkit.drafters.references import start
-from ngramkit.errors import require_between
-from ngramkit.evaluate.oracle import Misses, Oracle, Witness
-from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.reliability import Reliability as Reliability
+from ngramkit.choose import (  # fmt: skip
+    DRAFTER,
+    DrafterChoice,
+    asked_drafters,
+    choose_drafter,
+    distinct,
+    given_drafter,
+)
+from ngramkit.corpus.chat import Template
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.sources import Given, Sources
+from ngramkit.errors import UsageError
+from ngramkit.evaluate.curves import ByBytes, Curve, Curves, by_bytes, choose_along
+from ngramkit.evaluate.leakage import Leakage, without_leaks
+from ngramkit.evaluate.oracle import Oracle
+from ngramkit.evaluate.records import Record, read_records
+from ngramkit.evaluate.simulation import Replay, shuffled
+from ngramkit.evaluate.simulation import replay_drafter as replay_one
+from ngramkit.evaluate.statistics import Ratio, ratio
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Entries, Tabular
 
-END = -1  # no token: the record is over
 
+class Replays(Entries[Replay], Tabular):
+    """One Replay per drafter and budget, over the same questions."""
 
-@dataclass
-class Tally:
-    """What was counted over some passes."""
-
-    tokens: int = 0  # after the prefill's own
-    passes: int = 0
-    empty: int = 0  # passes without a draft
-    accepted: Counter[int] = field(default_factory=Counter)  # accepted draft tokens -> passes
-    draft_ns: list[int] = field(default_factory=list)
+    def __init__(
+        self,
+        results: Sequence[Replay],
+        leakage: Leakage,
+        template: str | None,
+        curves: Sequence[Curve] = (),
+    ) -> None:
+        super().__init__(results)
+        self.leakage, self.template, self.curves = leakage, template, curves
 
     @property
-    def tokens_per_step(self) -> float:
-        return self.tokens / self.passes if self.passes else 0.0
-
-    def draft_us(self, percentile: float) -> float:
-        return float(np.percentile(self.draft_ns, percentile)) / 1e3 if self.draft_ns else 0.0
-
-    def add(self, other: Tally) -> None:
-        self.tokens += other.tokens
-        self.passes += other.passes
-        self.empty += other.empty
-        self.accepted += other.accepted
-        self.draft_ns += other.draft_ns
-
-
-@dataclass(repr=False)
-class Replay:
-    """One drafter at one budget over all records."""
-
-    drafter: str
-    budget: int
-    total: Tally = field(default_factory=Tally)
-    by_category: dict[str, Tally] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)  # of the records, in the order replayed
-    by_record: list[Tally] = field(default_factory=list)  # likewise
-    categories: list[str] = field(default_factory=list)  # likewise
-    reliability: Reliability = field(default_factory=Reliability)
-    misses: Misses | None = None  # of the oracle, for a drafter that asks
-    bytes: int = 0  # of the artifacts that it drafts from
+    def results(self) -> list[Replay]:
+        return self._entries
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One per question, in the order replayed."""
-        each = zip(self.names, self.categories, self.by_record, strict=True)
-        for name, category, tally in each:
-            yield {
-                "drafter": self.drafter,
-                "budget": self.budget,
-                "question": name,
-                "category": category,
-                "tokens": tally.tokens,
-                "passes": tally.passes,
-                "tokens_per_step": tally.tokens_per_step,
-            }
+        """One row per drafter, budget and question."""
+        for result in self.results:
+            yield from result.rows()
+
+    def ratios(self, budget: int | None = None) -> list[Ratio]:
+        """tokens/step of every drafter over that of every later one, at the widest budget or at
+        `budget`, with 95 % intervals over questions."""
+        nodes = max(r.budget for r in self.results) if budget is None else budget
+        columns = {r.drafter: _columns(r) for r in self.results if r.budget == nodes}
+        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
+
+    def by_bytes(self, budget: int | None = None) -> ByBytes:
+        """{drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first, of `curves`; at the
+        widest budget or at `budget`."""
+        nodes = max(r.budget for r in self.results) if budget is None else budget
+        return by_bytes(self.results, self.curves, nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, per question too."""
-        total = self.total
-        whole = ("drafter", "budget")
+        """Plain values, as `ngramkit replay --json` prints them."""
+        budgets = sorted({r.budget for r in self.results})
         return {
-            "drafter": self.drafter,
-            "budget": self.budget,
-            "bytes": self.bytes,
-            "tokens": total.tokens,
-            "passes": total.passes,
-            "tokens_per_step": total.tokens_per_step,
-            "draft_us_p50": total.draft_us(50),
-            "draft_us_p99": total.draft_us(99),
-            "empty_share": total.empty / total.passes if total.passes else 0.0,
-            "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
-            "reliability": self.reliability.rows(),
-            **({} if self.misses is None else {"oracle": asdict(self.misses)}),
-            "by_category": {
-                category: {
-                    "tokens": tally.tokens,
-                    "passes": tally.passes,
-                    "tokens_per_step": tally.tokens_per_step,
-                }
-                for category, tally in self.by_category.items()
-            },
-            "questions": [
-                {key: value for key, value in row.items() if key not in whole}
-                for row in self.rows()
+            "results": [result.to_dict() for result in self.results],
+            "ratios": [
+                {"budget": nodes, **each.to_dict()}
+                for nodes in budgets
+                for each in self.ratios(nodes)
             ],
+            **({"by_bytes": self.by_bytes()} if self.curves else {}),
+            "template": self.template,
+            "records": self.leakage.records,
+            "leaked": self.leakage.leaked,
+            "leaked_dropped": self.leakage.dropped,
         }
 
     def __repr__(self) -> str:
-        return (
-            f"<Replay of {self.drafter}, {self.budget} nodes: "
-            f"{self.total.tokens_per_step:.3f} tokens/step over {len(self.names)} questions>"
+        best = max(r.budget for r in self.results)
+        shown = ", ".join(
+            f"{r.drafter} {r.total.tokens_per_step:.2f}" for r in self.results if r.budget == best
         )
+        return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
+
+
+def _columns(result: Replay) -> tuple[str, list[int], list[int]]:
+    tallies = result.by_record
+    return result.drafter, [t.tokens for t in tallies], [t.passes for t in tallies]
+
+
+# `ngramkit.replay`: recorded answers replayed with several drafters at several budgets.
+
+BUDGETS = (8, 16, 32, 64, 96)
+
+
+@dataclass(frozen=True)
+class KeepState:
+    """One drafter for all questions, for those that learn: in the order of `seed`, each question
+    `repeat` times."""
+
+    seed: int = 0
+    repeat: int = 1
 
 
 def replay(
-    name: str,
-    make: Callable[[], Drafter],
-    records: Sequence[Record],
-    budget: int,
+    answers: str | Path | Sequence[Record] | None = None,
+    questions: str | Path | None = None,
     *,
-    keep_state: bool = False,
-    oracle: Oracle | None = None,
+    model: str | TextTokenizer | TokenizerRecord | None = None,
+    drafters: Sequence[str | Callable[[], Drafter]] | str = DRAFTER,
+    budgets: Sequence[int] = BUDGETS,
+    artifacts: Sources | Curves | Sequence[Given] | Given = (),
+    template: str = "auto",
+    keep_state: KeepState | None = None,
+    drop_leaked: bool = False,
+    limit: int | None = None,
+    oracle: str | Path | None = None,
     reporter: Reporter = SILENT,
-) -> Replay:
-    """Replays `records` in the order given.
+) -> Replays:
+    """tokens/step of drafters on what a model once wrote, without the model.
 
-    `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
-    `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
-    `oracle` tells drafters that want evidence.
+    `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, `model` then
+    the TokenizerRecord of their ids. `oracle`: a folder of `record`, in their place; drafters are
+    then told what the model held likely, as far as it is on record, and with `model` given, it is
+    asked for the rest, which is added to the folder. `model`: whose tokenizer the answers are read
+    with; None: as `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions
+    that make one. `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
+    `Replays.by_bytes`. `budgets`: draft nodes per pass. `template` is how prompts were built; auto:
+    the model's own, else the one known for its name. `drop_leaked` leaves out answers that stand in
+    a datastore's corpus. `limit`: only the first records.
+
+    Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
-    result = Replay(name, budget)
-    drafter = make()
-    asks = oracle is not None and bool(getattr(drafter, "wants_evidence", False))
-    if asks:
-        result.misses = Misses()
-    if records:  # compilation and cold pages are not a draft's cost
-        rehearse(make(), records[0].turns[0], budget)
-    for record in records:
-        drafter = drafter if keep_state else make()
-        tally = Tally()
-        for turn in record.turns:
-            witness = oracle.witness(turn) if oracle is not None and asks else None
-            tally.add(replay_turn(drafter, turn, budget, result.reliability, witness))
-            if witness is not None and result.misses is not None:
-                result.misses.add(witness.misses)
-        result.total.add(tally)
-        result.by_category.setdefault(record.category, Tally()).add(tally)
-        result.names.append(record.name)
-        result.categories.append(record.category)
-        result.by_record.append(tally)
-        reporter.advance(1)
-    return result
-
-
-def replay_turn(
-    drafter: Drafter,
-    turn: Turn,
-    budget: int,
-    reliability: Reliability | None = None,
-    witness: Witness | None = None,
-) -> Tally:
-    """The decode loop with the record in the model's place: draft -> look up -> accept."""
-    tally = Tally()
-    for _ in drafts_of(drafter, turn, budget, tally, reliability, witness):
-        pass
-    return tally
-
-
-def drafts_of(
-    drafter: Drafter,
-    turn: Turn,
-    budget: int,
-    tally: Tally,
-    reliability: Reliability | None = None,
-    witness: Witness | None = None,
-) -> Iterator[DraftTree]:
-    """`replay_turn`, draft by draft: each is given out before the drafter hears what came of it."""
-    answer = turn.answer
-    evidence = None if witness is None else witness.of_prompt()
-    start(drafter, turn.prompt, turn.references)
-    position = 0
-    if len(answer):  # the prefill's own token
-        position = _write(drafter, answer[:1], evidence, witness)
-    while position < len(answer):
-        # As decoding: no more nodes than could still be written beside the model's own token.
-        left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
-        begun = time.perf_counter_ns()
-        tree = drafter.draft(left) if left > 0 else DraftTree.empty()
-        tally.draft_ns.append(time.perf_counter_ns() - begun)
-        yield tree
-        nodes, _ = accepted(tree, _written(answer[position:]))
-        written = answer[position : position + len(nodes) + 1]  # one bonus token
-        evidence = None if witness is None or left <= 0 else witness.of(tree)
-        position += _write(drafter, written, evidence, witness)
-        tally.passes += 1
-        tally.tokens += len(written)
-        tally.empty += len(tree) == 0
-        tally.accepted[len(nodes)] += 1
-        if reliability is not None:
-            reliability.add(tree.scores, nodes)
-    drafter.finish()
-
-
-def _write(
-    drafter: Drafter, tokens: TokenArray, evidence: Evidence | None, witness: Witness | None
-) -> int:
-    """How many were written. Drafters that want no evidence are told of none."""
-    if evidence is None:
-        drafter.accept(tokens)
+    asked = asked_drafters(drafters)
+    if not budgets or min(budgets) < 1:
+        raise UsageError("budgets must be at least 1 each", option="budget")
+    told = None
+    if oracle is not None:
+        told = _oracle(oracle, answers or questions, model, reporter)
+        tokenizer, records, form = told.folder.tokenizer, told.records(), None
     else:
-        drafter.accept(tokens, evidence)
-    if witness is not None:
-        witness.write(tokens)
-    return len(tokens)
+        tokenizer, records, form = _recorded(answers, questions, model, template, reporter)
+    choices, drawn = _choices(asked, artifacts, tokenizer, reporter)
+    _say_deaf(choices if told is None else (), reporter)
+    records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)
+    kept = keep_state is not None
+    if keep_state is not None:
+        records = shuffled(records * keep_state.repeat, keep_state.seed)
+    else:
+        _ask(told, records, choices, budgets, reporter)
+    results = []
+    for choice in choices:
+        for nodes in dict.fromkeys(budgets):
+            reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
+            result = replay_one(
+                choice.label, choice.load, records, nodes, keep_state=kept, oracle=told,
+                reporter=reporter,
+            )  # fmt: skip
+            result.bytes = sum(each.manifest.bytes for each in choice.opened)
+            results.append(result)
+            if told is not None:
+                told.save()
+    return Replays(results, leakage, None if form is None else form.name, drawn)
 
 
-def _written(tokens: TokenArray) -> Callable[[int], int]:
-    """Chooses what is on record, token after token."""
-    rest = iter(tokens.tolist())
-    return lambda row: next(rest, END)
+def _choices(
+    asked: Sequence[Any],
+    artifacts: Sources | Curves | Sequence[Given] | Given,
+    tokenizer: TokenizerRecord,
+    reporter: Reporter,
+) -> tuple[list[DrafterChoice], list[Curve]]:
+    choose = partial(_chosen, tokenizer=tokenizer, reporter=reporter)
+    if isinstance(artifacts, Mapping):
+        return choose_along(asked, artifacts, choose, reporter)
+    given = Sources.of(artifacts).recorded()
+    return distinct(choose(each, given) for each in asked), []
 
 
-def rehearse(drafter: Drafter, turn: Turn, budget: int) -> None:
-    """A few passes that nobody counts."""
-    replay_turn(drafter, replace(turn, answer=turn.answer[:16]), budget)
+def _ask(
+    oracle: Oracle | None,
+    records: Sequence[Record],
+    choices: Sequence[DrafterChoice],
+    budgets: Sequence[int],
+    reporter: Reporter,
+) -> None:
+    """All that the replays will miss, question by question, where there is a model; what outlives a
+    question is asked in the replay itself."""
+    from ngramkit.evaluate.record import ask
+
+    if oracle is None or oracle.model is None:
+        return
+    reporter.stage("asking the model", len(records), "questions")
+    added = 0
+    for rows in ask(oracle, records, [choice.load for choice in choices], budgets):
+        added += rows
+        oracle.save()
+        reporter.advance(1, contexts=added)
+    if added:
+        reporter.note(f"the model was asked for {added:,} contexts that were not on record")
 
 
-def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
-    """The order in which a drafter that learns meets the records."""
-    require_between("seed", seed, 0, (1 << 64) - 1)
-    order = np.random.default_rng(seed).permutation(len(records))
-    return [records[i] for i in order]
+def _say_deaf(choices: Sequence[DrafterChoice], reporter: Reporter) -> None:
+    deaf = [each.label for each in choices if each.listens]
+    if deaf:
+        reporter.note(f"without an oracle {', '.join(deaf)} hears nothing of what the model says")
 
 
-def categories(results: Iterable[Replay]) -> list[str]:
-    """Every category, in the order first met."""
-    return list(dict.fromkeys(c for result in results for c in result.by_category))
+def _recorded(
+    answers: str | Path | Sequence[Record] | None,
+    questions: str | Path | None,
+    model: str | TextTokenizer | TokenizerRecord | None,
+    template: str,
+    reporter: Reporter,
+) -> tuple[TokenizerRecord, list[Record], Template | None]:
+    """What files of answers say."""
+    if answers is None:
+        raise UsageError(
+            "there is nothing to replay",
+            "give answers, or an oracle",
+            option=("answers", "oracle"),
+        )
+    if not isinstance(answers, str | Path):
+        if not isinstance(model, TokenizerRecord):
+            model = _tokenizer(model, reporter).record
+        return model, list(answers), None
+    tokenizer = _tokenizer(model, reporter)
+    records, form = read_records(answers, questions, tokenizer, template)
+    if form is not None:
+        reporter.note(str(form))
+    return tokenizer.record, records, form
+
+
+def _oracle(path: str | Path, files: Any, model: Any, reporter: Reporter) -> Oracle:
+    if files is not None:
+        raise UsageError(
+            "an oracle has its own answers", "leave out answers and questions", option="oracle"
+        )
+    oracle = Oracle.open(path)
+    if model is not None and not isinstance(model, TextTokenizer):
+        from ngramkit.evaluate.record import asked_model
+
+        oracle.model = asked_model(oracle.folder, model, reporter)
+    return oracle
+
+
+def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:
+    if isinstance(model, TextTokenizer):
+        return model
+    chosen = chosen_model(model)
+    if chosen.why:
+        reporter.note(f"model: {chosen.name} ({chosen.why})")
+    return load_tokenizer(chosen.name)
+
+
+def _chosen(
+    drafter: str | Callable[[], Drafter],
+    artifacts: Sources,
+    tokenizer: TokenizerRecord,
+    reporter: Reporter,
+) -> DrafterChoice:
+    if not isinstance(drafter, str):
+        return given_drafter(drafter, tokenizer)
+
+    def load() -> Any:
+        from ngramkit.decode.load import load_model
+
+        return load_model(tokenizer.id)
+
+    return choose_drafter(drafter, tokenizer, artifacts, reporter=reporter, load_model=load)

@@ -10,12 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ngramkit.evaluate.plot import draw_lines
-from ngramkit.evaluate.plot_categories import draw_categories, projection
-from ngramkit.evaluate.replay import Replay
+from ngramkit.evaluate.plots import (
+    DARK,
+    MUTED,
+    PALETTE,
+    Picture,
+    draw_categories,
+    draw_lines,
+    picture,
+    projection,
+)
 from ngramkit.evaluate.results import Result
-from ngramkit.evaluate.style import DARK, MUTED, PALETTE
-from ngramkit.evaluate.svg import Picture, picture
+from ngramkit.evaluate.simulation import Replay
 from ngramkit.formats.writer import write_text
 
 LENGTHS = 10  # shown one by one, the last for all that are longer

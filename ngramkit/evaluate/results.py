@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.evaluate.contestants import BASELINE
-from ngramkit.evaluate.paired import ratio
 from ngramkit.evaluate.runs import Run, Runs
+from ngramkit.evaluate.statistics import ratio
 from ngramkit.formats.writer import write_text
 from ngramkit.machine import cores, processor
 
@@ -139,7 +139,7 @@ def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]
 
 
 def spread(runs: Sequence[Run], base: Sequence[Run]) -> tuple[float, float]:
-    """The speed-up's interval, see ngramkit.evaluate.paired."""
+    """The speed-up's interval, see ngramkit.evaluate.statistics."""
     columns = [
         ("", [run.new_tokens for run in each], [run.seconds for run in each])
         for each in (runs, base)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ngramkit.errors import InputError, UsageError
-from ngramkit.formats.locks import locked
 from ngramkit.formats.outputs import require_fit_for_output
+from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 
 NAME = "runs.jsonl"

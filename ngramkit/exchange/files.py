@@ -10,8 +10,7 @@ from typing import BinaryIO
 
 from ngramkit.errors import InputError
 from ngramkit.formats.outputs import refusal
-from ngramkit.formats.replacing import claimed, exists, partial_of
-from ngramkit.formats.swap import sync_folder
+from ngramkit.formats.replacing import claimed, exists, partial_of, sync_folder
 
 
 @contextmanager

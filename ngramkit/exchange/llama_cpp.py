@@ -7,7 +7,7 @@ No header; one record after another, everything int32 in the byte order of the m
     n times  a token that followed the ngram, and how often, at least 1
 
 `-lcs` (static) looks up ngrams of exactly 2 tokens, `-lcd` (dynamic) ngrams of 1 to 4. Of a dynamic
-cache only what llama.cpp's rule can draft from is written, see `exchange.lookup_rule`. Counts of an
+cache only what llama.cpp's rule can draft from is written, see `exchange.llama_cpp`. Counts of an
 ngram that was seen more than 4,634 times are scaled down to that, so that llama.cpp's products of
 two counts do not overflow; all others are exact. Records are written in the order of their ngrams,
 pairs by count, then by token.
@@ -17,8 +17,10 @@ pairs by count, then by token.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +30,16 @@ from ngramkit.builders.frozen import narrow
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.files import whole_file
-from ngramkit.exchange.lookup_rule import scaled
-from ngramkit.exchange.ngrams import Ngrams
-from ngramkit.formats.artifact import token_dtype
+from ngramkit.exchange.ngrams import Ngrams, longest_order, ngrams_of
+from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array, sha256_of
-from ngramkit.formats.files import open_plain
+from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
+from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.ngram_cache import KEY, measure, split
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.untrusted import open_plain
 
 RECORD, PAIR = 4 * (KEY + 1), 8  # bytes
 
@@ -215,3 +219,198 @@ def _table(cache: Cache, order: int, dtype: np.dtype[np.uint16 | np.uint32]) -> 
         "followers": tokens[best][:, None].astype(dtype),
         "follower_counts": narrow(counts[best]),
     }
+
+
+# What llama.cpp's lookup can do with an n-gram cache: what it drafts from, and with which counts.
+#
+# Read in its common/ngram-cache.cpp (as vendored in llama-cpp-python 0.3.36):
+#
+# - A static cache drafts a token where its 2 tokens of context were seen twice and the token has
+# half
+#   of that; what else it holds still weighs the drafts of other caches.
+# - A dynamic cache drafts from 1, 2, 3, 4 tokens of context where they were seen 4, 3, 2, 2 times
+#   and a token has 75, 66, 66, 66 % of that. Of which that is not so never drafts anything.
+# - Between the candidates of an n-gram it chooses by count x 100 x the static cache's count, in
+#   int32. Both caches' counts are scaled where an n-gram was seen more than MOST times, so that no
+#   product overflows, nor one with what the context's own cache counts, up to MOST.
+
+MOST = 4634  # 100 * MOST * MOST < 2**31
+# By order, of dynamic caches: how often an n-gram was seen at least, and a token's percent of that.
+SEEN = {1: 4, 2: 3, 3: 2, 4: 2}
+PERCENT = {1: 75, 2: 66, 3: 66, 4: 66}
+Counts = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def by_count(piece: Ngrams) -> Ngrams:
+    """Continuations of an n-gram by count, ties to the lower token; n-grams stay where they are."""
+    _, owner = piece.groups()
+    order = np.lexsort((piece.rows[:, -1], -piece.counts, owner))
+    return Ngrams(piece.rows[order], piece.counts[order])
+
+
+def seen(piece: Ngrams) -> Counts:
+    """int64[groups]: how often each n-gram was followed by anything."""
+    starts, _ = piece.groups()
+    found: Counts = np.add.reduceat(piece.counts, starts) if len(starts) else piece.counts
+    return found
+
+
+def scaled(piece: Ngrams) -> Ngrams:
+    """Of n-grams seen more than MOST times, counts that sum to MOST; continuations too rare for a
+    count of 1 are left out, but no more of them than their share. By count, as `by_count`."""
+    piece = by_count(piece)
+    starts, owner = piece.groups()
+    total = seen(piece)
+    if not len(total) or total.max() <= MOST:
+        return piece
+    running = np.cumsum(piece.counts)
+    before = running[starts] - piece.counts[starts]
+    # What is rounded off one goes to the next, so that shares stay what they are.
+    upto = (running - before[owner]) * MOST // total[owner]
+    parts = np.diff(upto, prepend=0)
+    parts[starts] = upto[starts]
+    counts = np.where(total[owner] > MOST, parts, piece.counts)
+    kept = counts > 0
+    return by_count(Ngrams(piece.rows[kept], counts[kept]))
+
+
+def drafts(piece: Ngrams) -> Mask:
+    """bool[groups]: whether a dynamic cache would ever draft from each n-gram."""
+    order = piece.rows.shape[1] - 1
+    starts, _ = piece.groups()
+    if not len(starts):
+        return np.zeros(0, bool)
+    total, most = seen(piece), np.maximum.reduceat(piece.counts, starts)
+    found: Mask = (total >= SEEN[order]) & (100 * most >= PERCENT[order] * total)
+    return found
+
+
+class Selection:
+    """Which n-grams are exported; for a `dynamic` cache only those that can draft.
+
+    min_count: how often an n-gram was seen, at least. max_ngrams: so many of the most frequent, of
+    equally frequent ones those that come first; None: all. `left_out` counts what is not exported.
+    """
+
+    def __init__(self, *, dynamic: bool, min_count: int = 1, max_ngrams: int | None = None) -> None:
+        self._dynamic, self._least, self._most = dynamic, min_count, max_ngrams
+        self._room: int | None = None  # for n-grams seen exactly `_least` times
+        self.left_out = 0
+
+    def most(self, tokens: int, order: int) -> int:
+        """How many n-grams of so many tokens of context a text of `tokens` may give, at most."""
+        found = tokens // max(self._least, SEEN[order] if self._dynamic else 1)
+        return found if self._most is None else min(found, self._most)
+
+    def look(self, pieces: Iterable[Ngrams]) -> None:
+        """Needed before `of` where max_ngrams is given: the same pieces, looked through once."""
+        found: Counter[int] = Counter()
+        for piece in pieces:
+            often, usable, _ = self._usable(piece)
+            values, how_many = np.unique(often[usable], return_counts=True)
+            found.update(dict(zip(values.tolist(), how_many.tolist(), strict=True)))
+        room = self._most or 0
+        if sum(found.values()) <= room:
+            return
+        for count in sorted(found, reverse=True):
+            self._least, self._room = count, room
+            if found[count] >= room:
+                return
+            room -= found[count]
+
+    def of(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
+        """What is exported of them, scaled."""
+        for piece in pieces:
+            often, kept, ready = self._usable(piece)
+            if self._room is not None:
+                last = np.flatnonzero(kept & (often == self._least))
+                kept[last[self._room :]] = False
+                self._room -= min(len(last), self._room)
+            self.left_out += len(kept) - int(kept.sum())
+            rows = kept[ready.groups()[1]]
+            yield Ngrams(ready.rows[rows], ready.counts[rows])
+
+    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask, Ngrams]:
+        """(how often each n-gram was seen, whether it may be exported, all of them scaled)."""
+        often, ready = seen(piece), scaled(piece)
+        kept: Mask = often >= self._least
+        return often, kept & drafts(ready) if self._dynamic else kept, ready
+
+
+# An artifact as llama.cpp's n-gram cache: which n-grams go in, and what loading them will cost.
+
+STATIC_ORDERS = (2,)
+DYNAMIC_ORDERS = (1, 2, 3, 4)
+LOADED = 864e6 / 57  # bytes a second: what llama.cpp took to load a cache of 864 MB
+
+
+def export_cache(
+    artifact: Artifact,
+    path: Path,
+    *,
+    dynamic: bool = False,
+    min_count: int = 1,
+    max_ngrams: int | None = None,
+    memory: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> Written:
+    """Writes the static cache of a datastore or frozen table, or the dynamic one, of a model bigram
+    too.
+
+    A dynamic cache holds the orders that the artifact knows, up to 4. `min_count`, `max_ngrams`:
+    see `lookup_rule.Selection`; the latter counts twice. `memory`: bytes for counting. Raises
+    UsageError where the artifact knows nothing that llama.cpp would draft from, or `path` exists.
+    """
+    if isinstance(artifact, ModelBigram) and not dynamic:
+        raise UsageError(
+            f"{artifact.path} is a {artifact.kind}: llama.cpp's static cache drafts only what has "
+            "half of the mass after two tokens, and a model that was shown one is hardly ever so "
+            "sure where text goes on",
+            "export a datastore or a frozen-table",
+        )
+    known = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
+    orders = known if dynamic else STATIC_ORDERS
+    selection = Selection(dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams)
+
+    def pieces() -> Iterable[Ngrams]:
+        return chain(*(ngrams_of(artifact, n, memory) for n in orders))
+
+    if isinstance(artifact, Datastore):
+        _announce(artifact.manifest.counts["tokens"], selection, orders, reporter)
+    if max_ngrams is not None:
+        selection.look(pieces())
+    wanted = _some(selection.of(pieces()), artifact, min_count)
+    done = write_cache(path, wanted, force=force, inputs=[artifact.path])
+    if done.bytes >= LOADED:
+        reporter.note(f"llama.cpp reads these {done.bytes / 1e6:,.0f} MB {_load(done.bytes)}")
+    return replace(done, left_out=selection.left_out)
+
+
+def _announce(tokens: int, selection: Selection, orders: Sequence[int], reporter: Reporter) -> None:
+    """What is counted, and how large it may become, where that is much."""
+    most = sum(PAIR * tokens + RECORD * selection.most(tokens, order) for order in orders)
+    reporter.note(
+        f"counting n-grams of {', '.join(map(str, orders))} tokens in {tokens:,}: at most "
+        f"{most / 1e6:,.0f} MB, which llama.cpp would read {_load(most)}"
+    )
+
+
+def _load(size: int) -> str:
+    return f"in about {max(size / LOADED, 1):,.0f} s at each start (57 s for 864 MB were measured)"
+
+
+def _some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[Ngrams]:
+    """The same pieces; raises UsageError where there is nothing in them."""
+    empty = True
+    for piece in pieces:
+        empty = empty and not len(piece.rows)
+        yield piece
+    if empty:
+        raise UsageError(
+            f"{artifact.path} holds no n-gram that llama.cpp would draft from"
+            + (f" and that was seen {least:,} times" if least > 1 else ""),
+            "lower min_count" if least > 1 else "export a datastore of more text",
+            option="min_count",
+        )

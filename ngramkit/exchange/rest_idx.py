@@ -32,13 +32,13 @@ from ngramkit.exchange.files import whole_file
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array, sha256_of
 from ngramkit.formats.datastore import Datastore
-from ngramkit.formats.files import open_plain
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import discard
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.untrusted import open_plain
 
 CHUNK = 1 << 29  # tokens in one written chunk; REST's own default, and its lengths fit 32 bits
 BLOCK = 1 << 22  # suffixes checked at a time

@@ -17,10 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from ngramkit.errors import UsageError
-from ngramkit.formats import markdown
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.card import card, model_name, title
-from ngramkit.formats.card_corpus import is_hub_id
+from ngramkit.formats.card import card, is_hub_id, markdown_text, model_name, title, yaml
 from ngramkit.formats.container import copy_listed
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD
@@ -73,17 +71,17 @@ def _card(artifact: Artifact) -> str:
     manifest, known = artifact.manifest, hub_id(artifact.tokenizer.id)
     name = known or model_name(artifact.tokenizer.id)
     what = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
-    base = f"base_model: {markdown.yaml(known)}\n" if known else ""
+    base = f"base_model: {yaml(known)}\n" if known else ""
     return f"""---
 library_name: transformers
 {base}tags: ["custom_generate", "ngramkit", "{artifact.kind}"]
 ---
 
-# {markdown.text(what)}
+# {markdown_text(what)}
 
 Drafts tokens from the look-up table in `artifact/` and has the model check many of them in each
 pass: the same text as without, in fewer passes where it drafts well. For models with the tokenizer
-of {markdown.text(name)}.
+of {markdown_text(name)}.
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer

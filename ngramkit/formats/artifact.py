@@ -6,21 +6,36 @@ Each kind is a subclass in a module of its own, whose docstring is the format's 
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import re
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ngramkit.cache import make_room, private_folder
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.container import Array, Opened, WrongFileError, open_container
-from ngramkit.formats.files import Identity, identity
-from ngramkit.formats.json_text import AGAIN, whole_number
+from ngramkit.formats.container import (
+    Array,
+    FileRecord,
+    Opened,
+    WrongFileError,
+    open_container,
+    sha256_of,
+)
 from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
+from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.untrusted import AGAIN, Identity, identity, read_json, whole_number
 
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
@@ -55,7 +70,6 @@ class Artifact(ABC):
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
         """Raises ArtifactError where `path` holds no whole artifact of this kind."""
-        from ngramkit.formats.checks import admit
 
         path = Path(path)
         manifest = read_manifest(path)
@@ -170,3 +184,192 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
     """The narrowest dtype for ids 0..vocabulary, where `vocabulary` itself is the separator."""
     return np.dtype(np.uint16) if vocabulary <= 0xFFFF else np.dtype(np.uint32)
+
+
+# What this machine knows to be whole, so that an artifact's values are checked once, not always.
+#
+# A proof is a small file in the user's own cache, never inside an artifact: its name is the
+# checksum of a manifest (which lists every file's sha256) and the version of the checks, so it
+# speaks of bytes, wherever they lie. It holds the identities (device, inode, size, times) of the
+# copies whose bytes were found to be the listed ones. Whoever is refused a cache is told once, and
+# checks anew each time.
+
+CHECKS = 1  # goes up when an artifact that passed before might not pass now
+COPIES = 8  # of one artifact
+MOST = 4096  # proofs kept; the oldest go first
+# A file that is written again within a tick of the file system's clock looks the same.
+TICK_NS = 20_000_000
+
+Copy = dict[str, Identity]  # file name -> which file it is
+
+log = logging.getLogger("ngramkit")
+told = False
+
+
+def recall(checksum: str) -> list[Copy] | None:
+    """The copies of the manifest with this checksum that are known to be whole.
+
+    None where its values were never checked by these checks.
+    """
+    folder = private_folder("proofs")
+    if folder is None:
+        return None
+    try:
+        body = read_json(folder / _name(checksum))
+    except (FileNotFoundError, ArtifactError):
+        return None
+    copies = body.get("copies") if isinstance(body, dict) else None
+    if not isinstance(copies, list):
+        return None
+    return [_copy(each) for each in copies if isinstance(each, dict)]
+
+
+def remember(checksum: str, copy: Mapping[str, Identity]) -> None:
+    """`copy` was found whole, bytes and values."""
+    folder = private_folder("proofs")
+    if folder is None:
+        _tell_once()
+        return
+    if any(time.time_ns() - each[-1] < TICK_NS for each in copy.values()):
+        copies = recall(checksum) or []
+    else:
+        copies = [each for each in recall(checksum) or [] if each != copy][-COPIES + 1 :]
+        copies.append(dict(copy))
+    temporary = folder / f"{_name(checksum)}.{os.getpid()}-{threading.get_ident()}"
+    try:
+        temporary.write_text(json.dumps({"copies": copies}), encoding="utf-8")
+        temporary.replace(folder / _name(checksum))
+        make_room(folder, MOST)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        _tell_once()
+
+
+def vouch(folder: Path, manifest: Manifest) -> None:
+    """This process has written the files that `manifest` lists, from arrays that it made."""
+    with suppress(OSError):
+        remember(
+            manifest.checksum,
+            {name: identity((folder / name).stat()) for name in manifest.files},
+        )
+
+
+def _name(checksum: str) -> str:
+    return f"{checksum}-{CHECKS}.json"
+
+
+def _copy(found: dict[str, object]) -> Copy:
+    """What cannot be an identity is left out, so the copy is like no other."""
+    return {
+        name: (each[0], each[1], each[2], each[3], each[4])
+        for name, each in found.items()
+        if isinstance(each, list) and len(each) == 5 and {*map(type, each)} == {int}
+    }
+
+
+def _tell_once() -> None:
+    global told
+    if not told:
+        told = True
+        log.warning(
+            "the cache folder cannot be used, so artifacts are checked each time they are opened"
+        )
+
+
+# Whether an artifact is whole: every file's size and sha256, every value.
+#
+# Files are hashed and values checked at the same time, on as many threads as there are cores;
+# nothing is held but what a part of the check counts in. Knows no kind: an artifact brings its own
+# parts.
+
+SAID = 1.0  # seconds from which on a check is worth a line
+SMALL = 1 << 18  # bytes of all files together; below, threads cost more than they bring
+
+log = logging.getLogger("ngramkit")
+
+
+def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
+    """Which files the artifact consists of, once they are known to be whole.
+
+    Known from before, it costs microseconds; else everything is checked and remembered.
+    Raises ArtifactError at the first breach.
+    """
+    checksum, found = artifact.manifest.checksum, artifact.identities()
+    if not found:  # a history: it grows, and is checked as it is read
+        return found
+    copies = recall(checksum)
+    if copies is not None and found in copies:
+        return found
+    started = time.perf_counter()
+    reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
+    for _ in check_whole(artifact, reporter, values=copies is None):
+        pass
+    if artifact.identities() != found:
+        raise ArtifactError(f"{artifact.path} was replaced while it was checked", "open it again")
+    remember(checksum, found)
+    seconds = time.perf_counter() - started
+    if seconds > SAID:
+        log.info("checked %s once, byte by byte: %.1f s", artifact.path, seconds)
+    return found
+
+
+def check_whole(
+    artifact: Artifact, reporter: Reporter = SILENT, *, values: bool = True
+) -> Iterator[str]:
+    """One line for everything that holds: sizes, checksums and, unless they are known, values.
+
+    Raises ArtifactError at the first breach, of a checksum before that of a value.
+    """
+    artifact.identities()
+    files = sorted(artifact.manifest.files.items())
+
+    def checksum(entry: tuple[str, FileRecord]) -> None:
+        name, record = entry
+        if sha256_of(artifact.path / name) != record.sha256:
+            raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
+        reporter.advance(record.bytes)
+
+    if artifact.manifest.bytes < SMALL:
+        yield from _in_turn(artifact, files, checksum, values)
+        return
+    pool = ThreadPoolExecutor(cores())
+    try:
+        hashed = [pool.submit(checksum, entry) for entry in files]
+        proven = [pool.submit(part) for part in _parts(artifact)] if values else []
+        for (name, _), done in zip(files, hashed, strict=True):
+            done.result()
+            yield f"{name}: size"
+            yield f"{name}: checksum"
+        for part in proven:
+            yield from part.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_turn(
+    artifact: Artifact,
+    files: list[tuple[str, FileRecord]],
+    checksum: Callable[[tuple[str, FileRecord]], None],
+    values: bool,
+) -> Iterator[str]:
+    """For what is checked before a thread would have begun."""
+    for entry in files:
+        checksum(entry)
+        yield f"{entry[0]}: size"
+        yield f"{entry[0]}: checksum"
+    for part in _parts(artifact) if values else ():
+        yield from part()
+
+
+def _parts(artifact: Artifact) -> list[Part]:
+    """Those of the artifact; the one that fails where its arrays cannot even be told apart."""
+    try:
+        return artifact.parts()
+    except ArtifactError as error:
+        breach = error
+
+    def fails() -> list[str]:
+        raise breach
+
+    return [fails]

@@ -34,10 +34,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.files import Identity, identity, not_linked, open_plain
-from ngramkit.formats.json_text import AGAIN, parse_json, whole_number
-from ngramkit.kernels.arrays import (
-    Array as Array,  # every module of formats and above takes it from here
+from ngramkit.kernels.arrays import Array as Array
+from ngramkit.untrusted import (
+    AGAIN,
+    Identity,
+    identity,
+    not_linked,
+    open_plain,
+    parse_json,
+    whole_number,
 )
 
 DTYPES = {

@@ -23,6 +23,7 @@ working on. Ids are those of one tokenizer, as in every artifact.
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -38,16 +39,17 @@ from ngramkit.formats.artifact import (
     Part,
     require,
     require_layout,
+    require_one_tokenizer,
     token_dtype,
 )
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
 from ngramkit.formats.datastore import DatastoreShard, check_shard
-from ngramkit.formats.files import require_no_links
-from ngramkit.formats.locks import locked
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
+from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.writer import write_text
+from ngramkit.untrusted import require_no_links
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
 DAMAGED = "requests.damaged"
@@ -247,3 +249,22 @@ def _checksum(arrays: dict[str, Array]) -> int:
     for name in (*SHARD_LAYOUT, "mark"):
         total = zlib.crc32(np.ascontiguousarray(arrays[name]).view(np.uint8).data, total)
     return total
+
+
+# Histories of several machines to one.
+
+
+def merge(sources: Sequence[History], out: Path) -> History:
+    """A new history of all requests of `sources`, the newest of each next to each other at its end.
+
+    Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
+    """
+    require_one_tokenizer(sources)
+    columns = [reversed(source.log.read().requests) for source in sources]
+    rows = itertools.zip_longest(*columns)
+    newest_first = [request for row in rows for request in reversed(row) if request is not None]
+    with Replacement(out, inputs=[source.path for source in sources], mode=PRIVATE) as new:
+        new.empty()
+        create(new.partial, sources[0].tokenizer, newest_first[::-1])
+        new.put_in_place()
+    return History.open(out)

@@ -25,7 +25,7 @@ def open_artifact(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
     """The artifact at `path`, of the class that its manifest's kind says; arrays stay on disk.
 
     Raises ArtifactError where there is none, its kind is unknown here, or it is not whole: what
-    this machine has not seen before is checked value by value, see ngramkit.formats.checks.
+    this machine has not seen before is checked value by value, see ngramkit.formats.artifact.
     """
     return kind_of(Path(path), read_manifest(Path(path)).kind).open(path, reporter=reporter)
 

@@ -29,7 +29,7 @@ from typing import Any
 from ngramkit.errors import ArtifactError
 from ngramkit.formats import probes
 from ngramkit.formats.container import FileRecord
-from ngramkit.formats.json_text import AGAIN, read_json, whole_number
+from ngramkit.untrusted import AGAIN, read_json, whole_number
 
 FORMAT = "ngramkit"
 VERSION = 1

@@ -1,23 +1,21 @@
-"""A folder that is replaced as a whole: at its name stands the old one, or the new.
+"""One process, and one thread of it, at a time: a lock file that is gone when nobody holds it.
 
-What is written goes to NAME.partial/ first, synced to the disk, while NAME.partial.lock is held;
-then the two change places in one step (ngramkit.formats.swap), and the old one is deleted. A kill
-or a power cut at any moment leaves one of them, whole, at the name; what else it leaves, the next
-run of the same command uses or clears away.
+A killed holder leaves the file behind, unlocked: the next one takes it and tidies it away. Works
+on every system that filelock knows. Knows nothing of what is guarded.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ngramkit.errors import InputError, UsageError
-from ngramkit.formats import swap
-from ngramkit.formats.locks import locked
 from ngramkit.formats.outputs import (
     PROGRESS,
     ours_in,
@@ -25,6 +23,128 @@ from ngramkit.formats.outputs import (
     require_fit_for_output,
     require_replaceable,
 )
+
+POLL = 0.002  # seconds between two looks at a lock that somebody else holds
+
+
+@contextmanager
+def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
+    """Holds the lock file `path`; waits for it, or where `busy` is given does not.
+
+    Raises InputError, saying `busy`, where another process or thread has it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, timeout=-1 if busy is None else 0, thread_local=False)
+    try:
+        lock.acquire(poll_interval=POLL)
+    except Timeout as error:
+        hint = "wait for it, or choose another out"
+        raise InputError(busy or "", hint, option="out") from error
+    try:
+        yield
+    finally:
+        # While it is held: whoever waits for this very file sees that it is gone, and looks again.
+        with suppress(OSError):
+            path.unlink()
+        lock.release()
+        if sys.platform == "win32":  # it deletes no open file
+            with suppress(OSError):
+                path.unlink()
+
+
+# Two names change what they stand for in one step, where the system can; what follows a crash.
+#
+# Linux has renameat2(RENAME_EXCHANGE), macOS renamex_np(RENAME_SWAP); some file systems refuse
+# both. There, the old one steps aside as NAME.replaced.partial for the moment between two renames,
+# and `mend` puts it back if that moment was a process's last. Knows nothing of what the names
+# stand for.
+
+RENAME_EXCHANGE = 2  # linux/fs.h
+RENAME_SWAP = 2  # macOS, sys/stdio.h
+AT_FDCWD = -100
+REFUSALS = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Whether each name now stands for what the other did; False where the system has no such step.
+
+    At no moment does either stand for nothing. Both must exist, on one file system.
+    """
+    swap = _system_call()
+    if swap is None:
+        return False
+    import ctypes
+
+    if swap(os.fsencode(one), os.fsencode(other)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in REFUSALS:
+        return False
+    raise OSError(code, os.strerror(code), str(one), None, str(other))
+
+
+def _system_call() -> Any:
+    """f(path, path) -> 0 or -1; None where the C library has none."""
+    import ctypes
+
+    if sys.platform == "win32":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    if sys.platform == "darwin":
+        swap = getattr(library, "renamex_np", None)
+        return swap and (lambda one, other: swap(one, other, RENAME_SWAP))
+    swap = getattr(library, "renameat2", None)
+    return swap and (lambda one, other: swap(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE))
+
+
+def put_over(new: Path, path: Path) -> Path | None:
+    """`path` stands for what `new` did. Returns where the old one is now; None where was none."""
+    if not path.exists():
+        new.rename(path)
+        return None
+    if exchange(new, path):
+        return new
+    aside = stepped_aside(path)
+    path.rename(aside)
+    new.rename(path)
+    return aside
+
+
+def stepped_aside(path: Path) -> Path:
+    return path.parent / f"{path.name}.replaced.partial"
+
+
+def mend(path: Path) -> bool:
+    """Puts back what stood at `path` where a replacement was cut off between its two renames.
+
+    Whoever calls it holds the lock of `path`, or nobody replaces it.
+    """
+    if path.exists() or not stepped_aside(path).exists():
+        return False
+    with suppress(FileNotFoundError):
+        stepped_aside(path).rename(path)
+        sync_folder(path.parent)
+    return path.exists()
+
+
+def sync_folder(path: Path) -> None:
+    """The names in it are on the disk when this returns; files have a way of their own."""
+    if sys.platform == "win32":  # it opens no folders, and writes names itself
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# A folder that is replaced as a whole: at its name stands the old one, or the new.
+#
+# What is written goes to NAME.partial/ first, synced to the disk, while NAME.partial.lock is held;
+# then the two change places in one step (ngramkit.formats.replacing), and the old one is deleted.
+# A kill or a power cut at any moment leaves one of them, whole, at the name; what else it leaves,
+# the next run of the same command uses or clears away.
 
 
 def partial_of(path: Path) -> Path:
@@ -86,11 +206,11 @@ class Replacement:
     def put_in_place(self) -> None:
         """`path` is what was written, from one moment to the next; the old one is deleted."""
         for entry in ours_in(self.partial):
-            swap.sync_folder(entry) if entry.is_dir() else sync_file(entry)
+            sync_folder(entry) if entry.is_dir() else sync_file(entry)
         self._require_free()
         self.keep = False
-        old = swap.put_over(self.partial, self.path)
-        swap.sync_folder(self.path.parent)
+        old = put_over(self.partial, self.path)
+        sync_folder(self.path.parent)
         if old is not None:
             _clear(old)
 
@@ -122,7 +242,7 @@ def claimed(path: Path, inputs: Iterable[Path] = (), *, sure: bool = True) -> It
         raise exists(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(_lock(path), busy=f"another process is building {path}"):
-        swap.mend(path)
+        mend(path)
         yield
 
 
@@ -132,13 +252,13 @@ def tidy(path: Path) -> None:
         return
     # Not where somebody builds there, nor what is not ours or may not be deleted.
     with suppress(InputError, UsageError, OSError), locked(_lock(path), busy="busy"):
-        swap.mend(path)
+        mend(path)
         _clear_left(path)
 
 
 def _clear_left(path: Path) -> None:
     """Delete what a killed run left beside `path`, but for a build that goes on."""
-    _clear(swap.stepped_aside(path))
+    _clear(stepped_aside(path))
     if not (partial_of(path) / PROGRESS).exists():
         _clear(partial_of(path))
 
@@ -153,7 +273,7 @@ def discard(path: Path) -> None:
 
 
 def _left(path: Path) -> bool:
-    places = (partial_of(path), _lock(path), swap.stepped_aside(path))
+    places = (partial_of(path), _lock(path), stepped_aside(path))
     return any(os.path.lexists(place) for place in places)
 
 

@@ -14,7 +14,8 @@ next record goes behind it. What lies behind damage is searched for the next rec
 takes a few times the log's size; damage that was made to look like records may take that up, and
 what lies behind it then counts as damaged too. Writers hold the folder's lock, readers need none:
 a record is added by one write. A rewritten log (trim) is another file with a higher generation, put
-in place by a rename, so whoever has read part of the old one notices and begins again."""
+in place by a rename, so whoever has read part of the old one notices and begins again.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +32,7 @@ import numpy as np
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import Array
-from ngramkit.formats.record_search import (
-    ALIGNED,
-    LEAST,
-    RECORD,
-    RECORD_MAGIC,
-    SEARCHED,
-    Search,
-    checksum_of,
-    is_torn,
-    likely_records,
-)  # fmt: skip
-from ngramkit.formats.swap import sync_folder
+from ngramkit.formats.replacing import sync_folder
 
 HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum
@@ -248,3 +238,55 @@ class RequestLog:
 def _between(file: IO[bytes], begin: int, end: int | None) -> bytes:
     file.seek(begin)
     return file.read(-1 if end is None else end - begin)
+
+
+# Where records of a log may begin behind damage, and how long that is searched for.
+#
+# Damage may have been made to look like records, each of which takes a checksum over what it claims
+# to hold; so a search is given so many bytes that it may look at in vain. See formats.request_log.
+
+RECORD = struct.Struct("<4sIII")
+RECORD_MAGIC = b"NGRQ"
+ALIGNED = 4  # bytes
+SEARCHED = 4  # times the log's size is looked at in vain behind damage, at most, before it is left
+LEAST = 2048  # bytes that every place counts for that is looked at in vain
+
+
+@dataclass
+class Search:
+    """How many bytes one reading may still look at in vain."""
+
+    left: int
+
+
+def likely_records(block: bytes, room: int, width: int) -> list[int]:
+    """Where in `block` what looks like a record begins, that ends within `room` bytes.
+
+    `block` begins at a multiple of ALIGNED of the log; ids are `width` bytes wide.
+    """
+    words = np.frombuffer(block, "<u4", len(block) // ALIGNED)
+    found = np.flatnonzero(words[: len(words) - 3] == int.from_bytes(RECORD_MAGIC, "little"))
+    counts, prompts = words[found + 1].astype(np.int64), words[found + 2]
+    fits = (found * ALIGNED + RECORD.size + counts * width <= room) & (prompts <= counts)
+    starts: list[int] = (found[fits] * ALIGNED).tolist()
+    return starts
+
+
+def is_torn(rest: bytes, width: int) -> bool:
+    """Whether `rest` is the beginning of one record, as a killed writer leaves it."""
+    if len(rest) < RECORD.size:
+        return rest[:4] == RECORD_MAGIC[: len(rest)]
+    magic, count, prompt, checksum = RECORD.unpack_from(rest)
+    room = len(rest) - RECORD.size
+    if magic != RECORD_MAGIC or room >= count * width + -(count * width) % ALIGNED:
+        return False
+    for fewer in (room // width, room // width - 1):  # whole, but for a damaged length?
+        ids = rest[RECORD.size : RECORD.size + fewer * width]
+        if 0 <= fewer < count and checksum_of(fewer, prompt, ids) == checksum:
+            return False
+    return True
+
+
+def checksum_of(count: int, prompt: int, ids: bytes) -> int:
+    """What a record of these says of itself."""
+    return zlib.crc32(ids, zlib.crc32(struct.pack("<II", count, prompt)))

@@ -18,14 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramkit.formats.artifact import (
-    Artifact,
-    Layout,
-    Part,
-    require,
-    require_layout,
-    token_dtype,
-)
+from ngramkit.formats.artifact import Artifact, Layout, Part, require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
 
 LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "documents": (("uint64",), 1)}

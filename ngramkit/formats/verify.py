@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ngramkit.formats.artifact import require
+from ngramkit.formats.artifact import check_whole, require
 from ngramkit.formats.card import PLACEHOLDER, card
-from ngramkit.formats.checks import check_whole
-from ngramkit.formats.files import read_plain
-from ngramkit.formats.json_text import AGAIN
 from ngramkit.formats.kinds import kind_of
 from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.outputs import CARD
+from ngramkit.untrusted import AGAIN, read_plain
 
 MOST_CARD = 1 << 22  # bytes
 CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"

@@ -20,16 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ngramkit.caches import make_room
+from ngramkit.cache import make_room
 from ngramkit.errors import ArtifactError
+from ngramkit.formats.artifact import vouch
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
-from ngramkit.formats.files import not_linked
-from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
-from ngramkit.formats.proofs import vouch
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
+from ngramkit.untrusted import not_linked, read_json
 
 LOG = logging.getLogger("ngramkit")
 

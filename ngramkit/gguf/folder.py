@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ngramkit.caches import private_folder
+from ngramkit.cache import private_folder
 from ngramkit.errors import InputError
-from ngramkit.formats.locks import locked
+from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
 from ngramkit.gguf.tokenizer import write_tokenizer
 

@@ -9,8 +9,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from ngramkit.errors import InputError, UsageError
-from ngramkit.hub_errors import hub_errors
+from ngramkit.errors import InputError, UsageError, hub_errors
 from ngramkit.models import is_gguf, packaged
 
 HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.kernels.jit import allocating_entry, entry, part
-from ngramkit.kernels.order import best_first
+from ngramkit.kernels.sorting import best_first
 
 LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
 RUNS = 6  # of tokens foreseen in a row: 0, 1, 2, 3 or 4, 5 to 8, more

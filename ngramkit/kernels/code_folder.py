@@ -2,7 +2,7 @@
 
 That is in NUMBA_CACHE_DIR, the user's cache folder or a temporary one. Machine code is run as it is
 read, so a folder counts only if nobody but the user and root can write to it or to any folder above
-it (ngramkit.caches). What numba itself would take from a .numba_config.yaml in the working folder
+it (ngramkit.cache). What numba itself would take from a .numba_config.yaml in the working folder
 decides nothing here: that may be a stranger's folder.
 
 Below it the kernels' sources have a folder each, named by their digest. Those that nobody has used
@@ -21,7 +21,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from ngramkit.caches import is_private, private_folder
+from ngramkit.cache import is_private, private_folder
 
 VARIABLE = "NUMBA_CACHE_DIR"
 KERNELS = Path(__file__).parent

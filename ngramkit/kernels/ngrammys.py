@@ -10,7 +10,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, part
-from ngramkit.kernels.order import best_first
+from ngramkit.kernels.sorting import best_first
 
 # How many matches in the context weigh as much as the bigrams do, and how much a copied row is
 # trusted less with every further token. They decide which nodes a small budget keeps. Chosen on

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.builders import saved_rows
+from ngramkit.builders import model_bigram
 from ngramkit.builders.merge import merge
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.errors import UsageError
@@ -19,10 +19,10 @@ from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
-from ngramkit.formats.history_merge import merge as merge_histories
+from ngramkit.formats.history import merge as merge_histories
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
-from ngramkit.verbs.recipe import build_recipe
+from ngramkit.recipes import build_recipe
 
 from .exchange_commands import exported, imported
 from .hub_commands import hub_commands
@@ -31,10 +31,9 @@ from .made import RECIPE, RECORD, datastore, each, frozen, source, texts, tiny, 
 
 
 def bigram(k: int) -> None:
-    from ngramkit.builders import model_bigram
 
     model_bigram.matmul_peak = lambda *device: 1.0  # measured, which takes seconds
-    saved_rows.SAVE_AFTER = 0.0  # every part of the work is kept
+    model_bigram.SAVE_AFTER = 0.0  # every part of the work is kept
     model_bigram.build_model_bigram(*tiny(), "x", k=k, width=2, force=True)
 
 

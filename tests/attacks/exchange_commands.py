@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ngramkit.errors import UsageError
-from ngramkit.exchange.jsonl import export_jsonl
-from ngramkit.exchange.llama_cpp import import_cache
-from ngramkit.exchange.lookup_export import export_cache
+from ngramkit.exchange.llama_cpp import export_cache, import_cache
 from ngramkit.exchange.parquet import export_parquet
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx
+from ngramkit.exchange.text import export_jsonl
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.kinds import open_artifact

@@ -46,7 +46,7 @@ from attacks.fuzzed import Report, keep, known_so_far, write  # noqa: E402
 from attacks.mutations import fresh, mutate  # noqa: E402
 from attacks.victims import KINDS, build_all, use  # noqa: E402
 from ngramkit.errors import NgramkitError  # noqa: E402
-from ngramkit.formats import checks, proofs  # noqa: E402
+from ngramkit.formats import artifact  # noqa: E402
 
 WIDER = (
     ("suffix_array", "leader_counts"),
@@ -132,9 +132,9 @@ def _work(
 ) -> None:
     """In the child: never returns."""
     if not checked:
-        checks.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
-    proofs.private_folder = lambda name: None  # type: ignore[assignment]
-    proofs.told = True
+        artifact.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
+    artifact.private_folder = lambda name: None  # type: ignore[assignment]
+    artifact.told = True
     logging.disable(logging.CRITICAL)
     size, attempt = len(results) - 8, _try_file if kind in FILE_KINDS else _try
     if kind in FILE_KINDS:

@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ngramkit.hub import fetch
-from ngramkit.hub_pull import pull
-from ngramkit.hub_push import push
+from ngramkit.remote.pull import fetch, pull
+from ngramkit.remote.push import push
 
 from .killing import Command, files_below
 from .made import each, frozen, source

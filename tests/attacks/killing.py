@@ -78,12 +78,12 @@ class Killer:
         self._inside = False
 
     def install(self) -> None:
-        from ngramkit.formats import swap
+        from ngramkit.formats import replacing
 
         sys.addaudithook(self._audit)
         os.fsync = self._fsync
-        exchange = swap.exchange
-        swap.exchange = lambda *paths: self._event(paths[0]) or exchange(*paths)
+        exchange = replacing.exchange
+        replacing.exchange = lambda *paths: self._event(paths[0]) or exchange(*paths)
         for name in ("send", "sendall"):
             send = getattr(socket.socket, name)
             sent = lambda *args, send=send: self._event(self.folder) or send(*args)  # noqa: E731

@@ -12,12 +12,12 @@ import pytest
 from command_lines import run_here
 from forked import in_child
 
+from ngramkit import untrusted
 from ngramkit.corpus import chat_template
+from ngramkit.corpus.chat import find_template
 from ngramkit.corpus.chat_template import render_confined
 from ngramkit.errors import ArtifactError, InputError
-from ngramkit.formats import json_text
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, read_manifest
-from ngramkit.templates import find_template
 
 from . import tally
 
@@ -51,7 +51,7 @@ def test_a_manifest_of_many_values(folder, monkeypatch, what):
     def never(*_, **__):
         raise AssertionError("read value by value")
 
-    monkeypatch.setattr(json_text.json, "loads", never)
+    monkeypatch.setattr(untrusted.json, "loads", never)
     with pytest.raises(ArtifactError, match="values"):
         read_manifest(Path("art"))
     result = run_here(["inspect", "art", "--json"])
@@ -109,8 +109,8 @@ def test_a_models_own_template_is_confined(folder, monkeypatch):
     import shutil
     from importlib.resources import files
 
+    from ngramkit.corpus.chat import Message
     from ngramkit.corpus.tokenizer import load_tokenizer
-    from ngramkit.templates import Message
 
     shutil.copytree(files("ngramkit") / "demo" / "model", "model")
     Path("model/chat_template.jinja").write_text(TEMPLATES["loops in loops"])
@@ -227,7 +227,7 @@ def test_lines_without_an_end(folder):
     """A .jsonl of one line of gigabytes, folded into kilobytes."""
     import gzip
 
-    from ngramkit.corpus.bounded import MAX_DOCUMENT
+    from ngramkit.corpus.unpacking import MAX_DOCUMENT
 
     with gzip.open("q.jsonl.gz", "wb", compresslevel=1) as file:
         file.write(b'{"text": "')

@@ -33,7 +33,7 @@ LOADING = ("from_pretrained", "from_config", "load_dataset", "load_dataset_build
 # Of each kind, by file: the calls, and what guards them.
 KNOWN = {
     "processes": {
-        "ngramkit/processes.py": ["subprocess.Popen"],  # -P; see test_a_python_is_started_safely
+        "ngramkit/machine.py": ["subprocess.Popen"],  # -P; see test_a_python_is_started_safely
     },
     "pickles": {
         "ngramkit/kernels/parts.py": ["pickle.loads"],  # of a private folder: kernels.code_folder
@@ -47,7 +47,7 @@ KNOWN = {
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded
         "ngramkit/decode/packed_weights.py": ["ctypes.CDLL"],
-        "ngramkit/formats/swap.py": ["ctypes.CDLL"],  # the same
+        "ngramkit/formats/replacing.py": ["ctypes.CDLL"],  # the same
     },
     "templates": {
         "ngramkit/corpus/chat_template.py": ["jinja2.sandbox.ImmutableSandboxedEnvironment"],

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from attacks import tally
-from ngramkit.caches import private_folder
-from ngramkit.corpus.bounded import MAX_DOCUMENT
+from ngramkit.cache import private_folder
 from ngramkit.corpus.readers import READERS
+from ngramkit.corpus.unpacking import MAX_DOCUMENT
 from ngramkit.errors import InputError
-from ngramkit.evaluate.jsonl import read_lines
+from ngramkit.evaluate.records import read_lines
 from ngramkit.evaluate.runs import Runs
-from ngramkit.formats.proofs import recall
+from ngramkit.formats.artifact import recall
 
 DEEP = "[" * 100_000
 

@@ -11,14 +11,14 @@ import pytest
 from ngramkit.errors import InputError
 from ngramkit.evaluate.runs import alone_in
 from ngramkit.exchange.files import whole_file
-from ngramkit.exchange.jsonl import is_jsonl
-from ngramkit.formats import swap
+from ngramkit.exchange.text import is_jsonl
+from ngramkit.formats import replacing
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.replacing import partial_of
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import ArtifactWriter
-from ngramkit.hub_pull import pull
+from ngramkit.remote.pull import pull
 
 from . import tally
 
@@ -62,11 +62,11 @@ def test_readers_of_what_is_rebuilt_see_the_old_or_the_new(tmp_path):
 
 def test_readers_where_the_system_exchanges_nothing(tmp_path, monkeypatch):
     """A kill between the two renames: the old one is found, and mended by the next build."""
-    monkeypatch.setattr(swap, "exchange", lambda one, other: False)
+    monkeypatch.setattr(replacing, "exchange", lambda one, other: False)
     write(tmp_path / "x", 0)
     write(tmp_path / "x", 1)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
-    (tmp_path / "x").rename(swap.stepped_aside(tmp_path / "x"))  # as such a kill leaves it
+    (tmp_path / "x").rename(replacing.stepped_aside(tmp_path / "x"))  # as such a kill leaves it
     write(tmp_path / "x", 1)
     assert list(verify_artifact(tmp_path / "x"))
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

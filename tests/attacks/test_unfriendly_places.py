@@ -10,8 +10,8 @@ import subprocess
 import pytest
 from test_disk_full import NGRAMKIT, UNSHARE, can_mount
 
-from ngramkit import caches
-from ngramkit.formats import proofs
+from ngramkit import cache
+from ngramkit.formats import artifact
 
 from . import tally
 
@@ -59,10 +59,10 @@ def test_a_cache_that_is_not_this_users_alone(tmp_path, monkeypatch, caplog, how
             shutil.chown(folder, 65534)
         else:
             pytest.skip("only root can make a folder another user's")
-    assert caches.private_folder("proofs") is None
+    assert cache.private_folder("proofs") is None
     with caplog.at_level(logging.WARNING, "ngramkit"):
-        proofs.remember("0" * 64, {})
-    assert proofs.recall("0" * 64) is None
+        artifact.remember("0" * 64, {})
+    assert artifact.recall("0" * 64) is None
     if folder.is_dir():
         assert not list(folder.iterdir())
     tally("a cache that is not the user's alone", "not used")

@@ -10,15 +10,15 @@ import numpy as np
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import History
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import TokenizerRecord
-from ngramkit.formats.queries import ask, most_frequent
+from ngramkit.formats.query import ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels.suffix.sort import sort_shard

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from ngramkit.builders import frozen
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.executors import Local
+from ngramkit.builders.frozen import best_followers, build_frozen, summed
 from ngramkit.builders.merge import merge
-from ngramkit.builders.pieces import best_followers, summed
 from ngramkit.builders.stages import require_shared
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
-from ngramkit.executors.local import Local
 from ngramkit.progress import Reporter
 
 QUICK = settings(

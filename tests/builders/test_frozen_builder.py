@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from twins import cacheback as reference_cacheback
 
 from ngramkit.builders import frozen, windows
-from ngramkit.builders.frozen import build_frozen, count_table
-from ngramkit.builders.frozen_slices import Table
+from ngramkit.builders.frozen import Table, build_frozen, count_table
 from ngramkit.builders.windows import Windows
 from ngramkit.errors import InputError, UsageError
 

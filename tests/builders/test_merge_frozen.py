@@ -14,10 +14,8 @@ from reporters import Notes
 from twins import kernels as reference
 
 from ngramkit.builders import frozen
-from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.merge import merge
-from ngramkit.builders.merge_frozen import Part, add_leaders
-from ngramkit.builders.ranges import row_bytes
+from ngramkit.builders.frozen import build_frozen, row_bytes
+from ngramkit.builders.merge import Part, add_leaders, merge
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.writer import ArtifactWriter

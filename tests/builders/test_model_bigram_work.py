@@ -9,10 +9,9 @@ import transformers
 from bigram_tables import WIDTH, K, build
 from tiny_lms import HOLE, PADDED, VOCABULARY, tiny_lm, tiny_tokenizer
 
-from ngramkit.builders import model_passes, saved_rows
+from ngramkit.builders import model_bigram, model_passes
 from ngramkit.builders.model_bigram import build_model_bigram
-from ngramkit.builders.model_passes import Passes
-from ngramkit.builders.model_weights import flops_of_a_pass, weights_fingerprint
+from ngramkit.builders.model_passes import Passes, flops_of_a_pass, weights_fingerprint
 from ngramkit.errors import InputError, UsageError
 
 
@@ -83,7 +82,7 @@ def test_logits_that_are_no_numbers_are_refused(tmp_path):
 @pytest.mark.parametrize("extend", ["bigram", "model"])
 def test_a_killed_build_resumes_with_the_same_bytes(extend, llama, tmp_path, monkeypatch):
     monkeypatch.setitem(model_passes.ROWS, "cpu", 16)
-    monkeypatch.setattr(saved_rows, "SAVE_AFTER", 0.0)
+    monkeypatch.setattr(model_bigram, "SAVE_AFTER", 0.0)
     whole = build(llama, tmp_path / "whole", extend=extend)
     forward, passes = llama.forward, []
 

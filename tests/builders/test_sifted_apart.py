@@ -11,7 +11,7 @@ from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ngramkit.builders import token_sifting
+from ngramkit.builders import tokens
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
@@ -131,7 +131,7 @@ def test_a_node_with_another_rensa_is_told(repeats, tmp_path):
     corpus = opened(repeats, False, dedup="minhash")
     found = mock.Mock(side_effect=["1.2.3", "1.2.4"])
     with (
-        mock.patch.object(token_sifting, "version", found),
+        mock.patch.object(tokens, "version", found),
         pytest.raises(InputError, match=r"has rensa 1\.2\.4, the build was begun with 1\.2\.3"),
     ):
         build_tokens(corpus, "demo", tmp_path / "t", executor=Elsewhere())

@@ -10,9 +10,8 @@ from elsewhere import Elsewhere, contents
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngramkit.builders.token_parts import cuts
-from ngramkit.builders.tokens import build_tokens
-from ngramkit.corpus import row_groups
+from ngramkit.builders.tokens import build_tokens, cuts
+from ngramkit.corpus import readers
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
 
@@ -44,8 +43,8 @@ def test_tokens_have_the_same_bytes(texts, tmp_path, options, shard_tokens, mixe
 @pytest.mark.parametrize("options", CORPORA, ids=str)
 @pytest.mark.parametrize("turns", [False, True])
 def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, turns):
-    monkeypatch.setattr(row_groups, "LARGE", 1)
-    monkeypatch.setattr(row_groups, "STRETCH", 300)
+    monkeypatch.setattr(readers, "LARGE", 1)
+    monkeypatch.setattr(readers, "STRETCH", 300)
     texts = [["one turn", f"another {n}"][: n % 4] if turns else f"text {n}" for n in range(60)]
     rows = {"text": texts, "license": [LICENSES[n % 3] for n in range(60)]}
     pq.write_table(pa.table(rows), tmp_path / "large.parquet", row_group_size=4)

@@ -7,8 +7,7 @@ import transformers
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
-from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.corpus.tokenizer_digests import fingerprint
+from ngramkit.corpus.tokenizer import TextTokenizer, fingerprint
 from ngramkit.formats.manifest import TokenizerRecord
 
 PADDED = 64  # what every model's embeddings hold

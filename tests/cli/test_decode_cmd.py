@@ -230,7 +230,7 @@ def test_a_prompt_beyond_the_context_is_an_error(decode):
 
 
 def test_ctrl_c_ends_cleanly(decode, monkeypatch):
-    from ngramkit.decode.verify import TreeVerifier
+    from ngramkit.decode.verify_tree import TreeVerifier
 
     passes = []
     verify = TreeVerifier.verify

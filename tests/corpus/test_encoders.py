@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from reporters import Notes
 
-from ngramkit.corpus import encoders
-from ngramkit.corpus.encoders import Plain, open_encoder
-from ngramkit.corpus.hard_texts import hard_texts
+from ngramkit.corpus import encoding
+from ngramkit.corpus.encoding import Plain, hard_texts, open_encoder
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.visible import visible
+from ngramkit.text import visible
 
 TEXTS = [f"def f{n}(x):\n    return x + {n}\n" * (1 + n % 3) for n in range(60)]
 BATCH = 10
@@ -52,8 +51,8 @@ def opened(monkeypatch):
         module.__spec__ = ModuleSpec("gigatoken", None)
         module.Tokenizer = SimpleNamespace(from_json=load or (lambda text: fast))
         monkeypatch.setitem(sys.modules, "gigatoken", module)
-        monkeypatch.setattr(encoders, "LONG", 200)
-        monkeypatch.setattr(encoders, "FIRST", 400)
+        monkeypatch.setattr(encoding, "LONG", 200)
+        monkeypatch.setattr(encoding, "FIRST", 400)
         reporter = Notes()
         return open_encoder(backend, reporter), fast, reporter.lines
 
@@ -80,7 +79,7 @@ def test_it_is_used_in_long_builds_once_it_is_proven(opened):
 
 def test_short_builds_do_not_load_it(opened, monkeypatch):
     encoder, fast, notes = opened()
-    monkeypatch.setattr(encoders, "LONG", 1 << 22)
+    monkeypatch.setattr(encoding, "LONG", 1 << 22)
     assert is_right(encoded(encoder))
     assert (fast.encoded, notes) == (0, [])
 
@@ -112,7 +111,7 @@ def test_the_documents_that_a_build_began_with_are_compared_too(opened):
 
 def said_of(text):
     """The part that is shown: here from its beginning."""
-    return visible(text[: encoders.SHOWN])
+    return visible(text[: encoding.SHOWN])
 
 
 def test_a_tokenizer_that_it_does_not_take(opened):
@@ -145,7 +144,7 @@ def test_half_a_pair_is_a_replacement_character():
 
 @pytest.mark.skipif(find_spec("gigatoken") is None, reason="gigatoken has no wheel here")
 def test_gigatoken_itself(monkeypatch):
-    monkeypatch.setattr(encoders, "LONG", 200)
+    monkeypatch.setattr(encoding, "LONG", 200)
     reporter = Notes()
     backend = load_tokenizer("demo").backend
     encoder = open_encoder(backend, reporter)

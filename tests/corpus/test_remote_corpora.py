@@ -16,7 +16,7 @@ import pytest
 import ngramkit
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, NetworkError, UsageError
-from ngramkit.storage.urls import as_path, as_url, is_url
+from ngramkit.remote.urls import as_path, as_url, is_url
 
 
 @pytest.fixture

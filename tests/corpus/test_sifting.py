@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngramkit.builders.tokens import build_tokens, tokens_plan
+from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
+from ngramkit.corpus.deduplication import Sifted
 from ngramkit.corpus.document import Position
-from ngramkit.corpus.evaluation import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
 from ngramkit.corpus.open import open_corpus
-from ngramkit.corpus.sifting import Sifted
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.card import build_command, card
-from ngramkit.recipe_files import read_recipe
+from ngramkit.recipes import read_recipe
 
 LONG = " ".join(f"word{i}" for i in range(40))
 SHORT = "Compose an engaging travel blog post!"

@@ -9,8 +9,7 @@ import sys
 import pytest
 from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
 
-from ngramkit.corpus.tokenizer import PROBE, load_tokenizer
-from ngramkit.corpus.tokenizer_digests import fingerprint
+from ngramkit.corpus.tokenizer import PROBE, fingerprint, load_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.models import resolve_model
 
@@ -100,7 +99,7 @@ def test_a_tokenizer_that_transformers_loads_otherwise_is_seen_when_a_model_is_r
     path = str(write(tmp_path / "m", byte_level().to_str(), config, "llama", {}))
     as_found = load_tokenizer(path, confirm=True)
     assert as_found.record == load_tokenizer(path).record
-    monkeypatch.setattr("ngramkit.corpus.tokenizer_json.class_of", lambda *_: "Qwen2Tokenizer")
+    monkeypatch.setattr("ngramkit.corpus.tokenizer_files.class_of", lambda *_: "Qwen2Tokenizer")
     wrong = load_tokenizer(path)
     assert wrong.record.fingerprint != as_found.record.fingerprint
     assert load_tokenizer(path, confirm=True).record == as_found.record

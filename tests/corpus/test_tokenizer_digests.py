@@ -7,10 +7,9 @@ import json
 import pytest
 from tokenizers import Tokenizer
 
-from ngramkit import caches
-from ngramkit.corpus import tokenizer_digests
-from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.corpus.tokenizer_digests import Digests, digests, fingerprint
+from ngramkit import cache
+from ngramkit.corpus import tokenizer
+from ngramkit.corpus.tokenizer import Digests, digests, fingerprint, load_tokenizer
 
 TEXT = {"vocabulary": 64, "fingerprint": "0" * 64, "encodes": "1" * 24}
 FOUND = Digests(**TEXT)
@@ -89,7 +88,7 @@ def test_without_a_cache_it_is_found_each_time(folder, backend):
 
 
 def test_the_oldest_go_first(folder, backend, monkeypatch):
-    monkeypatch.setattr(tokenizer_digests, "MOST", 3)
+    monkeypatch.setattr(tokenizer, "MOST", 3)
     for i in range(5):
         backend.add_tokens([f"<number {i}>"])
         digests(backend, lambda _: FOUND)
@@ -101,4 +100,4 @@ def test_a_tokenizer_is_described_as_without_it(folder):
     first, second = load_tokenizer("demo"), load_tokenizer("demo")
     assert first.record == second.record
     assert first.record.fingerprint == fingerprint(first.backend)
-    assert caches.private_folder("tokenizers") == folder
+    assert cache.private_folder("tokenizers") == folder

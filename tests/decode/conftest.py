@@ -2,7 +2,7 @@ import pytest
 from tiny_models import tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode import undrafted
+from ngramkit.decode import generate
 from ngramkit.decode.load import LanguageModel
 
 
@@ -16,4 +16,4 @@ def model(tmp_path, monkeypatch):
 @pytest.fixture
 def tried_at_once(monkeypatch):
     """For texts that are short, and about drafts."""
-    monkeypatch.setattr(undrafted, "SHORT", 0)
+    monkeypatch.setattr(generate, "SHORT", 0)

@@ -14,7 +14,7 @@ import torch
 
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 

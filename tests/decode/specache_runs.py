@@ -8,7 +8,7 @@ import torch
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 
 
 def prompt_of(length, seed=0):

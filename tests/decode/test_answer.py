@@ -69,10 +69,10 @@ def test_what_makes_no_sense_is_told_before_the_model_is_loaded():
 
 
 def test_what_is_missing_is_told_before_the_model_is_loaded(monkeypatch, tmp_path):
-    from ngramkit.decode import pass_options
+    from ngramkit.decode import session
 
     shutil.copytree(resolve_model("demo"), tmp_path / "mine")
-    monkeypatch.setattr(pass_options, "load_model", lambda *a, **k: pytest.fail("it was loaded"))
+    monkeypatch.setattr(session, "load_model", lambda *a, **k: pytest.fail("it was loaded"))
     with pytest.raises(ArtifactError, match="no datastore for mine"):
         ngramkit.decode("x", "mine", drafter="rest")
     with pytest.raises(UsageError, match="brings no format of conversations"):

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ngramkit.budget.asking import FIRST_LOSS, LONGEST, MOST_CREDIT, WARY, Asking
+from ngramkit.budget.pause import FIRST_LOSS, LONGEST, MOST_CREDIT, WARY, Asking
 
 
 def passes(asking, outcome, count):

@@ -9,12 +9,11 @@ from calibrated import profile
 from scripted import NoisyOracle
 
 from ngramkit.decode.generate import generate
-from ngramkit.decode.profile_files import profile_path
-from ngramkit.decode.runner import Runner
+from ngramkit.decode.profiles import profile_path
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import Runner, Task
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 
 
 @pytest.mark.parametrize("budget", ["auto", None])

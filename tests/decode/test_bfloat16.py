@@ -12,12 +12,12 @@ import torch
 
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.prompt import prompt_ids
+from ngramkit.decode.session import prompt_ids
 from ngramkit.decode.static import StaticVerifier
-from ngramkit.decode.verify import TreeVerifier
-from ngramkit.decode.verify_batch import BatchVerifier
+from ngramkit.decode.verify_rows import BatchVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts
-from ngramkit.drafters import load_drafter
+from ngramkit.drafters.registry import load_drafter
 
 PROMPTS, NEW_TOKENS, BUDGET = 6, 40, 16
 NEAR = 4.0  # units in the last place

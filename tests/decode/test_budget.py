@@ -7,11 +7,10 @@ import pytest
 from calibrated import profile
 from scripted import tree_of
 
-from ngramkit.budget.auto import SPARE, AutoBudget
-from ngramkit.budget.pass_costs import TRUSTED, PassCosts
-from ngramkit.budget.priors import MOST, Prior
+from ngramkit.budget.costs import MOST, TRUSTED, PassCosts, Prior
+from ngramkit.budget.rule import SPARE, AutoBudget
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 
 
 def auto_of(node, drafter=None, **options):

@@ -9,10 +9,9 @@ import pytest
 from tiny_models import tiny_model
 
 from ngramkit.budget.profile import Pass, Profile
+from ngramkit.decode.calibrate import measure, plot
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.measuring import measure
-from ngramkit.decode.profile_files import profile_file, profile_path
-from ngramkit.decode.profile_plot import plot
+from ngramkit.decode.profiles import profile_file, profile_path
 from ngramkit.errors import InputError
 from ngramkit.progress import Reporter
 
@@ -62,7 +61,7 @@ def test_noise_is_measured_and_shown_not_smoothed_away(model):
 
 
 def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
-    from ngramkit.decode import measuring as module
+    from ngramkit.decode import calibrate as module
 
     took, now = {8: 0.002, 32: 0.05, 64: 0.2}, [0.0]
 
@@ -90,7 +89,7 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
 
 
 def test_a_machine_that_is_too_busy_is_told_and_keeps_nobody_waiting(model, monkeypatch):
-    from ngramkit.decode import measuring as module
+    from ngramkit.decode import calibrate as module
 
     calls: list[int] = []
     notes: list[str] = []

@@ -8,18 +8,15 @@ import torch
 from tiny_models import tiny_model
 
 import ngramkit
+from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.prompt import chat_ids
-from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import PassOptions, Runner, Task, chat_ids
 from ngramkit.drafters.base import common_beginning
 from ngramkit.drafters.cacheback import Cacheback
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
-from ngramkit.templates import Message
 
 TURNS = ("def main(", "and again: def main(", "once more")
 WAYS = {

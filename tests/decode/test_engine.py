@@ -14,16 +14,15 @@ from tiny_models import tiny_model
 
 import ngramkit
 from ngramkit.decode import static, verifiers
+from ngramkit.decode.calibrate import measure
 from ngramkit.decode.load import load_model
-from ngramkit.decode.measuring import measure
-from ngramkit.decode.profile_files import profile_file, profile_path
-from ngramkit.decode.runner import Runner
+from ngramkit.decode.profiles import profile_file, profile_path
+from ngramkit.decode.session import Runner, Task, warm_up
 from ngramkit.decode.static import StaticVerifier
-from ngramkit.decode.task import Task, warm_up
 from ngramkit.decode.verifiers import engine_of, open_verifier
-from ngramkit.decode.verify import TreeVerifier
-from ngramkit.decode.verify_batch import BatchVerifier
-from ngramkit.drafters.none import NoDraft
+from ngramkit.decode.verify_rows import BatchVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import UsageError
 
 

@@ -12,7 +12,7 @@ from ngramkit.decode import tops
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.tops import best_and_tops
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import TOPS
 
 VOCABULARY = 50

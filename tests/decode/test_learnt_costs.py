@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny_models import tiny_model
 
-from ngramkit.budget.pass_costs import PassCosts
-from ngramkit.decode.profile_files import KEPT_AFTER, keep_costs, learnt_costs
+from ngramkit.budget.costs import PassCosts
+from ngramkit.decode.profiles import KEPT_AFTER, keep_costs, learnt_costs
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,10 @@ from scripted import NoisyOracle
 from test_loop import Chain, TableVerifier, run
 
 from ngramkit.decode.load import load_model
-from ngramkit.decode.lockstep import in_lockstep
 from ngramkit.decode.loop import Request, Run
 from ngramkit.decode.result import Clock
-from ngramkit.decode.runner import Runner
-from ngramkit.decode.task import Task, compare
-from ngramkit.drafters.none import NoDraft
+from ngramkit.decode.session import Runner, Task, compare, in_lockstep
+from ngramkit.drafters.registry import NoDraft
 
 PROMPT = np.array([7, 8, 9], np.int32)
 PASS = 10.0  # what a clock says that every look at a model takes

@@ -9,7 +9,7 @@ from scripted import NoisyOracle, tree_of
 
 from ngramkit.decode.loop import Request, decode
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 
 COUNTING = {token: token + 1 for token in range(99)}
 

@@ -11,7 +11,7 @@ from tiny_models import FEW, VOCABULARY, tiny_model
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.decode.load import load_model
-from ngramkit.drafters import load_drafter
+from ngramkit.drafters.registry import load_drafter
 
 BUDGETS = (1, 4, 16, 64)
 

@@ -17,9 +17,9 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.verifiers import open_verifier
-from ngramkit.decode.verify import TreeVerifier
-from ngramkit.decode.verify_batch import BatchVerifier
-from ngramkit.drafters import DRAFTERS
+from ngramkit.decode.verify_rows import BatchVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
+from ngramkit.drafters.registry import DRAFTERS
 
 WAYS = {
     "tree": ({"mode": "tree"}, TreeVerifier),

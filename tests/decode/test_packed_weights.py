@@ -14,11 +14,10 @@ from scripted import NoisyOracle
 from tiny_models import FEW, tiny_model
 from torch import nn
 
-from ngramkit.builders.model_weights import flops_of_a_pass, weights_fingerprint
+from ngramkit.builders.model_passes import flops_of_a_pass, weights_fingerprint
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import packed_weights
-from ngramkit.decode.device import device_facts
-from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.load import LanguageModel, device_facts, load_model
 from ngramkit.decode.packed_weights import (
     PACKED,
     PLAIN,
@@ -27,9 +26,8 @@ from ngramkit.decode.packed_weights import (
     pack_linears,
     unpacked,
 )
-from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import GREEDY
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import Runner, Task
 from ngramkit.evaluate.contestants import foreign
 
 IDS = torch.arange(4, 44)[None]

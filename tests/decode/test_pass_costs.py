@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
-from ngramkit.budget.pass_costs import LATEST, PACED, STEP, TRIALS, PassCosts, costs_of
-from ngramkit.budget.priors import MOST, Prior
+from ngramkit.budget.costs import LATEST, MOST, PACED, STEP, TRIALS, PassCosts, Prior, costs_of
 from ngramkit.budget.profile import Pass, Profile
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -201,7 +200,7 @@ def test_costs_live_as_long_as_the_model():
     assert costs_of(model, "eager", "batch").most > costs.most
     assert costs_of(model, "eager", "tree", profile()) is not costs
     assert costs_of(tiny_model("llama"), "eager", "tree") is not costs
-    from ngramkit.budget.pass_costs import _COSTS
+    from ngramkit.budget.costs import _COSTS
 
     del costs
     known = len(_COSTS)

@@ -10,13 +10,13 @@ from lossless import references
 from tiny_models import tiny_model
 
 import ngramkit
+from ngramkit.decode.answer import MOST_BYTES, read_reference
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.references import MOST_BYTES, read_reference
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.verify import TreeVerifier
-from ngramkit.drafters import DRAFTERS, load_drafter
+from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import DRAFTERS, load_drafter
 from ngramkit.errors import InputError, UsageError
 
 ABLE = [name for name, entry in DRAFTERS.items() if entry.references]

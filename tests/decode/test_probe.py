@@ -8,11 +8,10 @@ import pytest
 import torch
 from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
-from ngramkit.decode.hollow_cache import HollowCache
-from ngramkit.decode.probe import agrees, windows
+from ngramkit.decode.probe import HollowCache, agrees, windows
 from ngramkit.decode.static import StaticVerifier
-from ngramkit.decode.verify import TreeVerifier
-from ngramkit.decode.verify_batch import BatchVerifier
+from ngramkit.decode.verify_rows import BatchVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 
 KINDS = (TreeVerifier, BatchVerifier, StaticVerifier)
 # What none of them reaches by reading: the models' own sizes.

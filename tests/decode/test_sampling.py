@@ -15,9 +15,9 @@ from transformers import LogitsProcessorList
 
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.verify import TreeVerifier
 from ngramkit.decode.verify_chain import ChainVerifier
-from ngramkit.drafters.none import NoDraft
+from ngramkit.decode.verify_tree import TreeVerifier
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import UsageError
 
 VOCABULARY = 5

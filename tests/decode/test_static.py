@@ -20,7 +20,7 @@ from ngramkit.decode import static
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.static import StaticVerifier, pool_of
 from ngramkit.decode.verifiers import open_verifier
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 
 ROWS = 40
 PROMPT = np.arange(5, 30, dtype=np.int32)

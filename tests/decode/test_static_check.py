@@ -14,7 +14,7 @@ import ngramkit
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import static, verifiers
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.pass_options import PassOptions
+from ngramkit.decode.session import PassOptions
 from ngramkit.decode.static_cache import StaticCache
 from ngramkit.decode.static_check import check_static
 from ngramkit.decode.static_pass import StaticPass

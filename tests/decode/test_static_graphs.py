@@ -18,7 +18,7 @@ from ngramkit.decode.static import FIRST_REACH, StaticVerifier
 from ngramkit.decode.static_cache import StaticCache, layer_shapes
 from ngramkit.decode.static_graphs import CudaGraphs
 from ngramkit.decode.static_pass import StaticPass, packed
-from ngramkit.decode.verify import TreeVerifier
+from ngramkit.decode.verify_tree import TreeVerifier
 
 # The frequencies grow with the longest position seen, for which transformers asks the device.
 WAITING = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}}

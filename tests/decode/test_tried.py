@@ -11,7 +11,7 @@ from scripted import NoisyOracle
 from tiny_models import tiny_model
 
 import ngramkit
-from ngramkit.decode.tried import FOLDER, probe_passes
+from ngramkit.decode.probe import FOLDER, probe_passes
 from ngramkit.decode.verifiers import is_known, settled
 
 PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])

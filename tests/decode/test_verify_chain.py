@@ -12,27 +12,24 @@ from tiny_models import tiny_model
 from tiny_recurrent import INEXACT, RECURRENT, recurrent_model
 
 import ngramkit
-from ngramkit.budget.auto import AutoBudget
-from ngramkit.budget.pass_costs import TRUSTED, PassCosts
-from ngramkit.budget.priors import Prior
+from ngramkit.budget.costs import TRUSTED, PassCosts, Prior
 from ngramkit.budget.profile import Pass, Profile
+from ngramkit.budget.rule import AutoBudget
+from ngramkit.corpus.chat import Message
 from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
-from ngramkit.decode.measuring import measure
-from ngramkit.decode.profile_files import profile_path
-from ngramkit.decode.prompt import chat_ids
+from ngramkit.decode.profiles import profile_path
 from ngramkit.decode.recurrent_cache import is_recurrent
-from ngramkit.decode.runner import Runner
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import Runner, Task, chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.cacheback import Cacheback
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
-from ngramkit.templates import Message
 
 BUDGETS = (16, 5, 3, 12)
 KINDS = {"chain": ChainVerifier, "batch": ChainsVerifier}

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from blend_sources import EOS, VOCABULARY, ids, remembering, scores_by_path
 
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Evidence, Source
-from ngramkit.drafters.blend import Blend
-from ngramkit.drafters.blend_weights import load_weights, save_weights
+from ngramkit.drafters.blend import Blend, load_weights, save_weights
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.records import Turn
-from ngramkit.evaluate.replay import replay_turn
+from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.history import History
 from ngramkit.kernels.blend.counts import MEMO_ROWS, PAIRS_BYTES, new_corpus
 

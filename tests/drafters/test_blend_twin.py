@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from twins.blend import Twin
 
 from ngramkit.drafters.base import Evidence
-from ngramkit.drafters.blend import Blend
-from ngramkit.drafters.blend_weights import load_weights
+from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.formats.history import History
 

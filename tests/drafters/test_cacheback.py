@@ -11,8 +11,7 @@ from twins.cacheback import frozen_table
 
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source
-from ngramkit.drafters.cacheback import Cacheback
-from ngramkit.drafters.lru import Table
+from ngramkit.drafters.cacheback import Cacheback, Table
 from ngramkit.errors import InputError, UsageError
 
 TOKENS = st.lists(st.integers(0, 4), max_size=30)

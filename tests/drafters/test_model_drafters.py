@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Source
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram

@@ -6,8 +6,8 @@ import threading
 import numpy as np
 from requests_served import EOS, RECORD, VOCABULARY, contents, ids, remembering, serve
 
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.formats.history import INDEX, History
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Evidence, Source
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import UsageError
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngramkit.drafters import DRAFTERS, load_drafter
 from ngramkit.drafters.base import DraftTree, Source
-from ngramkit.drafters.none import NoDraft
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.references import ReferenceTexts, led, start
+from ngramkit.drafters.registry import DRAFTERS, NoDraft, load_drafter
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import Turn
-from ngramkit.evaluate.replay import replay_turn
+from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.manifest import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 1000, "f" * 64, None)

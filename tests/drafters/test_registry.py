@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.drafters import DRAFTERS, drafter_entry, drafter_options, load_drafter
+from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options, load_drafter
 from ngramkit.drafters.rest import Rest
 from ngramkit.errors import ArtifactError, UsageError
 

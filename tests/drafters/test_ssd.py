@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, ids, remembering, serve
 from twins import ssd as reference_ssd
 
-from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import Source
-from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.past_requests import PastRequests, TokenRing
+from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
-from ngramkit.drafters.token_ring import TokenRing
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import Turn
-from ngramkit.evaluate.replay import replay_turn
+from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.history import History
 from ngramkit.kernels import ssd
 

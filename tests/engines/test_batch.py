@@ -12,12 +12,11 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context
-from ngramkit.drafters.none import NoDraft
 from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines import batch, sessions
 from ngramkit.engines.batch import BatchDrafter
-from ngramkit.engines.blend_requests import BlendSource
-from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.engines.workspace import BlendSource, DrafterSource
 
 VOCABULARY, STRIDE = 12, 4
 

@@ -11,10 +11,8 @@ from twins.budget import best_chain
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.blend import Blend
-from ngramkit.drafters.blend_weights import load_weights
-from ngramkit.engines.blend_requests import BlendSource
-from ngramkit.engines.chains import best_path, came_true
+from ngramkit.drafters.blend import Blend, load_weights
+from ngramkit.engines.workspace import BlendSource, best_path, came_true
 
 VOCABULARY, EOS, RARE = 12, 11, 1e-4
 texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)

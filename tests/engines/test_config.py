@@ -8,8 +8,8 @@ import pytest
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.source import open_source
-from ngramkit.engines.statistics import Statistics
 from ngramkit.errors import ArtifactError, InputError, UsageError
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from twins import cut as twin
 
 from ngramkit.drafters.base import DraftTree
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.cut import PROBE, Cut
-from ngramkit.engines.drafter_requests import DrafterSource
+from ngramkit.engines.workspace import DrafterSource
 
 
 def chain(scores):

@@ -7,23 +7,21 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from ngramkit.corpus.chat import KNOWN, Template
 from ngramkit.decode.load import load_model
-from ngramkit.decode.runner import Runner
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import Runner, Task
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate import bench as module
-from ngramkit.evaluate.bench import Bench
+from ngramkit.evaluate.bench import Bench, plan_of, publish
 from ngramkit.evaluate.contestants import BASELINE, Contestant
-from ngramkit.evaluate.outcome import plan_of, publish
-from ngramkit.evaluate.questions import Question
-from ngramkit.evaluate.replay import replay
+from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.results import summarize
 from ngramkit.evaluate.runs import NAME, Runs, TurnRun
-from ngramkit.templates import KNOWN, Template
+from ngramkit.evaluate.simulation import replay_drafter
 
 QUESTIONS = [
     Question(1, "short", ["def f(x):\n", "    return\n"]),
@@ -203,7 +201,7 @@ def test_replays_take_the_passes_that_were_recorded(contest, folder):
     for contestant in contest.contestants[1:]:
         name = contestant.name
         records = contest.records(runs, name)
-        result = replay(
+        result = replay_drafter(
             name, lambda c=contestant: c.make(True), records, 6, keep_state=contestant.learns
         )
         passes = sum(run.passes for run in runs.found.values() if run.drafter == name)

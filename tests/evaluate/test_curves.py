@@ -10,7 +10,7 @@ import pytest
 import ngramkit
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.curves import short_names
-from ngramkit.evaluate.plot_bytes import draw_bytes
+from ngramkit.evaluate.plots import draw_bytes
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit_cli.replay_options import parse_curves
 

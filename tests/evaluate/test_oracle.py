@@ -12,16 +12,14 @@ from typer.testing import CliRunner
 
 import ngramkit
 from ngramkit.decode.load import load_model
-from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.runner import Runner
-from ngramkit.decode.task import Task
+from ngramkit.decode.session import PassOptions, Runner, Task
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.evaluate.oracle import Oracle
-from ngramkit.evaluate.oracle_model import asked_model
-from ngramkit.evaluate.questions import Question
-from ngramkit.evaluate.replay import replay_turn
+from ngramkit.evaluate.record import asked_model
+from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.evidence import NAME
 from ngramkit.progress import SILENT
 

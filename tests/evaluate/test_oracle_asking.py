@@ -12,19 +12,16 @@ from transformers import Qwen2Config
 import ngramkit
 from ngramkit.decode.load import load_model
 from ngramkit.decode.masks import TreeMasks
-from ngramkit.decode.pass_options import PassOptions
-from ngramkit.decode.verify_batch import BatchVerifier
+from ngramkit.decode.session import PassOptions
+from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.drafters.base import NOTHING, DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.recycling import Recycling
-from ngramkit.evaluate import oracle_model
-from ngramkit.evaluate.asking import ask
-from ngramkit.evaluate.branches import Branches, Forest, by_place, in_parts
-from ngramkit.evaluate.known import UNKNOWN, Known
-from ngramkit.evaluate.oracle import Oracle
-from ngramkit.evaluate.oracle_model import asked_model
-from ngramkit.evaluate.questions import Question
-from ngramkit.evaluate.replay import replay
+from ngramkit.evaluate import record
+from ngramkit.evaluate.oracle import UNKNOWN, Branches, Forest, Known, Oracle, by_place, in_parts
+from ngramkit.evaluate.record import ask, asked_model
+from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.simulation import replay_drafter
 from ngramkit.formats.evidence import About
 from ngramkit.progress import SILENT
 
@@ -41,14 +38,14 @@ def model():
 def oracle(request, model, tmp_path, monkeypatch):
     """Of two turns, answered without drafts; its model is asked in one way of three."""
     if request.param == "small parts":
-        monkeypatch.setattr(oracle_model, "MOST_ROWS", 7)
+        monkeypatch.setattr(record, "MOST_ROWS", 7)
     passes = PassOptions(budget=4)
     ngramkit.record(QUESTIONS, model, out=tmp_path / "evidence", drafters="none",
                     template="none", max_new_tokens=TOKENS, passes=passes)  # fmt: skip
     found = Oracle.open(tmp_path / "evidence")
     found.model = asked_model(found.folder, model, SILENT)
     if request.param == "place by place":
-        monkeypatch.setattr(oracle_model, "TreeVerifier", BatchVerifier)
+        monkeypatch.setattr(record, "TreeVerifier", BatchVerifier)
     return found
 
 
@@ -61,7 +58,7 @@ def test_nothing_is_missing_after_it_was_asked_for(model, oracle):
     again = Oracle.open(oracle.folder.path)
     for make in makers:
         for budget in BUDGETS:
-            found = replay("it", make, records, budget, oracle=again)
+            found = replay_drafter("it", make, records, budget, oracle=again)
             assert found.misses.missing == 0
             assert found.total.tokens == 2 * (TOKENS - 1)
     assert list(ask(oracle, records, makers, BUDGETS)) == [0]

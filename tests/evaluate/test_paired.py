@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from ngramkit.evaluate import paired
-from ngramkit.evaluate.paired import ratio
+from ngramkit.evaluate import statistics
+from ngramkit.evaluate.statistics import ratio
 
 
 def naive(of, to, seed):
     """Questions drawn one by one, in plain Python."""
     questions = len(of[0])
-    drawn = np.random.default_rng(seed).integers(questions, size=(paired.RESAMPLES, questions))
+    drawn = np.random.default_rng(seed).integers(questions, size=(statistics.RESAMPLES, questions))
     found = []
     for row in drawn.tolist():
         sums = [sum(column[i] for i in row) for column in (*of, *to)]
@@ -38,7 +38,7 @@ def test_as_the_naive_twin(questions, seed, monkeypatch):
     found = ratio(("a", *columns[:2]), ("b", *columns[2:]), seed=seed)
     wanted = naive(columns[:2], columns[2:], seed)
     assert (found.value, found.low, found.high) == pytest.approx(wanted)
-    monkeypatch.setattr(paired, "AT_ONCE", 5)  # drawn in parts
+    monkeypatch.setattr(statistics, "AT_ONCE", 5)  # drawn in parts
     assert ratio(("a", *columns[:2]), ("b", *columns[2:]), seed=seed) == found
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ngramkit.evaluate.plot import draw_learning, draw_lines, learning, plot
-from ngramkit.evaluate.plot_categories import draw_categories
-from ngramkit.evaluate.replay import Replay, Tally
+from ngramkit.evaluate.plots import draw_categories, draw_learning, draw_lines, learning, plot
+from ngramkit.evaluate.simulation import Replay, Tally
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from ngramkit.errors import InputError
-from ngramkit.evaluate.questions import Question, read_questions
+from ngramkit.evaluate.records import Question, read_questions
 
 LINES = {
     "mt-bench": (

@@ -15,7 +15,7 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
 from ngramkit.evaluate.leakage import leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.replay import Reliability, replay, replay_turn, shuffled
+from ngramkit.evaluate.simulation import Reliability, replay_drafter, replay_turn, shuffled
 
 EOS = 0
 
@@ -141,12 +141,12 @@ def test_state_is_per_question_unless_kept():
 
     turn = Turn(ids(1), ids(2, 3))
     records = [Record("a", "x", [turn, turn]), Record("b", "y", [turn])]
-    result = replay("echo", make, records, 4)
+    result = replay_drafter("echo", make, records, 4)
     assert [d.started for d in made if d.started > 1] == [2]
     assert result.total.empty == result.total.passes == 3
     assert {c: t.passes for c, t in result.by_category.items()} == {"x": 2, "y": 1}
     made.clear()
-    replay("echo", make, records, 4, keep_state=True)
+    replay_drafter("echo", make, records, 4, keep_state=True)
     assert [d.started for d in made if d.started > 1] == [3]
     assert [r.name for r in shuffled(records * 3, 1)] == [r.name for r in shuffled(records * 3, 1)]
 

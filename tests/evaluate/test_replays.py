@@ -9,7 +9,7 @@ import pytest
 import ngramkit
 from ngramkit.drafters.context import Context
 from ngramkit.errors import ArtifactError, InputError, UsageError
-from ngramkit.evaluate.questions import Question
+from ngramkit.evaluate.records import Question
 
 SHORT = 'def main(self):\n    """Says it."""\n    return self.name\n'
 

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ngramkit.evaluate.replay import Replay, Tally
+from ngramkit.evaluate.plots import DARK, INK, PALETTE
 from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import Result
-from ngramkit.evaluate.style import DARK, INK, PALETTE
+from ngramkit.evaluate.simulation import Replay, Tally
 
 EVIL = '<script>alert("x")</script>'
 

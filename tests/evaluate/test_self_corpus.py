@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 import ngramkit
-from ngramkit.decode.batched import write_batch
 from ngramkit.decode.load import load_model
 from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.session import write_batch
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate import self_corpus as module
-from ngramkit.evaluate.questions import Question
+from ngramkit.evaluate.records import Question
 from ngramkit_cli.main import app
 
 TOKENS = 12

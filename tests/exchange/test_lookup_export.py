@@ -15,9 +15,15 @@ from twins import lookup as llama
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import UsageError
-from ngramkit.exchange.llama_cpp import write_cache
-from ngramkit.exchange.lookup_export import export_cache
-from ngramkit.exchange.lookup_rule import MOST, Selection, drafts, scaled, seen
+from ngramkit.exchange.llama_cpp import (
+    MOST,
+    Selection,
+    drafts,
+    export_cache,
+    scaled,
+    seen,
+    write_cache,
+)
 from ngramkit.exchange.ngrams import added, datastore_ngrams
 
 ORDERS = (1, 2, 3, 4)
@@ -180,7 +186,7 @@ def test_rare_ngrams_are_left_out(corpus, tmp_path):
 
 def test_its_size_and_what_loading_costs_is_said_before_and_after(corpus, tmp_path, monkeypatch):
     datastore, notes = corpus[1], Notes()
-    monkeypatch.setattr("ngramkit.exchange.lookup_export.LOADED", 100)
+    monkeypatch.setattr("ngramkit.exchange.llama_cpp.LOADED", 100)
     done = export_cache(datastore, tmp_path / "c", dynamic=True, reporter=notes)
     before, after = notes.lines
     assert before.startswith("counting n-grams of 1, 2, 3, 4 tokens")

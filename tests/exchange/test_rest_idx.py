@@ -11,8 +11,8 @@ from twins.kernels import suffix_array
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.errors import InputError, UsageError
-from ngramkit.exchange.jsonl import documents
 from ngramkit.exchange.rest_idx import export_rest_idx, import_rest_idx, read_chunks
+from ngramkit.exchange.text import documents
 
 GOLDEN = bytes.fromhex("08000000 0400 0500 0400 010010000000 03000000 02000000 00000000 01000000")
 

@@ -11,9 +11,9 @@ from made_up import bigram
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.exchange.jsonl import export_jsonl
-from ngramkit.exchange.lookup_export import export_cache
+from ngramkit.exchange.llama_cpp import export_cache
 from ngramkit.exchange.parquet import export_parquet
+from ngramkit.exchange.text import export_jsonl
 
 DOCUMENTS = [[3, 4, 5, 3, 4, 5, 3, 4, 10, 1], [], [11, 11, 2, 1], [1], [6]]
 

@@ -13,7 +13,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
-from ngramkit.decode.tried import probe_passes
+from ngramkit.decode.probe import probe_passes
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.exchange.transformers import export_folder
 from ngramkit.formats.manifest import TokenizerRecord
@@ -25,7 +25,7 @@ PROMPT = "def read_config(path):\n    with open(path) as file:\n"
 @pytest.fixture(autouse=True)
 def _tried_at_once(monkeypatch):
     """Texts here are short, and about drafts."""
-    monkeypatch.setattr("ngramkit.decode.undrafted.SHORT", 0)
+    monkeypatch.setattr("ngramkit.decode.generate.SHORT", 0)
 
 
 @pytest.fixture(scope="module")

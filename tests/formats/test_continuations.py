@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.formats.continuations import spans_of, top_continuations
 from ngramkit.formats.datastore import DatastoreShard, search_table
+from ngramkit.formats.query import spans_of, top_continuations
 from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import continuations, search
 from ngramkit.kernels.suffix.sort import sort_shard

@@ -9,8 +9,7 @@ from histories import RECORD, held, ids
 
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.history import INDEX, LOG, History
-from ngramkit.formats.history_merge import merge
+from ngramkit.formats.history import INDEX, LOG, History, merge
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog

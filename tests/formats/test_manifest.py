@@ -104,7 +104,7 @@ def test_another_tokenizer_is_refused_by_name():
 def test_reading_takes_the_memory_of_the_file(tmp_path):
     import tracemalloc
 
-    from ngramkit.formats.json_text import read_json
+    from ngramkit.untrusted import read_json
 
     (tmp_path / "x.json").write_text("[1]")
     tracemalloc.start()

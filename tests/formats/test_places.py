@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramkit.formats.places import AUTOMATIC, artifacts_in, default_place, short_name
+from ngramkit.formats.outputs import AUTOMATIC, artifacts_in, default_place, short_name
 
 
 @pytest.mark.parametrize(

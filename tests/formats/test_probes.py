@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ngramkit.choose import select
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import ArtifactError
-from ngramkit.fitting import select
 from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
-from ngramkit.formats.places import Found
+from ngramkit.formats.outputs import Found
 from ngramkit.formats.probes import FORM, PROBES, difference, encodes, same_ids
 
 WORDS = {"a": 0, "b": 1, "ab": 2}

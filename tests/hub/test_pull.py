@@ -115,7 +115,7 @@ def test_a_killed_pull_leaves_nothing_that_opens(hub, tmp_path, artifacts):
 def test_a_source_may_be_a_path_that_lost_a_slash():
     from pathlib import Path
 
-    from ngramkit.hub import Source, is_remote
+    from ngramkit.remote.pull import Source, is_remote
 
     mangled = Path("hf://acme/our-data@v1")
     assert is_remote(mangled)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from ngramkit import caches
+from ngramkit import cache
 from ngramkit.kernels import code_folder
 from ngramkit.kernels.jit import COMPILING
 
@@ -91,7 +91,7 @@ def test_a_folder_that_others_can_reach_is_not_used(place, tmp_path, monkeypatch
         place.parent.rename(real)
         place.parent.symlink_to(real)
         os.chown(place.parent, 65534, -1, follow_symlinks=False)
-    assert not caches.is_private(place)
+    assert not cache.is_private(place)
     assert code_folder.choose_folder("digest") != place
 
 
@@ -100,12 +100,12 @@ def test_a_sticky_folder_and_links_of_ones_own_are_private(tmp_path):
     (shared / "mine").mkdir(parents=True)
     shared.chmod(0o1777)
     (tmp_path / "link").symlink_to("shared/../shared/mine")
-    assert caches.is_private(shared / "mine")
-    assert caches.is_private(tmp_path / "link")
+    assert cache.is_private(shared / "mine")
+    assert cache.is_private(tmp_path / "link")
     (tmp_path / "loop").symlink_to("loop")
-    assert not caches.is_private(tmp_path / "loop")
+    assert not cache.is_private(tmp_path / "loop")
     shared.chmod(0o777)
-    assert not caches.is_private(tmp_path / "link")
+    assert not cache.is_private(tmp_path / "link")
 
 
 def test_the_working_folder_names_no_place(place, tmp_path):

@@ -91,7 +91,7 @@ def test_a_part_that_python_calls_raises_instead_of_crashing():
 
 PREPARED = """
 import sys
-from ngramkit.budget.auto import prepare
+from ngramkit.budget.rule import prepare
 prepare()
 print(*sorted({"numba.np.arraymath", "scipy.linalg", "torch"} & set(sys.modules)))
 """

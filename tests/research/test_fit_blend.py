@@ -11,8 +11,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus.open import open_corpus
-from ngramkit.drafters.blend import Blend
-from ngramkit.drafters.blend_weights import load_weights
+from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.evaluate.records import Record, Turn
 from research import fit_blend
 from research.fit_blend import Places, fit, log_loss, observe

@@ -15,7 +15,7 @@ from faulty_proxy import CHANGED, CUT, DROP, SLOW, Fault
 
 import ngramkit
 from ngramkit.errors import ArtifactError, InputError, NetworkError, UsageError
-from ngramkit.storage.cache import Cache
+from ngramkit.remote.staging import Cache
 
 SHARD = r"GET /bucket/phrases/shard-00001"
 
@@ -134,7 +134,7 @@ def test_a_shard_that_is_missing_short_or_another(s3, uploaded, datastore, cache
 
 def test_an_artifact_on_a_web_server_that_knows_no_ranges(datastore, cache, monkeypatch):
     pytest.importorskip("aiohttp", reason="what fsspec reads http with")
-    monkeypatch.setattr("ngramkit.storage.place.BLOCK", 1000)
+    monkeypatch.setattr("ngramkit.remote.urls.BLOCK", 1000)
     handler = partial(SimpleHTTPRequestHandler, directory=datastore.path.parent)
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

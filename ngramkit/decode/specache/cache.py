@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ngramkit.decode.specache.layer import SpeCacheLayer, Workspace
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.specache.store import Copies, InLine
-from ngramkit.errors import InputError
+from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits
+from ngramkit.decode.specache.store import Copies, InLine, PairStore, cpu_memory
+from ngramkit.errors import InputError, UsageError
 
 
 @dataclass
@@ -135,3 +135,222 @@ class SpeCacheRun(Cache):
             for name, size in layer.bytes.items():
                 total[name] = total.get(name, 0) + size
         return total
+
+
+# One layer of the cache: low-bit pairs, the pairs fetched back, the newest in full precision.
+#
+# In the order of the text: [quantised | residual | the pass's own rows]. A pass reads the
+# quantised ones from their codes, but where a pair was fetched, that. What a pass adds counts once
+# it is kept.
+
+Pair = tuple[torch.Tensor, torch.Tensor]  # keys and values
+
+
+class Workspace:
+    """The mixed keys and values of the layer that is being read: one such memory for all layers."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, int, int], torch.Tensor] = {}
+
+    def take(self, which: int, like: torch.Tensor, tokens: int) -> torch.Tensor:
+        """[1, heads, tokens, dim], what `like` [1, heads, n, dim] is; its content is anything."""
+        _, heads, _, dim = like.shape
+        held = self._held.get((which, heads, dim))
+        if held is None or held.shape[2] < tokens:
+            held = like.new_empty((1, heads, tokens + tokens // 16 + 1, dim))
+            self._held[which, heads, dim] = held
+        return held[:, :, :tokens]
+
+    @property
+    def bytes(self) -> int:
+        return sum(held.nbytes for held in self._held.values())
+
+
+@dataclass
+class Fetched:
+    """Full-precision pairs on the device; `mark` is reached when they are there."""
+
+    positions: torch.Tensor  # int64 [heads, k], on the device
+    keys: torch.Tensor  # [heads, k, dim]
+    values: torch.Tensor  # [heads, k, dim]
+    mark: Any
+
+
+class SpeCacheLayer(CacheLayerMixin):
+    """`room` tokens are expected; more may come. The first update is the prompt, and all of it is
+    kept, layer by layer: at no time are the full pairs of two layers on the device."""
+
+    is_sliding = False  # a window is the mask's affair: every pair is kept
+    is_croppable = True
+
+    def __init__(
+        self, options: SpeCache, bits: int, top_k: int, room: int, copies: Copies, space: Workspace
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.options, self.bits, self.top_k = options, bits, top_k
+        self._room, self._copies, self._space = room, copies, space
+        self.reset()
+
+    def reset(self) -> None:
+        self.is_initialized = False
+        self.length = 0
+        self.fetched: Fetched | None = None
+        room = self.options.quantised(self._room)
+        self._low = [LowBits(kind, self.bits, self.options.group, room) for kind in (KEYS, VALUES)]
+        self.store = PairStore(self._copies, room)
+        self._residual: Pair | None = None
+        self._pass: Pair | None = None
+        self._asked: tuple[torch.Tensor, torch.Tensor, Any] | None = None
+        self._buffers: list[Pair] = []
+
+    @property
+    def quantised(self) -> int:
+        """Tokens that are read from codes; the rest of `length` is the residual."""
+        return self.store.length
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        for part in (key_states, value_states):
+            if part.shape[-1] % self.options.group:
+                raise UsageError(
+                    f"group {self.options.group} does not divide {part.shape[-1]}, the channels "
+                    "that the model caches",
+                    "choose a smaller group",
+                    option="group",
+                )
+        empty = [part[:, :, :0] for part in (key_states, value_states)]
+        self._residual = (empty[0], empty[1])
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> Pair:
+        """[1, heads, rows, dim] of a pass -> [1, heads, length + rows, dim] to attend to."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        if self.length == 0:
+            self._add(key_states, value_states)
+            return key_states, value_states
+        self._pass = (key_states, value_states)
+        if self.fetched is not None:
+            self._copies.wait(self.fetched.mark)
+        return self._mixed(0, key_states), self._mixed(1, value_states)
+
+    def _mixed(self, which: int, rows: torch.Tensor) -> torch.Tensor:
+        """Of the keys (0) or the values (1)."""
+        assert self._residual is not None
+        out = self._space.take(which, rows, self.length + rows.shape[2])
+        self._low[which].read_into(out[0, :, : self.quantised])
+        if self.fetched is not None:
+            pairs = (self.fetched.keys, self.fetched.values)[which]
+            index = self.fetched.positions.unsqueeze(-1).expand_as(pairs)
+            out[0].scatter_(1, index, pairs)
+        out[:, :, self.quantised : self.length] = self._residual[which]
+        out[:, :, self.length :] = rows
+        return out
+
+    def exact_keys(self) -> torch.Tensor:
+        """[1, heads, length + rows, dim] in full precision, the last pass's rows too."""
+        assert self._residual is not None
+        assert self._pass is not None
+        newest = torch.cat([self._residual[0], self._pass[0]], 2)
+        if self.quantised == 0:
+            return newest
+        return torch.cat([self.store.everything[0][None].to(newest), newest], 2)
+
+    def ask(self, weights: torch.Tensor, keeps: int) -> None:
+        """Notes which pairs the next pass will want: the heaviest in the mean of their head's
+        `weights` [query heads, n], among those that are quantised by then, `keeps` tokens later.
+
+        Begins to bring the positions to the CPU; `prefetch_asked` does the rest.
+        """
+        assert self._residual is not None
+        among = self.options.quantised(self.length + keeps)
+        k = min(self.top_k, among)
+        if k == 0:
+            self._asked = None
+            return
+        heads = self._residual[0].shape[1]
+        mean = weights[:, :among].view(heads, -1, among).mean(1)
+        positions = mean.topk(k, sorted=False).indices
+        there = cpu_memory(positions, tuple(positions.shape), positions.dtype)
+        self._copies.copy(there, positions)
+        self._asked = (positions, there, self._copies.mark())
+
+    def prefetch_asked(self) -> None:
+        """Brings what was asked for last to the device, beside what the last pass has read."""
+        self.fetched = None
+        if self._asked is None:
+            return
+        assert self._residual is not None
+        positions, there, mark = self._asked
+        self._copies.wait_here(mark)
+        found = self.store.gather(there)
+        buffers = self._buffer(self._residual, positions.shape[1])
+        for buffer, part in zip(buffers, found, strict=True):
+            self._copies.copy(buffer, part, now=True)
+        self.fetched = Fetched(positions, *buffers, self._copies.mark())
+
+    def _buffer(self, like: Pair, k: int) -> Pair:
+        """The one of two that the last pass did not read, cut to `k` pairs."""
+        if not self._buffers or self._buffers[0][0].shape[1] < k:
+            size = max(k, min(self.top_k, self.options.quantised(self._room)))
+            self._buffers = [_empty_pairs(like, size) for _ in range(2)]
+        self._buffers.reverse()
+        keys, values = self._buffers[0]
+        return keys[:, :k], values[:, :k]
+
+    def keep(self, rows: int) -> None:
+        """The last pass's first `rows` rows stay."""
+        assert self._pass is not None
+        keys, values = self._pass
+        self._pass = None
+        if rows:
+            self._add(keys[:, :, :rows], values[:, :, :rows])
+
+    def _add(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """[1, heads, n, dim]. Whole groups beyond the residual are quantised and stored."""
+        assert self._residual is not None
+        parts = [
+            torch.cat([old, new], 2)
+            for old, new in zip(self._residual, (keys, values), strict=True)
+        ]
+        self.length += keys.shape[2]
+        ready = self.options.quantised(self.length) - self.quantised
+        if ready > 0:
+            for low, part in zip(self._low, parts, strict=True):
+                low.append(part[0, :, :ready])
+            self.store.append(parts[0][0, :, :ready], parts[1][0, :, :ready])
+            parts = [part[:, :, ready:].clone() for part in parts]
+        self._residual = (parts[0], parts[1])
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Of the last pass's rows the last ones go (transformers' way to say `keep`).
+
+        What is quantised is not taken back.
+        """
+        assert self._pass is not None
+        self.keep(self._pass[0].shape[2] - abs(tokens_to_remove))
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.length + query_length, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Codes with scales and zeros, residual and prefetch buffers; on the CPU the store."""
+        return {
+            "low_bit": sum(low.bytes for low in self._low),
+            "residual": sum(part.nbytes for part in self._residual or ()),
+            "fetched": sum(part.nbytes for pair in self._buffers for part in pair),
+            "store": self.store.bytes,
+        }
+
+
+def _empty_pairs(like: Pair, size: int) -> Pair:
+    keys, values = (part.new_empty((part.shape[1], size, part.shape[3])) for part in like)
+    return keys, values

@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.decode.probe import tolerance_of
-from ngramkit.decode.probe_drafts import spread_tokens
-from ngramkit.decode.specache.layer import SpeCacheLayer
+from ngramkit.decode.probe import counted, known, remember, spread_tokens, tolerance_of
+from ngramkit.decode.specache.cache import SpeCacheLayer
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.store import Copies, InLine, OnStream
 from ngramkit.decode.specache.verify import SpeCacheVerifier
-from ngramkit.decode.tried import counted, known, remember
 from ngramkit.drafters.base import DraftTree
 
-COPIES = "SpeCacheCopies"  # what is remembered of a model, see decode.tried
+COPIES = "SpeCacheCopies"  # what is remembered of a model, see decode.probe
 GROUPS = 4  # that are quantised in the made-up prompt, beside its residual
 STEPS = 6  # passes that write a token
 

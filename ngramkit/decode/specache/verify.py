@@ -19,7 +19,7 @@ from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
 from ngramkit.decode.specache.store import Copies
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
-from ngramkit.drafters.none import NoDraft
+from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
 
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}

@@ -19,7 +19,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.pointers import load_i64, unsigned_at
+from ngramkit.kernels.packed import load_i64, unsigned_at
 from ngramkit.kernels.suffix.search import VOCABULARY, bucket, narrow, position_at, token_at
 
 LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)

@@ -42,7 +42,7 @@ from ngramkit.kernels.blend.counts import CANDIDATES, hashed, slot_of
 from ngramkit.kernels.blend.mixture import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
-from ngramkit.kernels.pointers import load_u16, unsigned_at
+from ngramkit.kernels.packed import load_u16, unsigned_at
 
 ORDERS = 3
 EVIDENCE_ROWS = 1 << 14

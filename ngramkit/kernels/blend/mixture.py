@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.arrays import CONTEXT, DATASTORE, FROZEN, Array
 from ngramkit.kernels.blend.counts import (
     CANDIDATES,
     COLUMNS,
@@ -60,7 +60,6 @@ from ngramkit.kernels.blend.counts import (
     row_of,
 )
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.source import CONTEXT, DATASTORE, FROZEN
 
 GATE_FEATURES = 3 * COLUMNS + 1  # inputs of the gates
 GATES = COLUMNS + 2  # the columns, none, and none's correction

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.arrays import NO_TOKEN, Array
+from ngramkit.kernels.arrays import HISTORY, MODEL, NO_TOKEN, REFERENCE, Array
 from ngramkit.kernels.blend.counts import (
     ALL,
     DEPTH,
@@ -51,7 +51,6 @@ from ngramkit.kernels.blend.mixture import (
 from ngramkit.kernels.blend.references import References, keep_aligned, mix_in_reference, new_state
 from ngramkit.kernels.jit import allocating_entry, part
 from ngramkit.kernels.packed import Absent
-from ngramkit.kernels.source import HISTORY, MODEL, REFERENCE
 
 PAST_SHARDS = 4  # of past requests, at start or since, at most
 

@@ -7,7 +7,7 @@ array; at `depth` d all its suffixes agree on their first d tokens and are sorte
 
 A shard must end with a separator, the highest of its ids, and patterns must hold none. Buckets are
 cut to the suffix array, whatever a file says, so all intervals lie in it; that its values are
-positions in the text is proven when an artifact is opened (`formats.checks`), not here: a look at
+positions in the text is proven when an artifact is opened (`formats.artifact`), not here: a look at
 each of them cost 3 to 6 % of a draft. Whoever holds a table keeps the arrays behind it alive.
 
 Searches in several shards go side by side, a step of each in turn: a step of a bisection waits for
@@ -24,7 +24,7 @@ import numpy as np
 
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_part, entry, part
-from ngramkit.kernels.pointers import load_i32, load_i64, load_u16, load_u32
+from ngramkit.kernels.packed import load_i32, load_i64, load_u16, load_u32
 
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7)
 

@@ -1,0 +1,319 @@
+"""What a builder gives an executor, and what it gets back. It does not know where tasks run.
+
+A task writes one file, whole or not at all, and returns what it wrote: name, size, sha256 and a
+few numbers. Run twice, in two places at a time even, it leaves the same bytes. So whoever runs it
+may run it again: after a crash, on another node, for a build that was begun yesterday.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import ngramkit
+from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError, meant, reason
+from ngramkit.machine import threads
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.text import visible
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Task(Generic[Result]):
+    """`work(*given)`: a function of a module, and what can be pickled."""
+
+    name: str  # for people: "suffix array of shard-00003"
+    file: str  # what it writes
+    work: Callable[..., Result]
+    given: tuple[Any, ...]
+    memory: int  # bytes that it holds at most
+    size: int = 1  # how much of its stage it is, in the stage's unit
+    key: tuple[Any, ...] = ()  # what tells it from other cuts of the same work; else `given` does
+
+
+class Executor(Protocol):
+    """`local` says whether tasks share this process's memory, and one machine's cores."""
+
+    name: str
+    local: bool
+    retries: int  # tasks that were lost, and begun again
+
+    def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
+        """Every task with its result, as they finish. A task that raises ends it."""
+
+
+# Tasks on threads of this process: kernels let the GIL go.
+
+
+class Local:
+    """`workers` tasks at a time, each of which holds its memory until its file is written."""
+
+    name = "local"
+    local = True
+    retries = 0
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+
+    def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
+        with ThreadPoolExecutor(self._workers) as pool:
+            running = {pool.submit(task.work, *task.given): task for task in tasks}
+            try:
+                for future in as_completed(running):
+                    yield running[future], future.result()
+            finally:
+                for future in running:
+                    future.cancel()
+
+
+# Tasks on the nodes of a Ray cluster: Ray core tasks, spread over the nodes.
+#
+# Nothing but names and numbers travels through Ray: tasks read and write files that every node sees
+# at the same path. A task that is lost with its worker or its node is begun again, elsewhere.
+
+RETRIES = 3  # of one task
+PATIENCE = 20.0  # seconds without a node, after which that is said
+AHEAD = 2  # tasks in flight for each core, so that none waits for the driver
+ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What a task raised that is not a bug."""
+
+    error: Exception
+
+
+@contextmanager
+def connected(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
+    """As `ngramkit.builders.executors.executing`. A process that is connected already stays so."""
+    ray = _ray()
+    address = address or os.environ.get("RAY_ADDRESS") or AUTO
+    if not ADDRESS.fullmatch(address):
+        raise UsageError(
+            f"{visible(address)!r} is no address of a Ray cluster",
+            "give ray_address as auto or HOST:PORT",
+            option="ray_address",
+        )
+    ours = not ray.is_initialized()
+    if ours:
+        _connect(ray, address)
+    else:
+        reporter.note(f"ray: connected already, to {ray.get_runtime_context().gcs_address}")
+    try:
+        cluster = Cluster(ray, workers, reporter)
+        nodes = len(cluster.nodes())
+        reporter.note(f"ray: {nodes:,} node{'s' * (nodes > 1)}, {cluster.cores():,} cores")
+        yield cluster
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            "executor=ray needs the package ray", "pip install 'ngramkit[ray]'", option="executor"
+        ) from error
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    try:
+        if address != AUTO:  # Ray itself would ask for minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        where = "on this machine" if address == AUTO else f"at {address}"
+        raise NetworkError(
+            f"no Ray cluster answers {where}: {visible(_gist(reason(error)))}",
+            "start one on this machine or give its ray_address; docs/cluster.md says how",
+            option="ray_address",
+        ) from error
+
+
+def _gist(said: str) -> str:
+    """The first sentence of the first line."""
+    return said.partition("\n")[0].partition(". ")[0][:200]
+
+
+class Cluster:
+    """`workers` tasks in flight, by default AHEAD for each core that the cluster has by then."""
+
+    name = "ray"
+    local = False
+
+    def __init__(self, ray: Any, workers: int | None, reporter: Reporter) -> None:
+        self.retries = 0
+        self._ray = ray
+        self._workers = workers
+        self._reporter = reporter
+        self._said: set[str] = set()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def cores(self) -> int:
+        return int(sum(node["Resources"].get("CPU", 0) for node in self.nodes()))
+
+    def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
+        waiting, again = iter(tasks), deque[tuple[Task[Result], int]]()
+        running: dict[Any, tuple[Task[Result], int]] = {}
+        most = 0
+        try:
+            while True:
+                most = self._workers or max(AHEAD * self.cores(), most, 1)
+                while len(running) < most:
+                    task, losses = again.popleft() if again else (next(waiting, None), 0)
+                    if task is None:
+                        break
+                    running[self._begin(task)] = task, losses
+                if not running:
+                    return
+                for done in self._finished(list(running)):
+                    task, losses = running.pop(done)
+                    outcome = self._outcome(done, task, losses)
+                    if isinstance(outcome, _Lost):
+                        again.append((task, losses + 1))
+                    else:
+                        yield task, outcome
+        finally:
+            for left in running:
+                self._ray.cancel(left, force=True)
+
+    def _begin(self, task: Task[Any]) -> Any:
+        self._require_room(task)
+        options = {
+            "name": task.name,
+            "num_cpus": 1,
+            "memory": task.memory,
+            "max_retries": 0,  # lost tasks are counted, and begun again, here
+            "scheduling_strategy": "SPREAD",
+        }
+        run = self._ray.remote(_run).options(**options)
+        return run.remote(ngramkit.__version__, task.work, task.given)
+
+    def _require_room(self, task: Task[Any]) -> None:
+        """Ray would wait for ever for a node that is large enough."""
+        most = max((node["Resources"].get("memory", 0) for node in self.nodes()), default=0)
+        if most and task.memory > most:
+            raise InputError(
+                f"{task.name} needs {task.memory >> 20:,} MiB, the largest node has "
+                f"{int(most) >> 20:,} MiB",
+                "give less memory or a smaller shard_tokens, or add a larger node",
+                option=("memory", "shard_tokens"),
+            )
+
+    def _finished(self, running: list[Any]) -> list[Any]:
+        """Some of `running`, as soon as there are any."""
+        while True:
+            found, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
+            if found:
+                return list(found)
+            if self.cores() < 1:
+                self._say_once("no node of the cluster has a core: waiting for one")
+
+    def _outcome(self, done: Any, task: Task[Any], losses: int) -> Any:
+        """What the task returned; _Lost where its worker or node is gone. Raises what it raised."""
+        gone = self._ray.exceptions
+        try:
+            outcome = self._ray.get(done)
+        except (gone.WorkerCrashedError, gone.NodeDiedError, gone.ObjectLostError,
+                gone.OutOfMemoryError, gone.LocalRayletDiedError) as error:  # fmt: skip
+            self.retries += 1
+            if losses >= RETRIES:
+                raise InputError(
+                    f"{task.name} was lost {losses + 1} times: {type(error).__name__}",
+                    "look at the nodes' memory and logs, then run the same command again",
+                ) from error
+            return _Lost()
+        except gone.RayTaskError:
+            raise  # a bug, with its own traceback
+        except gone.RayError as error:
+            raise InputError(
+                f"{task.name} cannot run: {visible(_gist(str(error)))}",
+                f"every node needs ngramkit {ngramkit.__version__} and the same Python",
+            ) from error
+        if isinstance(outcome, _Failed):
+            raise outcome.error
+        return outcome
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._reporter.note(text)
+
+
+class _Lost:
+    """Of a task whose worker or node is gone."""
+
+
+def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """On the node."""
+    if version != ngramkit.__version__:
+        return _Failed(
+            InputError(
+                f"{platform.node()} has ngramkit {ngramkit.__version__}, not {version} as here",
+                "install the same version on every node",
+            )
+        )
+    try:
+        return work(*given)
+    except (NgramkitError, OSError) as error:
+        return _Failed(error)
+
+
+# Where the tasks of a build run: `local`, threads of this process, or `ray`, a cluster's nodes.
+
+EXECUTORS = ("local", "ray")
+
+
+def validate(executor: str, ray_address: str | None) -> None:
+    """Raises UsageError where there is no such executor, or it has no address."""
+    if executor not in EXECUTORS:
+        raise UsageError(
+            f"there is no executor {executor!r}", meant(executor, EXECUTORS), option="executor"
+        )
+    if executor != "ray" and ray_address is not None:
+        raise UsageError(
+            f"ray_address means nothing with executor={executor}",
+            "leave it out, or give executor=ray",
+            option=("ray_address", "executor"),
+        )
+
+
+@contextmanager
+def executing(
+    executor: str = "local",
+    ray_address: str | None = None,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+) -> Iterator[Executor]:
+    """The executor of that name, connected, until the block ends.
+
+    `workers` bounds the tasks that run at a time: by default one a core of this machine, or what
+    keeps every core of the cluster busy. `ray_address` is `auto` (the cluster that this machine is
+    a node of; RAY_ADDRESS, where that is set) or HOST:PORT. Raises UsageError where there is no
+    such executor or its package is missing, NetworkError where there is no cluster.
+    """
+    validate(executor, ray_address)
+    if executor == "local":
+        yield Local(threads(workers))
+        return
+
+    with connected(ray_address, None if workers is None else threads(workers), reporter) as cluster:
+        yield cluster

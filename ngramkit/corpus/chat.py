@@ -1,0 +1,143 @@
+"""How a conversation becomes the text that a chat model reads: jinja2 templates, and which one.
+
+A model's own template first, else the one that is known for its name, else none is guessed. Knows
+texts; knows nothing of tokens or of drafters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ngramkit.corpus.chat_template import render_chat, render_confined
+from ngramkit.errors import InputError, UsageError
+from ngramkit.models import DEFAULT, resolve_model
+
+if TYPE_CHECKING:
+    from ngramkit.corpus.tokenizer import TextTokenizer
+
+
+OWN, AUTO = "own", "auto"
+PLACE = "\N{SNOWMAN}"  # stands for an answer where its surroundings are looked at
+
+# FastChat's vicuna_v1.1, as in its conversation.py: a space after a question, </s> after an answer.
+VICUNA = """\
+{%- if messages[0].role == 'system' %}{{ messages[0].content }}{% else %}\
+A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful\
+, detailed, and polite answers to the user's questions.{% endif %} {% for m in messages %}\
+{% if m.role == 'user' %}USER: {{ m.content }} \
+{% elif m.role == 'assistant' %}ASSISTANT: {{ m.content }}</s>{% endif %}{% endfor %}\
+{% if add_generation_prompt %}ASSISTANT:{% endif %}"""
+# Meta's llama/generation.py: a system message stands inside the first question.
+LLAMA_2 = """\
+{%- set first = messages[0] if messages[0].role == 'system' else none %}{% for m in messages %}\
+{% if m.role == 'user' %}<s>[INST] \
+{% if first and loop.index0 == 1 %}<<SYS>>\n{{ first.content }}\n<</SYS>>\n\n{% endif %}\
+{{ m.content }} [/INST]{% elif m.role == 'assistant' %} {{ m.content }} </s>{% endif %}\
+{% endfor %}"""
+# Mistral's own, as its Instruct models up to v0.2 ship it.
+MISTRAL = """\
+{%- set first = messages[0] if messages[0].role == 'system' else none %}{% for m in messages %}\
+{% if m.role == 'user' %}[INST] \
+{% if first and loop.index0 == 1 %}{{ first.content }}\n\n{% endif %}\
+{{ m.content }} [/INST]{% elif m.role == 'assistant' %} {{ m.content }}</s>{% endif %}\
+{% endfor %}"""
+CHATML = """\
+{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"""
+NONE = "{{ messages | map(attribute='content') | join('\n\n') }}"
+KNOWN = {"vicuna": VICUNA, "llama-2": LLAMA_2, "mistral": MISTRAL, "chatml": CHATML, "none": NONE}
+NAMES = (AUTO, OWN, *KNOWN)
+
+# What a model's name says of the conversations that it was trained on.
+BY_NAME = (
+    (r"vicuna", "vicuna"),
+    (r"(llama-?2.*chat|codellama.*instruct)", "llama-2"),
+    (r"(mistral|mixtral).*instruct", "mistral"),
+    (r"(chatml|hermes|dolphin|qwen.*(chat|instruct)|smollm.*instruct)", "chatml"),
+)
+
+
+@dataclass(frozen=True)
+class Message:
+    role: str  # "system", "user" or "assistant"
+    content: str
+
+
+@dataclass(frozen=True)
+class Template:
+    """A jinja2 text, with the model's special tokens for those that use them."""
+
+    name: str
+    source: str
+    special: tuple[tuple[str, str], ...] = ()
+    why: str = ""  # it was taken where nobody named it
+
+    def prompt(self, messages: Sequence[Message]) -> str:
+        """The text up to where the model's next answer begins. Raises InputError where the template
+        fails or refuses the conversation."""
+        turns = [{"role": m.role, "content": m.content} for m in messages]
+        render = render_confined if self.name == OWN else render_chat
+        return render(self.source, turns, dict(self.special))
+
+    @cached_property
+    def joint(self) -> str:
+        """The blanks between a prompt and the answer's own text."""
+        question = Message("user", "?")
+        try:
+            before = self.prompt([question])
+            whole = self.prompt([question, Message("assistant", PLACE)])
+        except InputError:
+            return ""
+        between = whole.removeprefix(before).partition(PLACE)[0]
+        plain = self.name == "none" or not whole.startswith(before)
+        return "" if plain or between.strip() else between
+
+    def __str__(self) -> str:
+        said = "the model's own" if self.name == OWN else self.name
+        return f"template: {said}{self.why and f' ({self.why})'}"
+
+
+def find_template(name: str, tokenizer: TextTokenizer) -> Template:
+    """The template called `name`; auto: the model's own, else the one known for its name.
+
+    Raises UsageError for an unknown name, and for auto and own where there is none.
+    """
+    model = tokenizer.record.id
+    if name in KNOWN:
+        return Template(name, KNOWN[name])
+    if name not in NAMES:
+        raise UsageError(
+            f"template must be one of {', '.join(NAMES)}, is {name!r}", option="template"
+        )
+    if tokenizer.chat_template is not None:
+        special = tuple(sorted(tokenizer.special.items()))
+        return Template(OWN, tokenizer.chat_template, special)
+    known = known_for(model) if name == AUTO else None
+    if known is None:
+        raise UsageError(
+            f"{model} brings no format of conversations"
+            + (", and none is known for its name" if name == AUTO else ""),
+            f"give template={'|'.join(KNOWN)}; none takes prompts as they stand",
+            option="template",
+        )
+    return Template(known, KNOWN[known], why=f"known for {model}")
+
+
+def known_for(model: str) -> str | None:
+    """By the last part of a name, an id or a folder.
+
+    >>> known_for("vicuna-7b"), known_for("me/Llama-2-7b-chat-hf"), known_for("mistral-7b")
+    ('vicuna', 'llama-2', None)
+    """
+    if model == DEFAULT:
+        return "none"  # it writes code
+    for name in (model, resolve_model(model)):
+        last = name.rstrip("/").rsplit("/", 1)[-1].lower()
+        for pattern, template in BY_NAME:
+            if re.search(pattern, last):
+                return template
+    return None

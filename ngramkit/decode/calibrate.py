@@ -1,0 +1,262 @@
+"""`ngramkit.calibrate`: what a pass costs on this machine, measured and kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ngramkit.budget.profile import NOISY, Pass, Profile
+from ngramkit.budget.static_sizes import SIZES as STATIC_SIZES
+from ngramkit.decode.base import Verifier
+from ngramkit.decode.load import LanguageModel, device_facts
+from ngramkit.decode.profiles import profile_path
+from ngramkit.decode.session import PassOptions, Runner
+from ngramkit.decode.verify_chain import ChainVerifier
+from ngramkit.drafters.base import DraftTree
+from ngramkit.errors import require_between
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.results import Tabular
+
+DAY = 86_400  # seconds, at most
+
+
+@dataclass(frozen=True, repr=False)
+class Calibration(Tabular):
+    """A profile, its file, and a heat map of it."""
+
+    profile: Profile
+    path: Path
+
+    @property
+    def picture(self) -> Path:
+        return self.path.with_suffix(".png")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `ngramkit calibrate --json` prints them."""
+        return {
+            "profile": str(self.path),
+            "device": self.profile.device,
+            "engine": self.profile.engine,
+            "noise": self.profile.noise,
+            "passes": self.rows(),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per measured pass: tree_size, context_length, seconds."""
+        return [asdict(each) for each in self.profile.passes]
+
+    def __repr__(self) -> str:
+        p = self.profile
+        return f"<Calibration of {p.model} on {p.device}, {p.dtype}, {p.engine}: {self.path}>"
+
+
+def calibrate(
+    model: str | LanguageModel | None = None,
+    *,
+    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    seconds: float = 20.0,
+    reporter: Reporter = SILENT,
+) -> Calibration:
+    """Measures passes by draft size and context length, for about `seconds`; from then on decoding
+    this model here begins with what was found, and corrects it.
+
+    Of `passes` the engine, device and dtype count. What it finds is kept in the user's cache.
+    Raises UsageError for `seconds` that are no time, or more than a day.
+    """
+
+    require_between("seconds", seconds, 0, DAY)
+    loaded = passes.load(model, reporter)
+    profile = measure(loaded, engine=passes.engine, seconds=seconds, reporter=reporter)
+    found = Calibration(profile, profile_path(loaded, profile.engine))
+    found.profile.save(found.path)
+    plot(found.profile, found.picture)
+    if found.profile.noise > NOISY:
+        reporter.note(
+            f"the machine was too noisy to trust: a usual pass took {found.profile.noise:.0%} "
+            "longer than the best; close other programs and calibrate again"
+        )
+    return found
+
+
+# Passes timed: every draft size behind every length of context, in turns.
+
+SIZES = {
+    "eager": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96),
+    # Both ends of what costs the same, so that nothing is interpolated across a step.
+    "static": tuple(sorted({*STATIC_SIZES, *(size + 1 for size in STATIC_SIZES[:-1])})),
+}
+CONTEXTS = (32, 128, 512, 2048, 8192)
+LEAST_ROUNDS = 4
+
+
+def measure(
+    model: LanguageModel,
+    *,
+    engine: str = "auto",
+    sizes: Sequence[int] | None = None,
+    contexts: Sequence[int] = CONTEXTS,
+    seconds: float = 10.0,
+    reporter: Reporter = SILENT,
+) -> Profile:
+    """The best of some rounds for every size and context, in turns, for about `seconds`.
+
+    A pass is timed until the chosen tokens are on the host. Contexts of which LEAST_ROUNDS rounds
+    would not fit into `seconds` are left out, but never the shortest; where not even its do, it
+    ends all the same, and `reporter` is told. 0: the least rounds of everything.
+    """
+    settled = Runner.of(model.model, engine=engine, budget=1)
+    engine, verify = settled.engine, "chain" if settled.verify == "chain" else "tree"
+    sizes = SIZES[engine] if sizes is None else sizes
+    runner = Runner(model.model, engine, verify, max(sizes))
+    longest = model.context or max(contexts) + max(sizes) + 1
+    fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
+    reporter.stage("passes", seconds, "seconds")
+    clock = _Clock(seconds, reporter)
+    with torch.inference_mode():
+        verifiers, first = _begun(runner, fitting, sizes, clock)
+        times: dict[tuple[int, int], list[float]] = {key: [] for key in first}
+        rounds = 0
+        while rounds < LEAST_ROUNDS or (seconds and not clock.over):
+            for (context, size), found in times.items():
+                if clock.over:
+                    break
+                found.append(timed(verifiers[context], size))
+                clock.tick()
+            if clock.over:
+                break
+            rounds += 1
+    if rounds < LEAST_ROUNDS:
+        reporter.note(
+            f"{rounds} of {LEAST_ROUNDS} rounds fit into {seconds:g} s: give more time, or "
+            "calibrate again when the machine has less to do"
+        )
+    facts = device_facts(model.model)
+    passes = [
+        Pass(size, context, *best(times[context, size] or [first[context, size]]))
+        for context, size in times
+    ]
+    return Profile(model.name, facts["device"], facts["dtype"], engine, passes)
+
+
+def best(times: Sequence[float]) -> tuple[float, float]:
+    """Seconds of the best, and by what share the median took longer."""
+    return min(times), float(np.median(times)) / min(times) - 1
+
+
+class _Clock:
+    """How much of `seconds` is over; 0: never."""
+
+    def __init__(self, seconds: float, reporter: Reporter) -> None:
+        self._seconds, self._reporter = seconds, reporter
+        self._started = time.perf_counter()
+        self._told = 0.0
+
+    @property
+    def over(self) -> bool:
+        return bool(self._seconds) and self.passed >= self._seconds
+
+    @property
+    def passed(self) -> float:
+        return time.perf_counter() - self._started
+
+    def has(self, seconds: float) -> bool:
+        """Whether so much more fits."""
+        return not self._seconds or self.passed + seconds <= self._seconds
+
+    def tick(self) -> None:
+        now = min(self.passed, self._seconds)
+        self._reporter.advance(now - self._told)
+        self._told = now
+
+    def note(self, text: str) -> None:
+        self._reporter.note(text)
+
+
+def _begun(
+    runner: Runner, contexts: Sequence[int], sizes: Sequence[int], clock: _Clock
+) -> tuple[dict[int, Verifier], dict[tuple[int, int], float]]:
+    """A verifier per context that there is time for, and a first round, by context and size.
+
+    Memory and kernels are new to the first round, so it counts only where no other fits; it also
+    says what the others will take.
+    """
+    begun: dict[int, Verifier] = {}
+    first: dict[tuple[int, int], float] = {}
+    for context in contexts:
+        if begun and not clock.has(2 * LEAST_ROUNDS * sum(first.values())):
+            clock.note(f"contexts from {context:,} tokens on are left out: too little time")
+            break
+        begun[context] = filled(runner, context)
+        for size in sizes:
+            first[context, size] = timed(begun[context], size)
+            clock.tick()
+    return begun, first
+
+
+def filled(runner: Runner, context: int) -> Verifier:
+    vocabulary = int(runner.model.config.get_text_config().vocab_size)
+    verifier = runner.open(context + 1)
+    verifier.prefill(np.arange(context, dtype=np.int32) % vocabulary)
+    return verifier
+
+
+def timed(verifier: Verifier, size: int) -> float:
+    nodes = np.arange(size, dtype=np.int32)
+    parents = nodes - 1 if isinstance(verifier, ChainVerifier) else (nodes - 1) // 2
+    tree = DraftTree(nodes, parents, np.zeros(size, np.float32), np.zeros(size, np.uint8))
+    started = time.perf_counter()
+    verifier.verify(0, tree).argmax(-1).tolist()
+    return time.perf_counter() - started
+
+
+# A profile as a heat map: how much slower a pass is than one without a draft.
+
+
+def plot(profile: Profile, path: Path) -> None:
+    """Writes a PNG; matplotlib is imported only now. Rows are contexts, columns draft sizes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # not what a matplotlibrc in the working folder says
+        _draw(profile, path)
+
+
+def _draw(profile: Profile, path: Path) -> None:
+    from matplotlib import pyplot
+
+    seconds = profile.measured()
+    spread = {(each.context_length, each.tree_size): each.spread for each in profile.passes}
+    slowdown = seconds / seconds[:, :1]
+    sizes, contexts = profile.sizes, profile.contexts
+    figure, axes = pyplot.subplots(
+        figsize=(2 + 0.55 * len(sizes), 1.8 + 0.6 * len(contexts)), layout="constrained"
+    )
+    image = axes.imshow(slowdown, aspect="auto", cmap="viridis_r", vmin=1)
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+    axes.set_yticks(range(len(contexts)), [f"{context:,}" for context in contexts])
+    middle = (1 + slowdown.max()) / 2
+    for row, column in ((r, c) for r in range(len(contexts)) for c in range(len(sizes))):
+        value = slowdown[row, column]
+        color = "white" if value > middle else "black"
+        noise = spread[contexts[row], sizes[column]]
+        shown = f"{value:.2f}\n±{noise:.0%}"
+        axes.text(column, row, shown, ha="center", va="center", color=color, fontsize=7)
+    axes.set(
+        xlabel="draft nodes",
+        ylabel="tokens of context",
+        title="" if profile.noise <= NOISY else "TOO NOISY TO TRUST\n",
+    )
+    axes.set_title(
+        axes.get_title()
+        + f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
+    )
+    figure.colorbar(image)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

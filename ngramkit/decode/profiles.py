@@ -1,0 +1,88 @@
+"""Where profiles of passes, and what they were learnt to cost, are kept between processes.
+
+A profile is a file in the user's cache folder for each model and machine, what was learnt another.
+
+It is named after the model and the first 8 hex digits of a sha256 over what decides the times: the
+model's config, the device, the dtype, the number of threads and the engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngramkit.budget.costs import PassCosts, costs_of
+from ngramkit.budget.profile import Profile
+from ngramkit.cache import cache_folder, private_folder
+from ngramkit.decode.load import device_facts, software_facts
+from ngramkit.errors import InputError
+from ngramkit.formats.writer import keep_text
+from ngramkit.untrusted import read_json
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
+
+
+KEPT_AFTER = 32  # passes, after which what was learnt is written
+MOST_FILES = 256
+
+
+def profile_path(model: LanguageModel, engine: str = "eager") -> Path:
+    """Where the model's profile for this engine is kept."""
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", model.name).strip("-")
+    return cache_folder("profiles") / f"{name}-{_digest(model.model, engine)}.json"
+
+
+def profile_file(model: Any, engine: str = "eager") -> Path | None:
+    """A transformers model's profile, whatever name it was calibrated under."""
+    found = sorted(cache_folder("profiles").glob(f"*-{_digest(model, engine)}.json"))
+    return found[0] if found else None
+
+
+def _digest(model: Any, engine: str, **more: str) -> str:
+    config = model.config.to_dict()
+    decides = {
+        "config": {
+            k: v for k, v in config.items() if k not in ("_name_or_path", "transformers_version")
+        },
+        "engine": engine,
+        "attention": model.config._attn_implementation,
+        **device_facts(model),
+        **more,
+    }
+    text = json.dumps(decides, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def learnt_costs(model: Any, engine: str, verify: str, profile: Profile | None = None) -> PassCosts:
+    """Return what is known of the model's passes, by this process or by earlier ones on this
+    machine."""
+    costs = costs_of(model, engine, verify, profile)
+    if costs.learnt or profile is not None:
+        return costs
+    file = _costs_file(model, engine, verify)
+    if file is not None and file.is_file():
+        with suppress(InputError):  # what cannot be read was not learnt
+            costs.recall(read_json(file, error=InputError, hint="delete it"))
+    return costs
+
+
+def keep_costs(model: Any, engine: str, verify: str, costs: PassCosts) -> None:
+    """Keep what was learnt for the next process, now and then; a full disk is no matter."""
+    if costs.learnt - costs.kept < KEPT_AFTER:
+        return
+    costs.kept = costs.learnt
+    file = _costs_file(model, engine, verify)
+    if file is not None:
+        keep_text(file, json.dumps(costs.summary()) + "\n", MOST_FILES)
+
+
+def _costs_file(model: Any, engine: str, verify: str) -> Path | None:
+    folder = private_folder("costs")
+    if folder is None:
+        return None
+    return folder / f"{_digest(model, engine, **software_facts())}-{verify}.json"

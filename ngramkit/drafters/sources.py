@@ -1,0 +1,139 @@
+"""What to draft from, as somebody named it: artifacts by their role, and past requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngramkit.errors import UsageError
+from ngramkit.formats.artifact import Artifact
+
+if TYPE_CHECKING:
+    from ngramkit.drafters.past_requests import PastRequests
+    from ngramkit.formats.history import History
+    from ngramkit.formats.manifest import TokenizerRecord
+
+
+Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or what was opened
+HISTORY_TOKENS = 4_000_000
+# A kind of artifact -> what drafters call it.
+ROLES = {
+    "datastore": "datastores",
+    "frozen-table": "frozen_table",
+    "model-bigram": "bigram",
+    "model-unigram": "unigram",
+}
+
+
+@dataclass(frozen=True)
+class PastUse:
+    """How the drafters that learn from finished requests use them.
+
+    Of the history at `path` (None: nothing outlives the process) the newest `tokens` are searched.
+    `store`: finished requests join it. `recorded`: the requests are old ones, replayed or measured,
+    so the folder is left alone and nothing depends on timing.
+    """
+
+    path: Path | None = None
+    tokens: int = HISTORY_TOKENS
+    store: bool = True
+    recorded: bool = False
+
+    def history(self, tokenizer: TokenizerRecord) -> History | None:
+        """The history; a new one where there is none, unless it would stay empty.
+
+        Raises ArtifactError where something else is there, or a history of another tokenizer,
+        UsageError for a URL: a history grows while it is used.
+        """
+        from ngramkit.formats.history import History
+        from ngramkit.remote.urls import as_url
+
+        if self.path is not None and as_url(self.path) is not None:
+            raise UsageError(
+                "a history is a folder of this machine, not a URL",
+                "give a folder",
+                option="history",
+            )
+        if self.path is None or (self.recorded and not self.path.exists()):
+            return None
+        if not self.recorded:
+            return History.at(self.path, tokenizer)
+        history = History.open(self.path)
+        history.tokenizer.require(tokenizer, str(self.path))
+        return history
+
+    def open(self, tokenizer: TokenizerRecord, *, forgetful: bool = False) -> PastRequests:
+        """What such a drafter is made with; `forgetful`: its requests are not the user's."""
+        from ngramkit.drafters.past_requests import PastRequests
+
+        return PastRequests(
+            self.history(tokenizer),
+            tokenizer=tokenizer,
+            capacity=self.tokens,
+            background=not self.recorded,
+            read_only=self.recorded,
+            forgetful=forgetful or not self.store,
+        )
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Artifacts by their role; where none is named, `choose_drafter` takes those that it finds."""
+
+    datastores: Sequence[Given] = ()
+    frozen_table: Given | None = None
+    bigram: Given | None = None
+    unigram: Given | None = None
+    past: PastUse = field(default_factory=PastUse)
+
+    @classmethod
+    def of(cls, given: Sources | Sequence[Given] | Given) -> Sources:
+        """Artifacts in any order: their kinds say what they are for.
+
+        Raises UsageError for two where one can be used, or a kind that is not drafted from;
+        ArtifactError where there is none.
+        """
+        if isinstance(given, Sources):
+            return given
+        several = [given] if isinstance(given, str | Path | Artifact) else list(given)
+        by_role: dict[str, list[Artifact]] = {}
+        for each in several:
+            artifact = opened(each).artifact
+            if artifact.kind not in ROLES:
+                raise UsageError(
+                    f"{artifact.path} is a {artifact.kind}, which is not drafted from",
+                    f"give a {', '.join(ROLES)}",
+                )
+            by_role.setdefault(ROLES[artifact.kind], []).append(artifact)
+        chosen: dict[str, Any] = {}
+        for role, artifacts in by_role.items():
+            if role != "datastores" and len(artifacts) > 1:
+                raise UsageError(f"{len(artifacts)} artifacts as {role}", "give one of that kind")
+            chosen[role] = artifacts if role == "datastores" else artifacts[0]
+        return cls(**chosen)
+
+    def recorded(self) -> Sources:
+        """The same, for requests that are replayed or measured."""
+        return replace(self, past=replace(self.past, recorded=True))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An artifact, what it was named, and which commit of the Hub, or manifest of a URL, it is."""
+
+    artifact: Artifact
+    name: str
+    commit: str | None = None
+
+
+def opened(given: Given, reporter: Any = None) -> Opened:
+    """Raises as ngramkit.remote.fetch.open_fetched."""
+    from ngramkit.progress import SILENT
+    from ngramkit.remote.fetch import open_fetched
+
+    if isinstance(given, Artifact):
+        return Opened(given, given.where)
+    artifact, fetched = open_fetched(given, reporter=reporter or SILENT)
+    return Opened(artifact, artifact.origin or str(given), fetched.commit)

@@ -1,0 +1,78 @@
+"""`ngramkit.prune`: an artifact made smaller, by what text like recorded answers comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.drafters.base import TokenArray
+from ngramkit.errors import UsageError
+from ngramkit.evaluate.records import read_records
+from ngramkit.formats.artifact import Artifact
+from ngramkit.machine import parse_size
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.fetch import called_after, open_fetched
+from ngramkit.remote.publishing import written
+
+CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
+
+
+def prune(
+    source: str | Path | Artifact,
+    bytes: int | str,
+    out: str | Path | None = None,
+    *,
+    answers: str | Path | None = None,
+    questions: str | Path | None = None,
+    model: str | None = None,
+    template: str = "auto",
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> Artifact:
+    """A datastore or frozen table of at most `bytes` ("2G"), of what earns most per byte.
+
+    `answers` and `questions` are recorded answers, as `replay` takes them, of the kind that drafts
+    are for; `model` and `template` say how to read them (default: the artifact's tokenizer).
+    Without them the artifact's own text says what is wanted. `out` is by default beside the
+    artifact. Raises as `ngramkit.builders.prune`, and UsageError where `bytes` is no size.
+    """
+    from ngramkit.builders.prune import prune as pruned
+
+    size = parse_size(bytes) if isinstance(bytes, str) else bytes
+    artifact = source
+    if not isinstance(artifact, Artifact):
+        artifact, _ = open_fetched(artifact, reporter=reporter)
+    wanted: list[TokenArray] = []
+    if answers is not None:
+        wanted = _recorded(artifact, answers, questions, model, template, reporter)
+    elif questions is not None:
+        raise UsageError(
+            "questions need answers", "give both, or neither", option=("questions", "answers")
+        )
+
+    def build(path: Path, **how: Any) -> Artifact:
+        return pruned(artifact, path, size, answers=wanted, **how)
+
+    place = out or f"{called_after(source)}-{bytes}"
+    return written(build, place, reporter=reporter, force=force)
+
+
+def _recorded(
+    artifact: Artifact,
+    answers: str | Path,
+    questions: str | Path | None,
+    model: str | None,
+    template: str,
+    reporter: Reporter,
+) -> list[TokenArray]:
+    """Every answer, behind the last tokens of its prompt."""
+    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+    artifact.tokenizer.require(tokenizer.record, str(artifact.path))
+    records, form = read_records(answers, questions, tokenizer, template)
+    if form is not None:
+        reporter.note(str(form))
+    turns = [turn for record in records for turn in record.turns]
+    return [np.concatenate([turn.prompt[-CONTEXT:], turn.answer]) for turn in turns]

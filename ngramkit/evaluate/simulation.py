@@ -1,0 +1,244 @@
+"""Tokens/step of a drafter on recorded answers, without a model.
+
+Greedy decoding accepts a draft node exactly when the model would have written its token. What the
+model wrote is on record, so the passes it would have taken follow from walking each draft along
+the record. The model's own opinion of the nodes is told by an oracle (ngramkit.evaluate.oracle),
+where there is one: without, drafters get no evidence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
+from ngramkit.drafters.references import start
+from ngramkit.errors import require_between
+from ngramkit.evaluate.oracle import Misses, Oracle, Witness
+from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.statistics import Reliability as Reliability
+from ngramkit.progress import SILENT, Reporter
+
+END = -1  # no token: the record is over
+
+
+@dataclass
+class Tally:
+    """What was counted over some passes."""
+
+    tokens: int = 0  # after the prefill's own
+    passes: int = 0
+    empty: int = 0  # passes without a draft
+    accepted: Counter[int] = field(default_factory=Counter)  # accepted draft tokens -> passes
+    draft_ns: list[int] = field(default_factory=list)
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.tokens / self.passes if self.passes else 0.0
+
+    def draft_us(self, percentile: float) -> float:
+        return float(np.percentile(self.draft_ns, percentile)) / 1e3 if self.draft_ns else 0.0
+
+    def add(self, other: Tally) -> None:
+        self.tokens += other.tokens
+        self.passes += other.passes
+        self.empty += other.empty
+        self.accepted += other.accepted
+        self.draft_ns += other.draft_ns
+
+
+@dataclass(repr=False)
+class Replay:
+    """One drafter at one budget over all records."""
+
+    drafter: str
+    budget: int
+    total: Tally = field(default_factory=Tally)
+    by_category: dict[str, Tally] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)  # of the records, in the order replayed
+    by_record: list[Tally] = field(default_factory=list)  # likewise
+    categories: list[str] = field(default_factory=list)  # likewise
+    reliability: Reliability = field(default_factory=Reliability)
+    misses: Misses | None = None  # of the oracle, for a drafter that asks
+    bytes: int = 0  # of the artifacts that it drafts from
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One per question, in the order replayed."""
+        each = zip(self.names, self.categories, self.by_record, strict=True)
+        for name, category, tally in each:
+            yield {
+                "drafter": self.drafter,
+                "budget": self.budget,
+                "question": name,
+                "category": category,
+                "tokens": tally.tokens,
+                "passes": tally.passes,
+                "tokens_per_step": tally.tokens_per_step,
+            }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, per question too."""
+        total = self.total
+        whole = ("drafter", "budget")
+        return {
+            "drafter": self.drafter,
+            "budget": self.budget,
+            "bytes": self.bytes,
+            "tokens": total.tokens,
+            "passes": total.passes,
+            "tokens_per_step": total.tokens_per_step,
+            "draft_us_p50": total.draft_us(50),
+            "draft_us_p99": total.draft_us(99),
+            "empty_share": total.empty / total.passes if total.passes else 0.0,
+            "accepted_lengths": {str(n): total.accepted[n] for n in sorted(total.accepted)},
+            "reliability": self.reliability.rows(),
+            **({} if self.misses is None else {"oracle": asdict(self.misses)}),
+            "by_category": {
+                category: {
+                    "tokens": tally.tokens,
+                    "passes": tally.passes,
+                    "tokens_per_step": tally.tokens_per_step,
+                }
+                for category, tally in self.by_category.items()
+            },
+            "questions": [
+                {key: value for key, value in row.items() if key not in whole}
+                for row in self.rows()
+            ],
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Replay of {self.drafter}, {self.budget} nodes: "
+            f"{self.total.tokens_per_step:.3f} tokens/step over {len(self.names)} questions>"
+        )
+
+
+def replay_drafter(
+    name: str,
+    make: Callable[[], Drafter],
+    records: Sequence[Record],
+    budget: int,
+    *,
+    keep_state: bool = False,
+    oracle: Oracle | None = None,
+    reporter: Reporter = SILENT,
+) -> Replay:
+    """Replays `records` in the order given.
+
+    `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
+    `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
+    `oracle` tells drafters that want evidence.
+    """
+    result = Replay(name, budget)
+    drafter = make()
+    asks = oracle is not None and bool(getattr(drafter, "wants_evidence", False))
+    if asks:
+        result.misses = Misses()
+    if records:  # compilation and cold pages are not a draft's cost
+        rehearse(make(), records[0].turns[0], budget)
+    for record in records:
+        drafter = drafter if keep_state else make()
+        tally = Tally()
+        for turn in record.turns:
+            witness = oracle.witness(turn) if oracle is not None and asks else None
+            tally.add(replay_turn(drafter, turn, budget, result.reliability, witness))
+            if witness is not None and result.misses is not None:
+                result.misses.add(witness.misses)
+        result.total.add(tally)
+        result.by_category.setdefault(record.category, Tally()).add(tally)
+        result.names.append(record.name)
+        result.categories.append(record.category)
+        result.by_record.append(tally)
+        reporter.advance(1)
+    return result
+
+
+def replay_turn(
+    drafter: Drafter,
+    turn: Turn,
+    budget: int,
+    reliability: Reliability | None = None,
+    witness: Witness | None = None,
+) -> Tally:
+    """The decode loop with the record in the model's place: draft -> look up -> accept."""
+    tally = Tally()
+    for _ in drafts_of(drafter, turn, budget, tally, reliability, witness):
+        pass
+    return tally
+
+
+def drafts_of(
+    drafter: Drafter,
+    turn: Turn,
+    budget: int,
+    tally: Tally,
+    reliability: Reliability | None = None,
+    witness: Witness | None = None,
+) -> Iterator[DraftTree]:
+    """`replay_turn`, draft by draft: each is given out before the drafter hears what came of it."""
+    answer = turn.answer
+    evidence = None if witness is None else witness.of_prompt()
+    start(drafter, turn.prompt, turn.references)
+    position = 0
+    if len(answer):  # the prefill's own token
+        position = _write(drafter, answer[:1], evidence, witness)
+    while position < len(answer):
+        # As decoding: no more nodes than could still be written beside the model's own token.
+        left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
+        begun = time.perf_counter_ns()
+        tree = drafter.draft(left) if left > 0 else DraftTree.empty()
+        tally.draft_ns.append(time.perf_counter_ns() - begun)
+        yield tree
+        nodes, _ = accepted(tree, _written(answer[position:]))
+        written = answer[position : position + len(nodes) + 1]  # one bonus token
+        evidence = None if witness is None or left <= 0 else witness.of(tree)
+        position += _write(drafter, written, evidence, witness)
+        tally.passes += 1
+        tally.tokens += len(written)
+        tally.empty += len(tree) == 0
+        tally.accepted[len(nodes)] += 1
+        if reliability is not None:
+            reliability.add(tree.scores, nodes)
+    drafter.finish()
+
+
+def _write(
+    drafter: Drafter, tokens: TokenArray, evidence: Evidence | None, witness: Witness | None
+) -> int:
+    """How many were written. Drafters that want no evidence are told of none."""
+    if evidence is None:
+        drafter.accept(tokens)
+    else:
+        drafter.accept(tokens, evidence)
+    if witness is not None:
+        witness.write(tokens)
+    return len(tokens)
+
+
+def _written(tokens: TokenArray) -> Callable[[int], int]:
+    """Chooses what is on record, token after token."""
+    rest = iter(tokens.tolist())
+    return lambda row: next(rest, END)
+
+
+def rehearse(drafter: Drafter, turn: Turn, budget: int) -> None:
+    """A few passes that nobody counts."""
+    replay_turn(drafter, replace(turn, answer=turn.answer[:16]), budget)
+
+
+def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
+    """The order in which a drafter that learns meets the records."""
+    require_between("seed", seed, 0, (1 << 64) - 1)
+    order = np.random.default_rng(seed).permutation(len(records))
+    return [records[i] for i in order]
+
+
+def categories(results: Iterable[Replay]) -> list[str]:
+    """Every category, in the order first met."""
+    return list(dict.fromkeys(c for result in results for c in result.by_category))

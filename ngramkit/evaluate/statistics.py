@@ -1,0 +1,106 @@
+"""How sure a difference between two drafters is: a paired bootstrap over questions.
+
+Both answered the same questions. Questions are drawn again and again, with repetition, and the
+ratio of the two is taken of each drawing: its 2.5th and 97.5th percentiles say how far the figure
+depends on which questions were asked. Same inputs, same interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+RESAMPLES = 2000
+PERCENTILES = (2.5, 97.5)
+AT_ONCE = 1 << 22  # drawn questions held in memory
+
+Column = Sequence[float]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """`of` over `to`, with its 95 % interval. nan where nothing was counted."""
+
+    of: str
+    to: str
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; None, which JSON knows, in place of nan."""
+        return {key: None if value != value else value for key, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        return f"{self.of} / {self.to}: {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def ratio(
+    of: tuple[str, Column, Column], to: tuple[str, Column, Column], *, seed: int = 0
+) -> Ratio:
+    """Of two (name, gains, costs), by question: gains over costs of one by those of the other."""
+    columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
+    sums = columns.sum(1, keepdims=True)
+    low, high = np.percentile(_ratios(_drawn(columns, seed)), PERCENTILES)
+    return Ratio(of[0], to[0], float(_ratios(sums)[0]), float(low), float(high))
+
+
+def _drawn(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
+    """Sums over the drawn questions, float64[4, RESAMPLES]."""
+    questions = columns.shape[1]
+    random = np.random.default_rng(seed)
+    rows = max(AT_ONCE // max(questions, 1), 1)
+    parts = []
+    for begin in range(0, RESAMPLES, rows):
+        size = (min(rows, RESAMPLES - begin), questions)
+        parts.append(columns[:, random.integers(questions, size=size)].sum(2))
+    return np.concatenate(parts, axis=1)
+
+
+def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return sums[0] / sums[1] / (sums[2] / sums[3])  # type: ignore[no-any-return]
+
+
+# How well scores keep what they promise: predicted against observed acceptance of draft nodes.
+
+DECILES = 10
+
+
+class Reliability:
+    """Predicted against observed acceptance, by tenths of the predicted probability.
+
+    A node whose parent was rejected was not tested by itself, but its score speaks of the whole
+    path, so every node counts: it came true if the path to it was accepted.
+    """
+
+    def __init__(self) -> None:
+        self.nodes = np.zeros(DECILES, np.int64)
+        self.predicted = np.zeros(DECILES)
+        self.observed = np.zeros(DECILES, np.int64)
+
+    def add(self, scores: np.ndarray, accepted: Sequence[int]) -> None:
+        """`scores` float32[n] of one draft, `accepted` the indices of its accepted nodes."""
+        if not len(scores):
+            return
+        decile = np.clip((scores * DECILES).astype(np.int64), 0, DECILES - 1)
+        np.add.at(self.nodes, decile, 1)
+        np.add.at(self.predicted, decile, scores)
+        np.add.at(self.observed, decile[list(accepted)], 1)
+
+    def rows(self) -> list[dict[str, float]]:
+        """One row per decile that holds nodes: its count, mean prediction, share accepted."""
+        return [
+            {
+                "decile": decile,
+                "nodes": int(n),
+                "predicted": float(self.predicted[decile] / n),
+                "observed": float(self.observed[decile] / n),
+            }
+            for decile, n in enumerate(self.nodes)
+            if n
+        ]

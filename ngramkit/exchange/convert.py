@@ -1,0 +1,177 @@
+"""Artifacts to and from other programs' files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.errors import UsageError, meant
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.outputs import ARTIFACTS
+from ngramkit.inspect import open_artifact
+from ngramkit.models import chosen_model, is_gguf
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.fetch import called_after
+from ngramkit.remote.publishing import written
+from ngramkit.results import Result
+
+TARGETS = {
+    "llama.cpp": ".bin",
+    "rest-idx": ".idx",
+    "parquet": ".parquet",
+    "jsonl": ".jsonl",
+    "transformers": "-transformers",
+}
+ORIGINS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
+
+
+@dataclass(frozen=True)
+class Exported(Result):
+    path: Path
+    source: Path
+    to: str
+    counts: Mapping[str, int]  # what was written, by its unit: bytes, rows, ...
+
+
+def export(
+    source: str | Path | Artifact,
+    to: str,
+    out: str | Path | None = None,
+    *,
+    model: str | None = None,
+    dynamic: bool = False,
+    min_count: int | None = None,
+    max_ngrams: int | None = None,
+    gguf: str | Path | None = None,
+    u32: bool = False,
+    memory: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> Exported:
+    """Writes an artifact as another engine or a data tool reads it; `to` is one of TARGETS.
+
+    `out` is by default beside the artifact; of one that was fetched, in artifacts/. `model` says
+    where to find the artifact's tokenizer, for formats with text (default: the one that it names).
+    `dynamic`, `min_count`, `max_ngrams` and `memory` (bytes) are for llama.cpp, `u32` for rest-idx,
+    see those modules of ngramkit.exchange. `gguf` is the file that llama.cpp will run (PATH.gguf,
+    hf:ID:FILE.gguf): its tokenizer is held against the artifact's.
+    Raises UsageError for an unknown format, and for an artifact or option that it does not take,
+    ArtifactError where the two tokenizers differ.
+    """
+    if to not in TARGETS:
+        raise UsageError(f"there is no format {to!r}", meant(to, TARGETS), option="to")
+    elsewhere = to != "llama.cpp"
+    _refuse("to", to, dynamic=dynamic and elsewhere, u32=u32 and to != "rest-idx")
+    given = {"min_count": min_count, "max_ngrams": max_ngrams, "gguf": gguf}
+    _refuse("to", to, **{name: elsewhere and each is not None for name, each in given.items()})
+    artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
+    path = Path(out) if out else _default(source, to)
+    options: dict[str, Any] = {"force": force, "reporter": reporter}
+    if gguf is not None:
+        _require_same(artifact, str(gguf))
+    if to == "llama.cpp":
+        from ngramkit.exchange.llama_cpp import export_cache
+
+        limits: dict[str, Any] = {
+            "min_count": min_count or 1,
+            "max_ngrams": max_ngrams,
+            "memory": memory,
+        }
+        done = export_cache(artifact, path, dynamic=dynamic, **limits, **options)
+        counts = dict(vars(done))
+    elif to == "rest-idx":
+        from ngramkit.exchange.rest_idx import export_rest_idx
+
+        counts = {"bytes": export_rest_idx(_datastore(artifact), path, u32=u32, **options)}
+    elif to == "transformers":
+        from ngramkit.exchange.transformers import export_folder
+
+        counts = {"bytes": export_folder(artifact, path, force=force)}
+    else:
+        counts = _with_text(artifact, to, path, model, options)
+    return Exported(path, artifact.path, to, counts)
+
+
+def _default(source: str | Path | Artifact, to: str) -> Path:
+    named = called_after(source)
+    path = named.with_name(named.name + TARGETS[to])
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+def _require_same(artifact: Artifact, gguf: str) -> None:
+    if not is_gguf(gguf):
+        raise UsageError(f"{gguf} is no GGUF file", "PATH.gguf or hf:ID:FILE.gguf", option="gguf")
+    artifact.tokenizer.require(load_tokenizer(gguf).record, str(artifact.path))
+
+
+def _with_text(
+    artifact: Artifact, to: str, path: Path, model: str | None, options: dict[str, Any]
+) -> dict[str, int]:
+    tokenizer = load_tokenizer(model or artifact.tokenizer.id)
+    if to == "parquet":
+        from ngramkit.exchange.parquet import export_parquet
+
+        rows, size = export_parquet(artifact, tokenizer, path, **options)
+        return {"rows": rows, "bytes": size}
+    from ngramkit.exchange.text import export_jsonl
+
+    documents, size = export_jsonl(_datastore(artifact), tokenizer, path, **options)
+    return {"documents": documents, "bytes": size}
+
+
+def _datastore(artifact: Artifact) -> Any:
+    from ngramkit.formats.datastore import Datastore
+
+    if not isinstance(artifact, Datastore):
+        raise UsageError(
+            f"{artifact.path} is a {artifact.kind}, which holds no documents", "export a datastore"
+        )
+    return artifact
+
+
+def _refuse(parameter: str, value: str, **given: bool) -> None:
+    for name, meaningless in given.items():
+        if meaningless:
+            raise UsageError(
+                f"{name} means nothing with {parameter}={value}",
+                "leave it out",
+                option=(name, parameter),
+            )
+
+
+def import_(
+    file: str | Path,
+    origin: str,
+    out: str | Path | None = None,
+    *,
+    model: str | None = None,
+    order: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> Artifact:
+    """An artifact of another engine's file: a frozen table or a datastore; `origin` is its format.
+
+    `model` is whose tokenizer the file's ids are of; `order` takes the n-grams of llama.cpp with so
+    many context tokens. `out` is by default under artifacts/, by the file's name. Raises UsageError
+    for an unknown format, InputError where the file is not what it should be.
+    """
+    if origin not in ORIGINS:
+        raise UsageError(f"there is no format {origin!r}", meant(origin, ORIGINS), option="origin")
+    _refuse("origin", origin, order=order is not None and origin != "llama.cpp")
+    tokenizer, file = load_tokenizer(chosen_model(model).name), Path(file)
+
+    def build(path: Path, reporter: Reporter, force: bool) -> Artifact:
+        if origin == "llama.cpp":
+            from ngramkit.exchange.llama_cpp import import_cache
+
+            return import_cache(file, tokenizer, path, order=order, force=force)
+        from ngramkit.exchange.rest_idx import import_rest_idx
+
+        return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)
+
+    place = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
+    return written(build, place, reporter=reporter, force=force)

@@ -1,0 +1,199 @@
+"""What an artifact says about a phrase, and what it holds most of. For people: exact, not fast.
+
+Knows token ids, not text.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.datastore import Datastore, DatastoreShard
+from ngramkit.formats.frozen_table import FrozenTable
+
+DEEPEST = 8  # tokens of a datastore's continuations
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How often `phrase` was seen, and what followed it most often, with counts."""
+
+    phrase: list[int]
+    matches: int
+    continuations: list[tuple[list[int], int]]
+
+
+def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Answer | None:
+    """The `top` most frequent continuations of `phrase`; None for kinds that hold no n-grams.
+
+    A datastore answers for the whole phrase with its most frequent continuations of any length up
+    to 8 tokens, counted over all shards. A frozen table answers for the phrase's last tokens, as
+    many as its leaders have.
+    """
+    if isinstance(artifact, Datastore):
+        return _ask_datastore(artifact, phrase, top)
+    if isinstance(artifact, FrozenTable):
+        return _ask_table(artifact, list(phrase[-artifact.leader_len :]), top)
+    return None
+
+
+def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Answer]:
+    """The `top` most frequent leaders (single tokens of a datastore), ties to the lower ids."""
+    if isinstance(artifact, Datastore):
+        buckets = sum(shard.first_token.astype(np.int64) for shard in artifact.shards)
+        counts = np.diff(buckets)[: artifact.separator]
+        for token in np.argsort(-counts, kind="stable")[:top].tolist():
+            if counts[token]:
+                yield _ask_datastore(artifact, [token], followers)
+    if isinstance(artifact, FrozenTable):
+        counts = artifact.leader_counts.astype(np.int64)
+        for row in np.argsort(-counts, kind="stable")[:top]:
+            yield _ask_table(artifact, artifact.leaders[row].tolist(), followers)
+
+
+def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Answer:
+    row = table.find(leader)
+    if row < 0:
+        return Answer(leader, 0, [])
+    rows = table.lookup(leader)
+    rows = slice(rows.start, min(rows.stop, rows.start + top))
+    followers = zip(table.followers[rows], table.follower_counts[rows], strict=True)
+    best = [(follower.tolist(), int(count)) for follower, count in followers]
+    return Answer(leader, int(table.leader_counts[row]), best)
+
+
+def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Answer:
+    spans = spans_of(datastore.shards, phrase)
+    matches = sum(high - low for low, high in spans)
+    eos = datastore.tokenizer.eos
+    ends = frozenset(() if eos is None else [eos])
+    best = top_continuations(datastore.shards, spans, len(phrase), top, DEEPEST, ends)
+    return Answer(list(phrase), matches, best)
+
+
+# What follows a phrase in suffix arrays, most frequent first: a few reads of a memory map each.
+#
+# For people who look into a datastore; drafters have a compiled kernel that gives the same answer
+# (kernels.suffix.continuations). No compiled code starts here, so an answer is there at once, and a
+# value that points outside its array is an IndexError.
+
+Ids = npt.NDArray[np.int64]
+Span = tuple[int, int]  # in a suffix array, the second excluded
+FINER = 8  # how much rarer the continuations are that the next look at a place finds
+
+
+def spans_of(shards: Sequence[DatastoreShard], phrase: Sequence[int]) -> list[Span]:
+    """Where the suffixes that begin with `phrase` stand, in each shard."""
+    return [_span(shard, phrase) for shard in shards]
+
+
+def _span(shard: DatastoreShard, phrase: Sequence[int]) -> Span:
+    if not phrase or not 0 <= phrase[0] < len(shard.first_token) - 2:
+        return 0, 0
+    span = (int(shard.first_token[phrase[0]]), int(shard.first_token[phrase[0] + 1]))
+    for depth, token in enumerate(phrase[1:], 1):
+        low, high = _within(shard, span, depth, np.array([token, token + 1]))
+        span = (int(low), int(high))
+    return span
+
+
+def top_continuations(
+    shards: Sequence[DatastoreShard],
+    spans: Sequence[Span],
+    depth: int,
+    top: int,
+    deepest: int,
+    ends: frozenset[int],
+) -> list[tuple[list[int], int]]:
+    """The `top` most frequent continuations of the `depth` tokens whose suffixes are at `spans`.
+
+    Of any length up to `deepest`, counted over all shards; ties to the shorter, then to what goes
+    on from the more frequent, then to the lower id. None goes on behind an id of `ends`, and none
+    holds a separator.
+    """
+    found: list[tuple[list[int], int]] = []
+    total = sum(high - low for low, high in spans)
+    waiting = [_Waiting(-total, 1, False, 0, 0, [], spans)] if total and deepest else []
+    while waiting and len(found) < top:
+        first = heapq.heappop(waiting)
+        most, length, path = -first.minus, first.length, first.path
+        if first.known:
+            found.append((path, most))
+            if length < deepest and path[-1] not in ends:
+                rank = len(found)
+                more = _Waiting(-most, length + 1, False, rank, 0, path, first.spans)
+                heapq.heappush(waiting, more)
+            continue
+        least = max(most // FINER, 1)
+        for token, count, parts in _followers(shards, first.spans, depth + len(path), least):
+            if count <= most:
+                one = _Waiting(-count, length, True, first.parent, token, [*path, token], parts)
+                heapq.heappush(waiting, one)
+        if least > 1:
+            heapq.heappush(waiting, first._replace(minus=1 - least))
+    return found
+
+
+class _Waiting(NamedTuple):
+    """A continuation, or (not known) those of `length` that are seen `-minus` times at most.
+
+    In the order in which they are given.
+    """
+
+    minus: int
+    length: int
+    known: bool
+    parent: int  # the rank of what it goes on from
+    token: int
+    path: list[int]
+    spans: Sequence[Span]
+
+
+def _followers(
+    shards: Sequence[DatastoreShard], spans: Sequence[Span], depth: int, least: int
+) -> Iterator[tuple[int, int, list[Span]]]:
+    """(token, count, spans) of every token that stands at least `least` times at `depth`."""
+    # What is frequent in all shards together is so, for its size, in one of them.
+    step = max(least // len(shards), 1)
+    seen = [
+        _tokens(s, np.arange(*span, step), depth) for s, span in zip(shards, spans, strict=True)
+    ]
+    tokens = _distinct(np.concatenate(seen))
+    tokens = tokens[tokens < len(shards[0].first_token) - 2]  # not the separator
+    bounds = [
+        (_within(s, span, depth, tokens), _within(s, span, depth, tokens + 1))
+        for s, span in zip(shards, spans, strict=True)
+    ]
+    counts = np.array([high - low for low, high in bounds]).sum(axis=0)
+    for i in np.flatnonzero(counts >= least).tolist():
+        yield int(tokens[i]), int(counts[i]), [(int(low[i]), int(high[i])) for low, high in bounds]
+
+
+def _distinct(tokens: Ids) -> Ids:
+    """As numpy.unique, which imports numpy's masked arrays: that takes longer than all of this."""
+    tokens = np.sort(tokens)
+    return tokens[np.diff(tokens, prepend=-1) > 0]
+
+
+def _within(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
+    """int64[n]: where in `span`, whose suffixes agree before `depth`, each token would begin."""
+    low, high = np.full(len(tokens), span[0], np.int64), np.full(len(tokens), span[1], np.int64)
+    searched = np.flatnonzero(low < high)
+    while len(searched):
+        middle = (low[searched] + high[searched]) // 2
+        below = _tokens(shard, middle, depth) < tokens[searched]
+        low[searched[below]] = middle[below] + 1
+        high[searched[~below]] = middle[~below]
+        searched = searched[low[searched] < high[searched]]
+    return low
+
+
+def _tokens(shard: DatastoreShard, rows: Ids, depth: int) -> Ids:
+    """int64[n]: the token `depth` behind the begin of each suffix."""
+    return np.asarray(shard.tokens[shard.suffix_array[rows].astype(np.int64) + depth], np.int64)

@@ -1,0 +1,265 @@
+"""What is said of a work folder, said of the URL that its content goes to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar, cast
+
+from ngramkit.errors import ArtifactError, InputError, NgramkitError, UsageError
+from ngramkit.formats.artifact import Artifact, vouch
+from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.manifest import NAME, Manifest
+from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
+from ngramkit.formats.replacing import locked
+from ngramkit.formats.writer import write_text
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.staging import (  # fmt: skip
+    Cache,
+    Entry,
+    at_a_time,
+    fetch_texts,
+    find_remote,
+    link_blobs,
+    local_name,
+    put_texts,
+    stage,
+    staged_folder,
+    write_whole,
+)
+from ngramkit.remote.urls import Place, as_path, as_url, require_writable
+from ngramkit.text import visible
+from ngramkit.untrusted import read_json
+
+
+class Renamed(Reporter):
+    """Tells `reporter`, with `there` in place of the folder `here`."""
+
+    def __init__(self, reporter: Reporter, here: Path, there: str) -> None:
+        self.reporter, self._here, self._there = reporter, str(here), there
+
+    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        self.reporter.stage(name.replace(self._here, self._there), total, unit)
+
+    def advance(self, amount: float, **counts: float) -> None:
+        self.reporter.advance(amount, **counts)
+
+    def note(self, text: str) -> None:
+        self.reporter.note(text.replace(self._here, self._there))
+
+    def fetched(self, source: str, commit: str) -> None:
+        self.reporter.fetched(source, commit)
+
+
+@contextmanager
+def renamed(here: Path, there: str) -> Iterator[None]:
+    """The same of errors."""
+    try:
+        yield
+    except NgramkitError as error:
+        error.args = (str(error).replace(str(here), there), *error.args[1:])
+        error.hint = error.hint.replace(str(here), there)
+        raise
+
+
+# An artifact that is built here and kept behind a URL: `out="s3://bucket/x"`.
+#
+# It is built in a work folder of the cache (ngramkit.remote.staging), as any other: killed, it
+# goes on there. Then its files are uploaded, each there whole or not at all, and the manifest
+# last, so that before it there is no artifact. Two that write the same leave one whole artifact;
+# of two that write different ones at a time, the one that ends last notices. Its files become
+# blobs of the cache.
+
+Made = TypeVar("Made", bound=Artifact)
+UPLOADS = "uploads.json"  # beside the work folder: what has arrived
+
+
+def written(
+    build: Callable[..., Made],
+    out: str | Path | None,
+    *,
+    reporter: Reporter = SILENT,
+    force: bool = False,
+) -> Made:
+    """What `build(FOLDER, reporter=, force=)` makes at `out`; None leaves the place to it.
+
+    Of a URL, FOLDER is one of this machine. `build` keeps what is there of the same plan; what else
+    is there it replaces with `force`, or else refuses. Raises what it raises, UsageError where the
+    URL's storage is not written to or holds another artifact, NetworkError where it refuses.
+    """
+    url = None if out is None else as_url(out)
+    if url is None:
+        if re.match(r"hf:/", str(out), re.IGNORECASE):
+            require_writable(str(out))
+        return build(None if out is None else as_path(out), reporter=reporter, force=force)
+    require_writable(url)
+    place, cache = Place.at(url, "out"), Cache.chosen()
+    key = hashlib.sha256(place.url.encode()).hexdigest()[:16]
+    work = cache.folder / "work" / key / local_name(place)
+    work.parent.mkdir(exist_ok=True)
+    with locked(work.parent / "lock", busy=f"another process is building {place}"):
+        return _written(place, cache, work, build, reporter, force)
+
+
+def _written(
+    place: Place,
+    cache: Cache,
+    work: Path,
+    build: Callable[..., Made],
+    reporter: Reporter,
+    force: bool,
+) -> Made:
+    told, done = Renamed(reporter, work, str(place)), work.with_name("published")
+    if done.exists():  # a process was killed while it moved that to the cache
+        remove(ours_in(done))
+    with _stand_in(place, work) as stood_in, renamed(work, str(place)):
+        try:
+            made = build(work, reporter=told, force=force)
+        except ArtifactError:
+            if not stood_in or not (work / NAME).exists():
+                raise
+            # The manifest there is that of this very plan, and its files are not here.
+            folder, _ = stage(place.url, reporter=reporter)
+        else:
+            _publish(place, made, force, told)
+            folder = _to_cache(place, cache, made, done, reporter)
+    opened = open_artifact(folder)
+    opened.origin = str(place)
+    return cast("Made", opened)
+
+
+@contextmanager
+def _stand_in(place: Place, work: Path) -> Iterator[bool]:
+    """Whether the manifest of what is at the URL is in the work folder, so that a builder sees what
+    is there. Not where something was built here that was not uploaded yet."""
+    _clear_stand_in(work)  # of a process that was killed
+    stands_in = not work.exists() and fetch_texts(place, work)
+    try:
+        yield stands_in
+    finally:
+        if stands_in:
+            _clear_stand_in(work)
+
+
+def _clear_stand_in(work: Path) -> None:
+    if work.exists() and not any(work.glob("*.safetensors")):
+        with suppress(OSError, UsageError):
+            remove(ours_in(work))
+
+
+def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> None:
+    """Uploads what is not there yet; a manifest of something else goes first, and the new last."""
+    manifest, work = made.manifest, made.path
+    there = find_remote(place)
+    other = there is not None and there[1] != manifest
+    if other and not force:
+        hint = "choose another out, or replace it with force=True"
+        raise UsageError(f"{place} exists", hint, option=("out", "force"))
+    known, found = _Uploads(work.with_name(UPLOADS), manifest), place.contents()
+    if there is None:
+        _require_ours_only(place, found)
+    missing = [entry for entry in manifest.files.items() if not known.arrived(entry[0], found)]
+    if there is not None and not other and (not missing or known.fits(found)):
+        put_texts(place, work, CARD, RECIPE)
+        return
+    if other:
+        place.remove(NAME)
+    reporter.stage(f"uploading {place}", sum(record.bytes for _, record in missing), "bytes")
+
+    def upload(entry: Entry) -> None:
+        known.add(entry[0], place.put(work / entry[0], entry[0]))
+        reporter.advance(entry[1].bytes)
+
+    at_a_time(place.uploads, upload, missing)
+    put_texts(place, work, CARD, RECIPE)
+    place.put(work / NAME, NAME)
+    _require_ours(place, manifest, known)
+    if there is not None:
+        for name in there[1].files.keys() - manifest.files.keys():
+            place.remove(name)
+
+
+def _require_ours(place: Place, manifest: Manifest, known: _Uploads) -> None:
+    """Raises InputError where another writer has put something over what was uploaded."""
+    found, there = place.contents(), find_remote(place)
+    whole = all(known.arrived(name, found) for name in manifest.files)
+    if not whole or there is None or there[1] != manifest:
+        raise InputError(
+            f"somebody else wrote to {place} at the same time",
+            "run the same command again when they are done",
+        )
+
+
+def _require_ours_only(place: Place, found: Mapping[str, str]) -> None:
+    """Raises UsageError where a folder without a manifest holds more than what a killed upload of
+    ours leaves."""
+    begun = any(name.endswith(".safetensors") for name in found)
+    foreign = [name for name in found if not (begun and WRITTEN.fullmatch(name))]
+    if foreign:
+        raise UsageError(
+            f"{place} holds {visible(foreign[0], 80)}, which ngramkit did not write",
+            "choose another out",
+            option="out",
+        )
+
+
+class _Uploads:
+    """What has arrived of the artifact `manifest`, kept in `file`; what it says of another does not
+    count."""
+
+    def __init__(self, file: Path, manifest: Manifest) -> None:
+        self._file, self._manifest, self._checksum = file, manifest, manifest.checksum
+        self._contents: dict[str, str] = {}
+        self._writing = threading.Lock()
+        with suppress(OSError, ArtifactError, TypeError, AttributeError):
+            body = read_json(file)
+            if body.get("checksum") == self._checksum:
+                self._contents = dict(body["files"])
+
+    def fits(self, found: Mapping[str, str]) -> bool:
+        """Whether nothing is known from here, and the sizes are those of the manifest."""
+        sizes = {name: content.partition(" ")[0] for name, content in found.items()}
+        files = self._manifest.files.items()
+        return not self._contents and all(sizes.get(n) == str(each.bytes) for n, each in files)
+
+    def arrived(self, name: str, found: Mapping[str, str]) -> bool:
+        """Whether the storage still says of the file what it said after the upload."""
+        return name in self._contents and self._contents[name] == found.get(name)
+
+    def add(self, name: str, content: str) -> None:
+        with self._writing:
+            self._contents[name] = content
+            body = {"checksum": self._checksum, "files": self._contents}
+            write_text(self._file, json.dumps(body))
+
+
+def _to_cache(place: Place, cache: Cache, made: Artifact, done: Path, reporter: Reporter) -> Path:
+    """The files as blobs, in the folder that `stage` gives; where they do not fit, as they are."""
+    manifest, work = made.manifest, made.path
+    records = {record.sha256: record for record in manifest.files.values()}
+    held = {each for each, record in records.items() if cache.find(each, record.bytes)}
+    needed = sum(record.bytes for sha, record in records.items() if sha not in held)
+    try:
+        cache.make_room(needed, set(records), str(place))
+    except InputError as error:
+        reporter.note(f"{error}: it stays in {work} as well")
+        return work
+    work.rename(done)
+    folder = staged_folder(cache, place, manifest)
+    for name, record in manifest.files.items():
+        if record.sha256 not in held:
+            held.add(record.sha256)
+            cache.adopt(record.sha256, done / name)
+    link_blobs(cache, folder, manifest)
+    for name in (CARD, RECIPE, NAME):
+        if (done / name).is_file():
+            write_whole(folder / name, (done / name).read_bytes())
+    vouch(folder, manifest)  # `made` was opened, so all of it has been checked
+    remove(ours_in(done))
+    (work.with_name(UPLOADS)).unlink(missing_ok=True)
+    return folder

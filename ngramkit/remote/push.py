@@ -1,0 +1,314 @@
+"""A repository on the Hub that an artifact is pushed to: what is there, and commits of what is not.
+
+Knows files and commits; what they are of is the pusher's affair.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ngramkit.errors import ArtifactError, NetworkError, UsageError, hub_errors
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.card import PLACEHOLDER, Entry, card
+from ngramkit.formats.container import sha256_of
+from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.manifest import NAME
+from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
+from ngramkit.formats.query import most_frequent
+from ngramkit.formats.writer import recipe_text
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.fetch import fetch
+from ngramkit.remote.pull import Source, quiet
+from ngramkit.results import Result
+from ngramkit.untrusted import read_json, read_plain, require_no_links
+
+GENERATE = Path("custom_generate") / "generate.py"
+FIRST = {".gitattributes", CARD}  # what a new repository may have
+MARK = {"dataset": NAME, "model": GENERATE.as_posix()}  # what one of ours has
+# What a commit may take away.
+OURS = {
+    "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}"),
+    "model": re.compile(r"artifact/.*"),
+}
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What goes up: content is a file, or bytes made here."""
+
+    name: str
+    content: Path | bytes
+    sha256: str
+    bytes: int
+
+    def is_there(self, remote: Any) -> bool:
+        """Whether the file `remote` of a repository (None: none) has this content."""
+        if remote is None or remote.size != self.bytes:
+            return False
+        if remote.lfs:
+            return bool(remote.lfs.sha256 == self.sha256)
+        content = self.content if isinstance(self.content, bytes) else self.content.read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(content) + content)  # git's id of it
+        return bool(remote.blob_id == blob.hexdigest())
+
+
+@dataclass(frozen=True)
+class Repository:
+    """`api` is a huggingface_hub.HfApi, `kind` dataset or model, `revision` a branch or None.
+
+    Every method raises what huggingface_hub raises.
+    """
+
+    api: Any
+    name: str
+    kind: str
+    revision: str | None
+
+    def create(self, *, private: bool) -> None:
+        """The repository and the branch, where they are not there yet."""
+        self.api.create_repo(self.name, repo_type=self.kind, private=private, exist_ok=True)
+        if self.revision:
+            self.api.create_branch(
+                self.name, branch=self.revision, repo_type=self.kind, exist_ok=True
+            )
+
+    def files(self) -> dict[str, Any]:
+        """Every file there, by its path. UsageError: files of something that is not ours."""
+        from huggingface_hub import RepoFolder
+
+        entries = self.api.list_repo_tree(self.name, recursive=True, **self._where)
+        files = {entry.path: entry for entry in entries if not isinstance(entry, RepoFolder)}
+        if files.keys() - FIRST and MARK[self.kind] not in files:
+            raise UsageError(
+                f"{self.name} holds something that ngramkit did not put there",
+                "choose the name of a new repository",
+            )
+        return files
+
+    def head(self) -> str:
+        """The branch's newest commit."""
+        return str(self.api.repo_info(self.name, **self._where).sha)
+
+    def url(self, commit: str) -> str:
+        """Where people see it."""
+        folder = "datasets/" if self.kind == "dataset" else ""
+        return f"{self.api.endpoint}/{folder}{self.name}/tree/{commit}"
+
+    def commit(
+        self, send: Sequence[Upload], stale: Sequence[str], reporter: Reporter, *, create_pr: bool
+    ) -> tuple[str, str | None]:
+        """Uploads `send` and removes `stale` at once; the commit, and the pull request if asked."""
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        where = {**self._where, "create_pr": create_pr}
+        reporter.stage(f"uploading {self.name}", sum(upload.bytes for upload in send), "bytes")
+        additions = []
+        for upload in send:
+            content = upload.content if isinstance(upload.content, bytes) else str(upload.content)
+            addition = CommitOperationAdd(upload.name, content)
+            addition.upload_info.sha256 = bytes.fromhex(upload.sha256)
+            self.api.preupload_lfs_files(self.name, [addition], free_memory=False, **where)
+            additions.append(addition)
+            reporter.advance(upload.bytes)
+        operations = [*additions, *(CommitOperationDelete(path) for path in stale)]
+        named = ", ".join(upload.name for upload in send[:3]) + (", ..." if len(send) > 3 else "")
+        message = f"Upload {named}" if send else "Remove files"
+        done = self.api.create_commit(self.name, operations, commit_message=message, **where)
+        return done.oid, done.pr_url
+
+    def tag(self, tag: str, commit: str) -> None:
+        """Raises UsageError where the tag stands elsewhere: a tag that moves pins nothing."""
+        self.api.create_tag(self.name, tag=tag, revision=commit, repo_type=self.kind, exist_ok=True)
+        tags = self.api.list_repo_refs(self.name, repo_type=self.kind).tags
+        if any(ref.name == tag and ref.target_commit != commit for ref in tags):
+            raise UsageError(
+                f"{self.name} has a tag {tag} on another commit; everything else was pushed",
+                "choose another tag",
+                option="tag",
+            )
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        return {"repo_type": self.kind, "revision": self.revision}
+
+
+# An artifact folder to a Hub repository: verified first, only what differs, resumable.
+#
+# What leaves the machine is what the artifact owns: the files that its manifest lists, each proven
+# by its sha256, and texts that are written anew from what was understood of them. Nothing else in
+# the folder goes along, and no link is followed out of a folder of the user's.
+#
+# Files whose sha256 the repository has are not sent; those of an interrupted upload are known to
+# the Hub's store and not sent again. One commit makes everything visible at once, and takes away
+# what the artifact no longer has. A folder of `export --to transformers` becomes a model
+# repository.
+
+ENTRIES = 10  # rows of the card's table of frequent entries
+MOST_TEXT = 1 << 22  # bytes of a card or of generate.py
+Decoder = Callable[[str], Callable[[list[int]], str]]  # a tokenizer's name -> its ids to text
+
+
+@dataclass(frozen=True)
+class Pushed(Result):
+    """What was sent where."""
+
+    repository: str
+    revision: str  # the commit
+    url: str
+    files: int  # sent or changed
+    bytes: int  # of those
+    skipped: int  # files that were there already
+    pull_request: str | None = None
+
+
+def push(
+    path: str | Path,
+    repository: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    tag: str | None = None,
+    create_pr: bool = False,
+    decoder: Decoder = lambda tokenizer: str,
+    reporter: Reporter = SILENT,
+) -> Pushed:
+    """Upload an artifact to the Hub, with a card; only what is not there yet.
+
+    `decoder` gives for a tokenizer's name what turns its ids into the card's text; by default the
+    card shows ids.
+    `private` counts where the repository is new; `revision` is a branch, made where it is new;
+    `tag` names the commit; `create_pr` asks for a pull request. Raises NetworkError where nobody
+    is logged in or the Hub refuses, ArtifactError where a file is not what the manifest says.
+    """
+    if create_pr and (revision or tag):
+        raise UsageError(
+            "create_pr goes with neither revision nor tag",
+            "drop one of them",
+            option=("create_pr", "revision", "tag"),
+        )
+    fetched, name = fetch(path, reporter=reporter), Source.parse(repository).repository
+    path = fetched.path
+    if fetched.commit is None:
+        require_no_links(path)
+    kind = "model" if (path / GENERATE).is_file() else "dataset"
+    if kind == "model":
+        uploads = _export(path, decoder, reporter)
+    else:
+        uploads = _artifact(open_artifact(path), decoder, reporter)
+    uploads = [_addressed(upload, name) for upload in uploads]
+    with hub_errors(name, kind):
+        there = Repository(_api(name), name, kind, revision)
+        there.create(private=private)
+        pushed = _update(there, uploads, create_pr, reporter)
+        if tag:
+            there.tag(tag, pushed.revision)
+    return pushed
+
+
+def _update(
+    repository: Repository, uploads: Sequence[Upload], create_pr: bool, reporter: Reporter
+) -> Pushed:
+    """One commit of what differs, or none where nothing does."""
+    there = repository.files()
+    send = [upload for upload in uploads if not upload.is_there(there.get(upload.name))]
+    ours = filter(OURS[repository.kind].fullmatch, there.keys() - {u.name for u in uploads})
+    stale = sorted(ours)
+    commit, pull_request = repository.head(), None
+    if send or stale:
+        commit, pull_request = repository.commit(send, stale, reporter, create_pr=create_pr)
+    return Pushed(
+        repository=repository.name,
+        revision=commit,
+        url=repository.url(commit),
+        files=len(send),
+        bytes=sum(upload.bytes for upload in send),
+        skipped=len(uploads) - len(send),
+        pull_request=pull_request,
+    )
+
+
+def _api(name: str) -> Any:
+    from huggingface_hub import HfApi, get_token
+
+    if get_token() is None:
+        raise NetworkError(f"not logged in, so {name} cannot be written", "run: hf auth login")
+    quiet()
+    return HfApi()
+
+
+def _artifact(artifact: Artifact, decoder: Decoder, reporter: Reporter) -> list[Upload]:
+    """The listed files, each proven against the manifest, the manifest and the card."""
+    manifest, path = artifact.manifest, artifact.path
+    reporter.stage(f"verifying {path}", manifest.bytes, "bytes")
+    uploads = []
+    for name, record in manifest.files.items():
+        if sha256_of(path / name) != record.sha256:
+            raise ArtifactError(
+                f"{path / name} is not what the manifest says (sha256 differs)",
+                "build it again before it is pushed",
+            )
+        uploads.append(Upload(name, path / name, record.sha256, record.bytes))
+        reporter.advance(record.bytes)
+    texts = [_made(NAME, manifest.to_json())]
+    if (recipe := _recipe(path, manifest.build)) is not None:
+        texts.append(_made(RECIPE, recipe))
+    return [*uploads, *texts, _made(CARD, card(manifest, frequent_entries(artifact, decoder)))]
+
+
+def _recipe(path: Path, build: str) -> str | None:
+    """The artifact's recipe.json, written anew; None where it has none."""
+    try:
+        body = read_json(path / RECIPE)
+    except FileNotFoundError:
+        return None
+    if not isinstance(body, dict) or body.keys() != {"build", "inputs"} or body["build"] != build:
+        raise ArtifactError(
+            f"{path / RECIPE} is not the record of how this artifact was built",
+            "delete it, or build the recipe again",
+        )
+    return recipe_text(build, body["inputs"])
+
+
+def frequent_entries(artifact: Artifact, decoder: Decoder) -> list[Entry]:
+    """Return the card's rows as text."""
+    decode = decoder(artifact.tokenizer.id)
+    rows: list[Entry] = []
+    for answer in most_frequent(artifact, ENTRIES, followers=3):
+        following = [decode(ids) for ids, _ in answer.continuations]
+        rows.append((decode(answer.phrase), following, answer.matches))
+    return rows
+
+
+def _addressed(upload: Upload, name: str) -> Upload:
+    """A card says where it is."""
+    if upload.name != CARD:
+        return upload
+    assert isinstance(upload.content, bytes)
+    return _made(CARD, upload.content.decode().replace(PLACEHOLDER, name))
+
+
+def _export(path: Path, decoder: Decoder, reporter: Reporter) -> list[Upload]:
+    """What `export --to transformers` wrote: the artifact, the code, and the card, which people add
+    to."""
+    inside = _artifact(open_artifact(path / ARTIFACT), decoder, reporter)
+    uploads = [replace(each, name=f"{ARTIFACT}/{each.name}") for each in inside]
+    for name in (CARD, *CODE):
+        raw = read_plain(path / name, MOST_TEXT, hint="export it again")
+        try:
+            uploads.append(_made(name, raw.decode()))
+        except UnicodeDecodeError as error:
+            raise ArtifactError(f"{path / name} is no text", "export it again") from error
+    left = {file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir()}
+    for name in sorted(left - {upload.name for upload in uploads}):
+        reporter.note(f"{name} is not pushed: ngramkit did not write it")
+    return uploads
+
+
+def _made(name: str, text: str) -> Upload:
+    content = text.encode()
+    return Upload(name, content, hashlib.sha256(content).hexdigest(), len(content))

@@ -1,0 +1,364 @@
+"""Files of elsewhere, staged on this machine by their sha256, because a memory map needs a file.
+
+    FOLDER/blobs/SHA256        a file, read-only; SHA256.used beside it is as old as its last use
+    FOLDER/artifacts/KEY/NAME  an artifact: its manifest, and links to its blobs
+    FOLDER/work/KEY/NAME       an artifact that is built here before it is uploaded
+    FOLDER/incoming/           what is being fetched; what a killed process left is deleted
+
+Where `size` bytes are held, those go first that were unused longest. A blob that is deleted while
+a process has it mapped stays that process's until it ends. Knows bytes; not where they come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ngramkit.cache import private_folder
+from ngramkit.errors import ArtifactError, InputError
+from ngramkit.formats.container import FileRecord, WrongFileError
+from ngramkit.formats.kinds import kind_of, open_artifact
+from ngramkit.formats.manifest import NAME, SHA256, Manifest, parse_manifest
+from ngramkit.formats.outputs import CARD, RECIPE, short_name
+from ngramkit.formats.replacing import locked
+from ngramkit.machine import parse_size
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, Place
+from ngramkit.untrusted import AGAIN, MOST, parse_json
+
+DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"
+ABANDONED = 24 * 3600.0  # seconds after which what is incoming has no process any more
+
+_chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
+
+
+@contextmanager
+def using_cache(folder: str | Path | None = None, size: int | str | None = None) -> Iterator[None]:
+    """Inside, what is staged is in `folder`, at most `size` bytes (or "20G"); None leaves it as is.
+
+    Outside: NGRAMKIT_CACHE_DIR and NGRAMKIT_CACHE_SIZE, else the user's cache folder and half of
+    what is free there. Raises UsageError where `size` is no size.
+    """
+    bound = parse_size(size) if isinstance(size, str) else size
+    before = _chosen.get()
+    bound = before[1] if bound is None else bound
+    token = _chosen.set((Path(folder) if folder else before[0], bound))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+@dataclass(frozen=True)
+class Cache:
+    folder: Path
+    bound: int | None  # bytes; None: half of what would be free were it empty
+
+    @classmethod
+    def chosen(cls) -> Cache:
+        """As `using_cache` says. Raises InputError where no folder can be made."""
+        folder, size = _chosen.get()
+        given = folder or (Path(os.environ[DIR]) if os.environ.get(DIR) else None)
+        if size is None and os.environ.get(SIZE):
+            size = parse_size(os.environ[SIZE])
+        own = given.expanduser().absolute() if given else private_folder("staged")
+        if own is None:
+            raise InputError("there is no cache folder to fetch into", "give one", option=_OPTION)
+        try:
+            for part in ("blobs", "artifacts", "work", "incoming"):
+                (own / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"{own} cannot be a cache: {error.strerror}"
+            raise InputError(why, "give another folder", option=_OPTION) from error
+        return cls(own, size)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are held at most."""
+        if self.bound is not None:
+            return self.bound
+        return (shutil.disk_usage(self.folder).free + self.held()) // 2
+
+    def held(self) -> int:
+        """Bytes of all blobs."""
+        return sum(size for _, size, _ in self._blobs())
+
+    def find(self, sha256: str, size: int) -> Path | None:
+        """The blob, used now; None where it is not there whole."""
+        path = self.blob(sha256)
+        try:
+            if path.stat().st_size != size:
+                return None
+        except FileNotFoundError:
+            return None
+        self._use(path)
+        return path
+
+    def blob(self, sha256: str) -> Path:
+        return self.folder / "blobs" / sha256
+
+    def add(self, sha256: str, fill: Callable[[Path], None]) -> Path:
+        """The blob, after `fill` has written it to the path that it is given, and proven it.
+
+        Of several processes that need it, one fetches it.
+        """
+        path = self.blob(sha256)
+        with locked(self.folder / "incoming" / f"{sha256}.lock"):
+            if not path.exists():
+                temporary = self.folder / "incoming" / f"{sha256}.{os.getpid()}"
+                try:
+                    fill(temporary)
+                    temporary.chmod(0o400)
+                    temporary.replace(path)
+                finally:
+                    temporary.unlink(missing_ok=True)
+            self._use(path)
+        return path
+
+    def adopt(self, sha256: str, file: Path) -> None:
+        """`file`, proven to be that blob, moves here."""
+        file.chmod(0o400)
+        file.replace(self.blob(sha256))
+        self._use(self.blob(sha256))
+
+    def drop(self, sha256: str) -> None:
+        """A blob that turned out not to be what its name says."""
+        self.blob(sha256).unlink(missing_ok=True)
+
+    def make_room(self, needed: int, keep: Collection[str], what: str) -> None:
+        """Deletes what was unused longest until `needed` more bytes fit; never one of `keep`.
+
+        Raises InputError, naming `what`, where it does not fit beside those.
+        """
+        with locked(self.folder / "lock"):
+            self._tidy()
+            blobs = sorted(self._blobs(), key=lambda blob: blob[2])
+            kept = sum(size for path, size, _ in blobs if path.name in keep)
+            bound = self.size
+            if kept + needed > bound:
+                raise InputError(
+                    f"{what} has {kept + needed:,} bytes, and {self.folder} may hold {bound:,}",
+                    "give a larger cache_size, or a cache_dir on a larger disk",
+                    option=("cache_size", "cache_dir"),
+                )
+            held = sum(size for _, size, _ in blobs)
+            for path, size, _ in blobs:
+                if held + needed <= bound:
+                    break
+                if path.name not in keep:
+                    path.unlink(missing_ok=True)
+                    path.with_name(f"{path.name}.used").unlink(missing_ok=True)
+                    held -= size
+
+    def _blobs(self) -> Iterator[tuple[Path, int, float]]:
+        """Path, bytes, time of the last use."""
+        for path in (self.folder / "blobs").iterdir():
+            if SHA256.fullmatch(path.name):
+                with suppress(FileNotFoundError):
+                    yield path, path.stat().st_size, _used(path)
+
+    def _use(self, path: Path) -> None:
+        # Not the blob's own time: that is part of which file it is, see formats.artifact.
+        path.with_name(f"{path.name}.used").touch()
+
+    def _tidy(self) -> None:
+        for path in (self.folder / "incoming").iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > ABANDONED:
+                    path.unlink()
+
+
+_OPTION = ("cache_dir",)
+
+
+def _used(path: Path) -> float:
+    try:
+        return path.with_name(f"{path.name}.used").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+# Artifacts behind URLs, on this machine: what the cache lacks is fetched, proven, and linked.
+#
+# A manifest is read each time, so what is opened is what the URL holds now. Its files come by
+# their sha256, several at a time, into ngramkit.remote.staging. Nobody there is trusted: names
+# that leave a folder, sizes and sums that differ are refused, and every value is checked, once
+# (formats.artifact).
+
+Entry = tuple[str, FileRecord]  # a name, and what the manifest says of that file
+TRIES = 2
+MOST_TEXT = 1 << 22  # bytes of a card or a recipe's record
+
+
+def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
+    """The artifact at `url` as a folder of this machine, proven whole, and its manifest.
+
+    Raises UsageError for a storage that is unknown or needs a package, NetworkError where it
+    refuses or is out of reach, ArtifactError where there is no artifact or a damaged one,
+    InputError where the cache has no room for it.
+    """
+    place, cache = Place.at(url), Cache.chosen()
+    for left in reversed(range(TRIES)):
+        raw, manifest = read_remote(place)
+        folder = staged_folder(cache, place, manifest)
+        try:
+            _fetch(place, cache, manifest, reporter)
+            _lay_out(place, cache, folder, raw, manifest)
+            open_artifact(folder, reporter=reporter)
+        except ArtifactError as error:
+            if not left or not _may_pass(error, cache, manifest):
+                raise
+            continue
+        reporter.fetched(str(place), manifest.checksum)
+        return folder, manifest
+    raise AssertionError
+
+
+def _may_pass(error: ArtifactError, cache: Cache, manifest: Manifest) -> bool:
+    """Whether it may be otherwise the next time: a bit that flipped on the way or on the disk, an
+    upload that was going on, a blob that another process made room of."""
+    if isinstance(error, WrongFileError):
+        cache.drop(manifest.files[error.file.name].sha256)
+    missing = any(not cache.blob(each.sha256).exists() for each in manifest.files.values())
+    return missing or isinstance(error, NotAsListedError)
+
+
+def read_remote(place: Place) -> tuple[bytes, Manifest]:
+    """The manifest there, as it is written and as it is read. Raises ArtifactError without one."""
+    found = find_remote(place)
+    if found is None:
+        raise ArtifactError(
+            f"{place} holds no {NAME}, so it is not an ngramkit artifact", "check the URL"
+        )
+    kind_of(str(place), found[1].kind)  # known here, or nothing is fetched
+    if not found[1].files:
+        raise ArtifactError(
+            f"{place} is a {found[1].kind}, which grows while it is used", "copy its folder"
+        )
+    return found
+
+
+def find_remote(place: Place) -> tuple[bytes, Manifest] | None:
+    """As `read_remote`; None where there is no manifest."""
+    raw = place.read(NAME, MOST)
+    if raw is None:
+        return None
+    where = f"{place}/{NAME}"
+    body = parse_json(raw, where, strict=True, error=ArtifactError, hint=AGAIN)
+    return raw, parse_manifest(where, body)
+
+
+def staged_folder(cache: Cache, place: Place, manifest: Manifest) -> Path:
+    """Of one URL and one manifest; its name is that of the URL's last part."""
+    key = hashlib.sha256(f"{place.url}\0{manifest.checksum}".encode()).hexdigest()[:16]
+    return cache.folder / "artifacts" / key / local_name(place)
+
+
+def local_name(place: Place) -> str:
+    return short_name(PurePosixPath(place.path).name) or "artifact"
+
+
+def _fetch(place: Place, cache: Cache, manifest: Manifest, reporter: Reporter) -> None:
+    missing = {
+        record.sha256: (name, record)
+        for name, record in manifest.files.items()
+        if cache.find(record.sha256, record.bytes) is None
+    }
+    if not missing:
+        return
+    needed = sum(record.bytes for _, record in missing.values())
+    cache.make_room(needed, {each.sha256 for each in manifest.files.values()}, str(place))
+    reporter.stage(f"fetching {place}", needed, "bytes")
+
+    def one(entry: Entry) -> None:
+        name, record = entry
+        cache.add(record.sha256, lambda path: place.fetch(name, record, path, reporter.advance))
+
+    at_a_time(AT_A_TIME, one, missing.values())
+
+
+def at_a_time(workers: int, work: Callable[[Entry], None], entries: Iterable[Entry]) -> None:
+    """`work` on each, on `workers` threads; after the first error no more are begun."""
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for done in [pool.submit(work, entry) for entry in entries]:
+            done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _lay_out(place: Place, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
+    """The folder: links to blobs, the manifest last; card and recipe where the URL has them."""
+    link_blobs(cache, folder, manifest)
+    if (folder / NAME).exists():
+        return
+    for name in (CARD, RECIPE):
+        text = place.read(name, MOST_TEXT)
+        if text is not None:
+            write_whole(folder / name, text)
+    write_whole(folder / NAME, raw)
+
+
+def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
+    """Each file's name in `folder` stands for its blob."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, record in manifest.files.items():
+        blob = Path(os.path.relpath(cache.blob(record.sha256), folder))
+        if not (folder / name).is_symlink() or (folder / name).readlink() != blob:
+            temporary = _beside(folder / name)
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(blob)
+            temporary.replace(folder / name)
+
+
+def write_whole(path: Path, raw: bytes) -> None:
+    temporary = _beside(path)
+    temporary.write_bytes(raw)
+    temporary.replace(path)
+
+
+def _beside(path: Path) -> Path:
+    """A name of this thread's own."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+
+
+# The texts beside an artifact's arrays, at a URL: its manifest, its card, its recipe's record.
+
+
+def fetch_texts(place: Place, folder: Path) -> bool:
+    """Whether an artifact is there; its manifest and its recipe's record are then in `folder`."""
+    there = find_remote(place)
+    if there is None:
+        return False
+    folder.mkdir()
+    recipe = place.read(RECIPE, MOST_TEXT)
+    if recipe is not None:
+        write_whole(folder / RECIPE, recipe)
+    write_whole(folder / NAME, there[0])
+    return True
+
+
+def put_texts(place: Place, folder: Path, *names: str) -> None:
+    """Uploads those that `folder` has, where others are there, or none."""
+    for name in names:
+        if (folder / name).is_file():
+            text = (folder / name).read_bytes()
+            if place.read(name, MOST_TEXT) != text:
+                place.put(folder / name, name)
+
+
+def put_text(place: Place, name: str, text: str) -> None:
+    """The same of a `text` that is in no file yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_text(text, encoding="utf-8")
+        put_texts(place, Path(folder), name)

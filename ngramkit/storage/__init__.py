@@ -1,1 +1,0 @@
-"""Data behind URLs: object storage, web servers, the Hub's datasets and buckets."""
