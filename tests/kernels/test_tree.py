@@ -49,4 +49,6 @@ def test_the_best_path_is_the_one_with_the_most_expected_tokens(parents, data):
     cost = data.draw(st.sampled_from([0.0, 0.125, 0.5]))
     found = best_path(np.array(parents, np.int32), np.array(scores, np.float32), most, cost)
     assert found.dtype == np.int32
-    assert found.tolist() == reference.best_path(parents, [score - cost for score in scores], max(most, 0))
+    assert found.tolist() == reference.best_path(
+        parents, [score - cost for score in scores], max(most, 0)
+    )
