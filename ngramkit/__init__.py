@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.replay import KeepState, replay
     from ngramkit.evaluate.self_corpus import self_corpus
     from ngramkit.exchange.convert import export, import_
-    from ngramkit.inspect import (
+    from ngramkit.inspection import (
         history,
         inspect,
         merge_histories,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ngramkit.recipes import build_recipe
     from ngramkit.remote.staging import using_cache
     from ngramkit.ship import merge, pull, push, search
-    from ngramkit.warm import Warmed, warm
+    from ngramkit.warming import Warmed, warm
 
 
 __version__ = "0.2.0"
@@ -74,19 +74,19 @@ _HOMES = {
     "model_unigram": "ngramkit.build",
     "tokenize": "ngramkit.build",
     "BuiltTable": "ngramkit.build",
-    "history": "ngramkit.inspect",
-    "inspect": "ngramkit.inspect",
-    "open_artifact": "ngramkit.inspect",
-    "verify": "ngramkit.inspect",
+    "history": "ngramkit.inspection",
+    "inspect": "ngramkit.inspection",
+    "open_artifact": "ngramkit.inspection",
+    "verify": "ngramkit.inspection",
     "build_recipe": "ngramkit.recipes",
     "export": "ngramkit.exchange.convert",
     "import_": "ngramkit.exchange.convert",
     "merge": "ngramkit.ship",
-    "merge_histories": "ngramkit.inspect",
+    "merge_histories": "ngramkit.inspection",
     "pull": "ngramkit.ship",
     "push": "ngramkit.ship",
     "search": "ngramkit.ship",
-    "trim_history": "ngramkit.inspect",
+    "trim_history": "ngramkit.inspection",
     "NgramkitCandidates": "ngramkit.decode.candidates",
     "Conversation": "ngramkit.decode.conversation",
     "custom_generate": "ngramkit.decode.generate",
@@ -110,8 +110,8 @@ _HOMES = {
     "PastUse": "ngramkit.drafters.sources",
     "Sources": "ngramkit.drafters.sources",
     "using_cache": "ngramkit.remote.staging",
-    "Warmed": "ngramkit.warm",
-    "warm": "ngramkit.warm",
+    "Warmed": "ngramkit.warming",
+    "warm": "ngramkit.warming",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from ngramkit.errors import NgramkitError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.outputs import ARTIFACTS
-from ngramkit.inspect import open_artifact
+from ngramkit.inspection import open_artifact
 from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.publishing import written
