@@ -1,0 +1,248 @@
+"""What an artifact is, what it holds, and whether it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.errors import NgramkitError
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.history import History
+from ngramkit.formats.query import Answer, ask, most_frequent
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.verify import verify_artifact
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.fetch import fetch, open_fetched
+from ngramkit.remote.staging import using_cache
+from ngramkit.results import Result, Rows
+
+if TYPE_CHECKING:
+    from ngramkit.formats.history import History
+
+
+DOCUMENT = 40  # tokens shown of a document
+FOLLOWERS = 5  # continuations shown of what is frequent
+
+
+def open_artifact(
+    source: str | Path,
+    *,
+    cache_dir: str | Path | None = None,
+    cache_size: int | str | None = None,
+    reporter: Reporter = SILENT,
+) -> Artifact:
+    """The artifact in a folder, at hf://USER/NAME[@REVISION] or at a URL of a storage (s3://, gs://,
+    hf://buckets/...); arrays stay on disk.
+
+    What a URL holds is staged in `cache_dir`, at most `cache_size` bytes (or "20G"), see
+    `ngramkit.remote.staging`. Raises ArtifactError where there is none, or one of an unknown kind;
+    else as `ngramkit.remote.fetch.fetch`.
+    """
+    with using_cache(cache_dir, cache_size):
+        return open_fetched(source, reporter=reporter)[0]
+
+
+@dataclass(frozen=True)
+class Continuation(Result):
+    text: str
+    token_ids: list[int]
+    count: int
+
+
+@dataclass(frozen=True)
+class Phrase(Result):
+    """How often a phrase was seen, and what followed it most often."""
+
+    phrase: str
+    token_ids: list[int]
+    matches: int
+    continuations: Rows[Continuation]
+
+
+@dataclass(frozen=True)
+class Inspection(Result):
+    """What `inspect` found. Texts are Python's repr of the text, or ids where `ids_only` says why
+    there is no text."""
+
+    artifact: Artifact
+    most_frequent: Rows[Phrase]
+    documents: list[str]
+    query: Phrase | None = None
+    ids_only: str | None = None
+
+
+def inspect(
+    source: str | Path,
+    query: str | None = None,
+    *,
+    model: str | None = None,
+    top: int = 10,
+    reporter: Reporter = SILENT,
+) -> Inspection:
+    """Looks into an artifact: what it holds most of, or what follows the text `query`.
+
+    `model` is whose tokenizer reads and shows the text (default: the artifact's own); `top` how
+    many phrases, continuations and documents there are. Raises as `open_artifact`, and for a query
+    or a given model as `load_tokenizer`.
+    """
+    artifact = open_artifact(source, reporter=reporter)
+    try:
+        tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)
+        artifact.tokenizer.require(tokenizer.record, str(artifact.path))  # type: ignore[union-attr]
+        why = None
+    except NgramkitError as error:
+        if model is not None or query is not None:
+            raise
+        tokenizer, why = None, str(error)
+    text = _Text(tokenizer)
+    if query is not None and tokenizer is not None:
+        answer = ask(artifact, tokenizer.encode(query).tolist(), top)
+        return Inspection(artifact, Rows([]), [], text.phrase(answer) if answer else None)
+    frequent = [text.phrase(answer) for answer in most_frequent(artifact, top, FOLLOWERS)]
+    return Inspection(artifact, Rows(frequent), list(_documents(artifact, top, text)), None, why)
+
+
+class _Text:
+    """Tokens as people can read them: text where there is a tokenizer, else ids."""
+
+    def __init__(self, tokenizer: TextTokenizer | None) -> None:
+        self._tokenizer = tokenizer
+
+    def show(self, tokens: list[int], after: list[int] | None = None) -> str:
+        """What `tokens` add to the text of the tokens `after` which they stand."""
+        if self._tokenizer is None:
+            return " ".join(map(str, tokens))
+        before = self._tokenizer.decode(after or [])
+        whole = self._tokenizer.decode([*(after or []), *tokens])
+        return repr(whole[len(before) :] if whole.startswith(before) else whole)
+
+    def phrase(self, answer: Answer) -> Phrase:
+        continuations = [
+            Continuation(self.show(tokens, answer.phrase), tokens, count)
+            for tokens, count in answer.continuations
+        ]
+        shown = self.show(answer.phrase)
+        return Phrase(shown, answer.phrase, answer.matches, Rows(continuations))
+
+
+def _documents(artifact: Artifact, top: int, text: _Text) -> Iterator[str]:
+    """The beginnings of a token store's first documents."""
+    if isinstance(artifact, TokenStore):
+        for document in islice(artifact.documents(), top):
+            yield text.show(document[:DOCUMENT].tolist())
+
+
+@dataclass(frozen=True)
+class Verified(Result):
+    """An artifact that is whole; `checks` says what was proven."""
+
+    path: Path
+    checks: list[str]
+    ok: bool = True
+
+
+def verify(source: str | Path, *, reporter: Reporter = SILENT) -> Verified:
+    """Proves an artifact whole: every checksum, every invariant of its kind; tells each.
+
+    Raises ArtifactError at the first breach.
+    """
+    path = fetch(source, reporter=reporter).path
+    checks = []
+    for check in verify_artifact(path):
+        reporter.note(f"ok  {check}")
+        checks.append(check)
+    return Verified(path, checks)
+
+
+@dataclass(frozen=True)
+class RememberedRequest(Result):
+    prompt: str  # its end
+    output: str  # its beginning
+
+
+@dataclass(frozen=True)
+class HistoryContents(Result):
+    """What a history holds; sizes in tokens unless they say bytes."""
+
+    path: Path
+    tokenizer: str
+    requests: int
+    tokens: int
+    prompt_tokens: int
+    indexed_tokens: int
+    bytes: int
+    damaged_bytes: int
+    torn_bytes: int
+    last: Rows[RememberedRequest]
+
+
+SHOWN = 300  # characters of a prompt and of an output
+
+
+def history(path: str | Path, *, last: int = 0) -> HistoryContents:
+    """What past requests there are; the text of the `last` newest ones."""
+    opened = History.open(path)
+    reading = opened.log.read()
+    index = opened.load_index(0)
+    shown = []
+    if last:
+        tokenizer = load_tokenizer(opened.tokenizer.id)
+        opened.tokenizer.require(tokenizer.record, str(opened.path))
+        for request in reading.requests[-last:]:
+            prompt = tokenizer.decode(request.tokens[: request.prompt])
+            output = tokenizer.decode(request.tokens[request.prompt :])
+            shown.append(RememberedRequest(prompt[-SHOWN:], output[:SHOWN]))
+    return HistoryContents(
+        path=Path(path),
+        tokenizer=opened.tokenizer.id,
+        requests=len(reading.requests),
+        tokens=sum(len(request.tokens) for request in reading.requests),
+        prompt_tokens=sum(request.prompt for request in reading.requests),
+        indexed_tokens=0 if index is None else len(index.tokens),
+        bytes=sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file()),
+        damaged_bytes=reading.damaged,
+        torn_bytes=reading.torn,
+        last=Rows(shown),
+    )
+
+
+# Histories of several machines joined, and old requests forgotten.
+
+
+@dataclass(frozen=True)
+class HistorySize(Result):
+    """A history after it was written; `dropped` requests of it went."""
+
+    path: Path
+    requests: int
+    tokens: int
+    dropped: int = 0
+
+    @classmethod
+    def of(cls, history: History, dropped: int = 0) -> HistorySize:
+        requests = history.log.read().requests
+        tokens = sum(len(request.tokens) for request in requests)
+        return cls(history.path, len(requests), tokens, dropped)
+
+
+def merge_histories(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
+    """A new history of all requests of several, the newest of each last."""
+    from ngramkit.formats.history import History
+    from ngramkit.formats.history import merge as merged
+
+    return HistorySize.of(merged([History.open(path) for path in paths], Path(out)))
+
+
+def trim_history(path: str | Path, tokens: int) -> HistorySize:
+    """Forgets the oldest requests, so that at most `tokens` stay.
+
+    Processes that use the history notice.
+    """
+    from ngramkit.formats.history import History
+
+    history = History.open(path)
+    return HistorySize.of(history, history.trim(tokens))
