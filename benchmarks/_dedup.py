@@ -57,14 +57,14 @@ def table(figures: Mapping[str, Any]) -> str:
 
 def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from ngramkit.builders.tokens import build_tokens
-    from ngramkit.corpus.deduplication import Sifted
+    from ngramkit.corpus.deduplication import Deduplicated
     from ngramkit.corpus.open import open_corpus
 
     stores = {}
     for way in WAYS:
         corpus: Any = open_corpus(options.corpus, column=options.column)
         if way != "none":
-            corpus = Sifted(corpus, way)
+            corpus = Deduplicated(corpus, way)
         stores[way] = build_tokens(corpus, options.model, folder / way)
         print(way, stores[way].manifest.counts, flush=True)
     figures: dict[str, Any] = {way: {**s.manifest.counts, "steps": {}} for way, s in stores.items()}

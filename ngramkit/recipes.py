@@ -108,7 +108,7 @@ class Recipe:
     def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
         """Its corpus; of several, or of one with a weight, a mixture; of that, what is left."""
         from ngramkit.corpus.decontamination import read_evaluation_texts
-        from ngramkit.corpus.deduplication import sifted
+        from ngramkit.corpus.deduplication import deduplicate
         from ngramkit.corpus.open import open_corpus
 
         evaluation = read_evaluation_texts([self.folder / name for name in self.exclude])
@@ -122,9 +122,9 @@ class Recipe:
             parts.append((opened, weight))
         (first, weight), *others = parts
         if not others and weight is None:
-            return sifted(first, self.dedup, evaluation)
+            return deduplicate(first, self.dedup, evaluation)
         mixture: Any = open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
-        return sifted(mixture, self.dedup, evaluation)
+        return deduplicate(mixture, self.dedup, evaluation)
 
     def _opt_outs(self, name: str) -> Path:
         from ngramkit.corpus.decontamination import is_evaluation
