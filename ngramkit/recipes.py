@@ -51,8 +51,8 @@ from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.fetch import fetch
+from ngramkit.remote.hub import silence_client
 from ngramkit.remote.publishing import written
-from ngramkit.remote.pull import quiet
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import Place, as_path, as_url
 from ngramkit.results import Result
@@ -108,7 +108,7 @@ class Recipe:
     def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
         """Its corpus; of several, or of one with a weight, a mixture; of that, what is left."""
         from ngramkit.corpus.decontamination import read_evaluation_texts
-        from ngramkit.corpus.deduplication import sifted
+        from ngramkit.corpus.deduplication import deduplicate
         from ngramkit.corpus.open import open_corpus
 
         evaluation = read_evaluation_texts([self.folder / name for name in self.exclude])
@@ -122,9 +122,9 @@ class Recipe:
             parts.append((opened, weight))
         (first, weight), *others = parts
         if not others and weight is None:
-            return sifted(first, self.dedup, evaluation)
+            return deduplicate(first, self.dedup, evaluation)
         mixture: Any = open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
-        return sifted(mixture, self.dedup, evaluation)
+        return deduplicate(mixture, self.dedup, evaluation)
 
     def _opt_outs(self, name: str) -> Path:
         from ngramkit.corpus.decontamination import is_evaluation
@@ -377,7 +377,7 @@ def _hub_recipe(destination: str) -> Any:
         RepositoryNotFoundError,
     )
 
-    quiet()
+    silence_client()
     with hub_errors(destination):
         try:
             path = hf_hub_download(destination, RECIPE, repo_type="dataset")

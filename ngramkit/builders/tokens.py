@@ -25,9 +25,9 @@ import numpy.typing as npt
 from ngramkit.builders.executors import Executor, Task
 from ngramkit.builders.stages import BASE_MEMORY, Apart, Stage, Written, require_shared, write_file
 from ngramkit.corpus.decontamination import EvaluationTexts
-from ngramkit.corpus.deduplication import DIGEST, Sifted, digest, sketch, sketched
+from ngramkit.corpus.deduplication import DIGEST, Deduplicated, digest, sketch, sketched
 from ngramkit.corpus.document import Corpus, Document, Position
-from ngramkit.corpus.encoding import Encoder, Packed, encoded, open_encoder, use_cores
+from ngramkit.corpus.encoding import Encoder, Packed, encode_documents, open_encoder, use_cores
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -101,8 +101,8 @@ def build_tokens(
 
 
 def _left_out(corpus: AnyCorpus) -> dict[str, Any]:
-    """How many documents a sifted corpus left out, and why."""
-    return {"left_out": dict(corpus.left_out)} if isinstance(corpus, Sifted) else {}
+    """How many documents a deduplicated corpus left out, and why."""
+    return {"left_out": dict(corpus.left_out)} if isinstance(corpus, Deduplicated) else {}
 
 
 def tokens_plan(
@@ -140,7 +140,9 @@ def _fill(
     record = tokenizer.record
     encoder = open_encoder(tokenizer.backend, reporter)
     documents = corpus.documents(cutter.position)
-    for packed in encoded(documents, encoder, record.vocabulary, record.eos if eos else None):
+    for packed in encode_documents(
+        documents, encoder, record.vocabulary, record.eos if eos else None
+    ):
         cutter.add(packed)
         reporter.advance(len(packed.documents), **cutter.counts)
     cutter.flush()
@@ -302,7 +304,7 @@ def encode_part(part: Part, limit: int | None, ids: Ids, folder: str, name: str)
         documents = documents_of(part, limit)
         if part.kept:
             documents = _chosen(documents, Path(folder) / part.kept)
-        for packed in encoded(documents, encoder, ids.vocabulary, ids.ending):
+        for packed in encode_documents(documents, encoder, ids.vocabulary, ids.ending):
             spool.write(np.ascontiguousarray(packed.tokens, dtype).data)
             lengths.append(packed.lengths)
             count += len(packed.tokens)
@@ -372,7 +374,7 @@ def copy_shard(folder: str, shard: Sequence[Cut], dtype: str, name: str) -> Writ
 # `builders.tokens`: with the document that fills them. Then each shard is copied out of the parts
 # that it spans. A sample is drawn by the index of a document in its corpus, so then the documents
 # of every part are counted first. A limit counts documents that are kept: parts are begun in order
-# until it is reached. Of a sifted corpus, which documents are kept is found first
+# until it is reached. Of a deduplicated corpus, which documents are kept is found first
 # (`token_sifting`).
 
 TOKENIZER = "tokenizer.safetensors"
@@ -392,7 +394,7 @@ def tokenize_apart(
     where = str(apart.writer.partial.absolute() / TOKENIZER)
     ids = Ids(where, record.fingerprint, record.vocabulary, record.eos if eos else None)
     limit = corpus.selection.limit
-    if isinstance(corpus, Sifted):
+    if isinstance(corpus, Deduplicated):
         parts = sift(corpus, list(_parts(corpus.corpus, apart)), apart)
         limit = None
     else:
@@ -521,7 +523,7 @@ def cuts(parts: Sequence[tuple[str, Array]], shard_tokens: int) -> Iterator[list
 #
 # Each part is read once for what decides: whether a document holds a text of an evaluation set,
 # its digest, with minhash its sketch. From these alone the process that runs the build decides,
-# part after part in order (`corpus.deduplication.Sieve`), and writes down for each part which of
+# part after part in order (`corpus.deduplication`), and writes down for each part which of
 # its documents are kept. Then parts are encoded, as those of any corpus.
 
 MARKS: Layout = {
@@ -533,7 +535,7 @@ MARKS: Layout = {
 EVALUATION = "evaluation.safetensors"
 
 
-def sift(corpus: Sifted, parts: Sequence[Part], apart: Apart) -> list[Part]:
+def sift(corpus: Deduplicated, parts: Sequence[Part], apart: Apart) -> list[Part]:
     """The parts that hold what is kept, in order, each with the file that says what that is.
 
     `corpus.left_out` counts the other documents, up to the last that is kept.
@@ -573,28 +575,28 @@ def _put_down(evaluation: EvaluationTexts | None, apart: Apart) -> Texts | None:
 class _Choosing:
     """Decides, as far as parts have been read without a gap; says whether the limit is reached."""
 
-    def __init__(self, corpus: Sifted, tasks: Sequence[Task[Written]], apart: Apart) -> None:
+    def __init__(self, corpus: Deduplicated, tasks: Sequence[Task[Written]], apart: Apart) -> None:
         self.files: list[str] = []  # of the parts that are decided
-        self._sieve = corpus.sieve()
+        self._deduplicator = corpus.deduplicator()
         self._tasks = tasks
         self._apart = apart
 
     def __call__(self) -> bool:
-        while not self._sieve.full and len(self.files) < len(self._tasks):
+        while not self._deduplicator.full and len(self.files) < len(self._tasks):
             task = self._tasks[len(self.files)]
             if not self._apart.facts(task.file):
                 break
             self._decide(task)
-        return self._sieve.full
+        return self._deduplicator.full
 
     def _decide(self, task: Task[Written]) -> None:
         marks = _Marks.read(self._apart.writer.partial / task.file)
         kept = np.zeros(len(marks.held), np.uint8)
         for row in range(len(kept)):
-            if self._sieve.full:
+            if self._deduplicator.full:
                 break
             digest_of, likeness = marks.digests[row].tobytes, partial(marks.sketch, row)
-            kept[row] = self._sieve.keeps(bool(marks.held[row]), digest_of, likeness)
+            kept[row] = self._deduplicator.keeps(bool(marks.held[row]), digest_of, likeness)
         name = task.file.replace("marks", KEPT)
         scratch = hashlib.sha256(kept.tobytes()).hexdigest()
         self._apart.writer.write(name, {KEPT: kept}, **{SCRATCH: scratch})

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ngramkit.cache import make_room
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import vouch
 from ngramkit.formats.card import card
@@ -198,16 +197,6 @@ def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
     """recipe.json of the artifact `build`, made of `inputs`."""
     body = {"build": build, "inputs": inputs}
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def keep_text(path: Path, text: str, most: int) -> None:
-    """Write a file of the user's caches; of those beside it, the `most` written last stay.
-    A folder that cannot be written costs the next process its time."""
-    try:
-        write_text(path, text)
-        make_room(path.parent, most)
-    except OSError as error:
-        LOG.debug("%s: %s", path, error)
 
 
 def write_text(path: Path, text: str) -> None:
