@@ -56,7 +56,7 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.deduplication import Sifted
     from ngramkit.corpus.open import open_corpus
 
@@ -65,7 +65,7 @@ def measured(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         corpus: Any = open_corpus(options.corpus, column=options.column)
         if way != "none":
             corpus = Sifted(corpus, way)
-        stores[way] = build_tokens(corpus, options.model, folder / way)
+        stores[way] = tokenize(corpus, options.model, folder / way)
         print(way, stores[way].manifest.counts, flush=True)
     figures: dict[str, Any] = {way: {**s.manifest.counts, "steps": {}} for way, s in stores.items()}
     least = min(s.manifest.counts["tokens"] for s in stores.values())

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import Row
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.cacheback import Cacheback
 
@@ -27,7 +27,7 @@ def rows() -> Iterator[Row]:
     from twins import cacheback as reference_cacheback
 
     with tempfile.TemporaryDirectory() as scratch:
-        store = build_tokens(open_corpus("python-stdlib", limit=300), "demo", Path(scratch) / "t")
+        store = tokenize(open_corpus("python-stdlib", limit=300), "demo", Path(scratch) / "t")
         documents = [document.tolist() for document in store.documents()]
         texts = [d for d in documents if len(d) > PROMPT + STEPS * STEP][:6]
         frozen = build_frozen(store, Path(scratch) / "f", followers=FOLLOWERS)

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks import Row, interleaved
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.container import Array
 from ngramkit.formats.tokens import TokenStore
@@ -75,7 +75,7 @@ def _with_counter(documents: list[list[int]]) -> dict[int, list[tuple[tuple[int,
 def _store(scratch: Path) -> TokenStore:
     folder = os.environ.get("NGRAMKIT_BENCH_DATA")
     if folder is None:
-        return build_tokens(open_corpus("python-stdlib"), "demo", scratch / "tokens")
+        return tokenize(open_corpus("python-stdlib"), "demo", scratch / "tokens")
     return TokenStore.open(Path(folder) / "tokens")
 
 

@@ -47,6 +47,8 @@ from ngramkit.formats.replacing import tidy
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import recipe_text, write_text
 from ngramkit.gguf.source import find_gguf
+from ngramkit.hub import push as upload
+from ngramkit.kinds import KINDS
 from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
@@ -56,7 +58,6 @@ from ngramkit.remote.pull import quiet
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import Place, as_path, as_url
 from ngramkit.results import Result
-from ngramkit.ship import push as upload
 from ngramkit.untrusted import read_json, read_plain
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def read_recipe(source: str) -> Recipe:
     if not corpora or not all(isinstance(table, dict) for table in corpora):
         raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
     for table in corpora:
-        if kind == "model-bigram":
+        if KINDS[kind].of_model:
             _check(path, "corpus.", table, {})
         else:
             _check(path, "corpus.", table, CORPUS, required=("name",))
@@ -196,7 +197,7 @@ def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
     if "prune" not in body:
         return None
     _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
-    if kind not in ("datastore", "frozen-table"):
+    if KINDS[kind].of_model:
         raise InputError(f"{path}: a {kind} cannot be pruned", "leave [prune] out")
     try:
         return parse_size(str(body["prune"]["bytes"]))
@@ -316,7 +317,7 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
     }
     if recipe.prune is not None:
         inputs["prune"] = {"bytes": recipe.prune}
-    if recipe.kind == "model-bigram":
+    if KINDS[recipe.kind].of_model:
         return Resolved(recipe, tokenizer, None, {**inputs, "weights": _weights(recipe)})
     corpus = recipe.open_corpus(reporter)
     return Resolved(recipe, tokenizer, corpus, {**inputs, "corpus": corpus.record()})
@@ -406,7 +407,7 @@ def build(
     *,
     path: Path | None = None,
     workers: int | None = None,
-    executor: Executor | None = None,
+    executor: str | Executor = "local",
     reporter: Reporter = SILENT,
 ) -> Artifact:
     """Builds the recipe at `path` (default: `root`/NAME), in place of what is there.
@@ -446,19 +447,14 @@ def _build_from_corpus(
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.builders.prune import prune
-    from ngramkit.builders.tokens import build_tokens, default_path, tokens_plan
+    from ngramkit.builders.tokens import default_path, tokenize, tokens_plan
 
     parameters = dict(resolved.recipe.parameters)
     eos = parameters.pop("eos")
     plan = tokens_plan(corpus, resolved.tokenizer, eos=eos)
-    store = build_tokens(
-        corpus,
-        resolved.tokenizer,
-        root / default_path(resolved.recipe.model, plan).name,
-        eos=eos,
-        **running,
-        reporter=options["reporter"],
-    )
+    place = root / default_path(resolved.recipe.model, plan).name
+    reporter = options["reporter"]
+    store = tokenize(corpus, resolved.tokenizer, place, eos=eos, **running, reporter=reporter)
     make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen
     if resolved.recipe.prune is None:
         built: Artifact = make(store, path, **running, **parameters, **options)

@@ -17,7 +17,7 @@ from ngramkit_cli.tables import figures
 
 if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest
-    from ngramkit.inspect import Phrase
+    from ngramkit.inspection import Phrase
 
 ArtifactPath = Annotated[
     str, typer.Argument(metavar=WHERE, help="An artifact: its folder, or where else it is.")

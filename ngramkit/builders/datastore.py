@@ -11,22 +11,24 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.executors import Executor, Local, Task
+from ngramkit.builders.executors import Executor, Task, executing
+from ngramkit.builders.sources import Source, default_out, parse_memory
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
+    StageRunner,
     Written,
     require_shared,
-    run_stage,
     write_file,
 )
+from ngramkit.builders.tokens import token_store
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
@@ -36,6 +38,7 @@ from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.publishing import written
 
 BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
 MAX_SHARD = 1 << 27  # tokens; larger shards would draft no faster to speak of
@@ -44,28 +47,56 @@ MIN_SHARD = 1 << 16  # tokens, however little memory there is
 
 
 def build_datastore(
-    store: TokenStore,
-    out: str | Path,
+    source: Source,
+    out: str | Path | None = None,
     *,
+    model: str | None = None,
+    eos: bool = True,
     shard_tokens: int | None = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     workers: int | None = None,
-    executor: Executor | None = None,
+    executor: str | Executor = "local",
+    ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Datastore:
-    """Writes the datastore of `store` to `out`; what is there already, of the same plan, is kept.
+    """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
+
+    `source` is a token store, its folder or URL; or a corpus, which is tokenised with `model`,
+    `eos` and `options` as `tokenize` does. `out` is a folder or a URL, by default under artifacts/;
+    what is there already, of the same plan, is kept.
 
     `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
-    after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, default half
-    of what is free) and `workers` (default every core), up to 2**27; a build that was begun or
-    finished with another default is kept. `executor` runs a task for each shard, by default
-    `workers` at a time on threads; the bytes are the same. Raises InputError where `store` holds no
-    tokens, UsageError where `out` holds something else.
+    after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, or "4G";
+    default half of what is free) and `workers` (default every core), up to 2**27; a build that was
+    begun or finished with another default is kept. `executor` and `ray_address`, as in `tokenize`,
+    say where the task of each shard runs; `recipe` is what recipe.json says of the build.
+
+    Raises InputError where the store holds no tokens, UsageError where `out` holds something else.
     """
-    out, layout = Path(out), _Layout.of(store)
-    workers = threads(workers)
+    memory = parse_memory(memory)
+    with executing(executor, ray_address, workers, reporter) as runner:
+        store = token_store(source, model, eos, runner, reporter, **options)
+        build = partial(_build, store, shard_tokens, memory, threads(workers), runner, recipe)
+        place = out or default_out(store, "datastore")
+        return written(build, place, reporter=reporter, force=force)
+
+
+def _build(
+    store: TokenStore,
+    shard_tokens: int | None,
+    memory: int | None,
+    workers: int,
+    executor: Executor,
+    recipe: Mapping[str, Any] | None,
+    out: Path,
+    *,
+    reporter: Reporter,
+    force: bool,
+) -> Datastore:
+    layout = _Layout.of(store)
     if shard_tokens is None:
         limit = default_limit(memory or free_memory() // 2, workers)
         fill = _default_fill(layout, out, limit)
@@ -78,7 +109,7 @@ def build_datastore(
     pieces = list(layout.cut(fill))
     options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
     with ArtifactWriter(out, Datastore.kind, plan, **options) as writer:
-        _sort_all(layout, pieces, writer, executor or Local(workers), reporter)
+        _sort_all(layout, pieces, StageRunner(writer, executor, reporter))
         path = writer.commit(
             store.tokenizer,
             parameters=plan["parameters"],
@@ -222,20 +253,14 @@ def sort_piece(
     return write_file(folder, name, sort_shard(tokens, separator))
 
 
-def _sort_all(
-    layout: _Layout,
-    pieces: list[Piece],
-    writer: ArtifactWriter,
-    executor: Executor,
-    reporter: Reporter,
-) -> None:
-    store, folder = str(layout.store.path.absolute()), str(writer.partial.absolute())
+def _sort_all(layout: _Layout, pieces: list[Piece], stages: StageRunner) -> None:
+    store, folder = str(layout.store.path.absolute()), stages.folder
     separator = layout.store.tokenizer.vocabulary
     tasks = []
     for index, piece in enumerate(pieces):
         name, size = f"shard-{index:05d}.safetensors", piece.end - piece.begin
         given = (store, layout.parts(piece), piece, separator, folder, name)
-        title = f"suffix array {index + 1} of {len(pieces)}, {writer.path.name}"
+        title = f"suffix array {index + 1} of {len(pieces)}, {stages.writer.path.name}"
         memory = BASE_MEMORY + size * BYTES_PER_TOKEN
         tasks.append(Task(title, name, sort_piece, given, memory, size))
-    run_stage(Stage("suffix arrays", tasks), writer, executor, reporter)
+    stages.run(Stage("suffix arrays", tasks))

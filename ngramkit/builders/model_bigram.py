@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ngramkit.builders.model_passes import (
+    BuiltTable,
     Passes,
     Work,
     absent_ids,
@@ -35,11 +36,6 @@ from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 
 
-class BuiltBigram(NamedTuple):
-    table: ModelBigram
-    work: Work | None  # None where the table was there already
-
-
 def build_model_bigram(
     model: Any,
     tokenizer: TextTokenizer,
@@ -52,7 +48,7 @@ def build_model_bigram(
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
-) -> BuiltBigram:
+) -> BuiltTable[ModelBigram]:
     """The table of `model` at `out`, which is opened where it is built already.
 
     `model` is a transformers causal LM in evaluation mode, on any device or several; its dtype is
@@ -84,7 +80,7 @@ def build_model_bigram(
     }
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
-        return BuiltBigram(ModelBigram.open(out), None)
+        return BuiltTable(ModelBigram.open(out), None)
     passes = Passes(model, tokenizer.record.vocabulary, absent, before)
     with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:
         work = _write(writer, passes, k, width, extend, reporter)
@@ -95,7 +91,7 @@ def build_model_bigram(
             corpus={},
             counts={"rows": rows, "drafts": rows * k},
         )
-    return BuiltBigram(ModelBigram.open(out), work)
+    return BuiltTable(ModelBigram.open(out), work)
 
 
 def _prefix(tokenizer: TextTokenizer, prefix: str) -> list[int]:

@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError, require_between
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import LOWEST
 from ngramkit.models import HUB_IDS, is_gguf, resolve_model
+from ngramkit.results import Result
 
 if TYPE_CHECKING:
     import torch
@@ -84,6 +86,17 @@ class Work:
     @property
     def flops_per_second(self) -> float:
         return self.flops / self.seconds
+
+
+Table = TypeVar("Table", bound=Artifact)
+
+
+@dataclass(frozen=True)
+class BuiltTable(Result, Generic[Table]):
+    """A table read off a model; `work` is what it took, None where the table was there already."""
+
+    table: Table
+    work: Work | None
 
 
 def require_usable(model: Any, tokenizer: TextTokenizer) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngramkit.builders.model_passes import (
+    BuiltTable,
     Work,
     absent_ids,
     matmul_peak,
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
 ROWS = 8192  # embeddings multiplied at a time
 
 
-class BuiltUnigram(NamedTuple):
-    table: ModelUnigram
-    work: Work | None  # None where the table was there already
-
-
 def build_model_unigram(
     model: Any,
     tokenizer: TextTokenizer,
@@ -51,7 +47,7 @@ def build_model_unigram(
     rule: str = "distance",
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> BuiltUnigram:
+) -> BuiltTable[ModelUnigram]:
     """The `k` likeliest tokens of `model` at `out`, which is opened where it is built already.
 
     `model` is a transformers causal LM. Sums are made in float32 on the device of the output
@@ -74,7 +70,7 @@ def build_model_unigram(
     }
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
-        return BuiltUnigram(ModelUnigram.open(out), None)
+        return BuiltTable(ModelUnigram.open(out), None)
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
         try:
@@ -91,7 +87,7 @@ def build_model_unigram(
         tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))
         writer.write(TABLE, {"tokens": tokens, "scores": scores[best]})
         writer.commit(tokenizer.record, parameters=parameters, corpus={}, counts={"rows": k})
-    return BuiltUnigram(ModelUnigram.open(out), work)
+    return BuiltTable(ModelUnigram.open(out), work)
 
 
 def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:

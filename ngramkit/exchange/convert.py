@@ -11,7 +11,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import UsageError, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.outputs import ARTIFACTS
-from ngramkit.inspect import open_artifact
+from ngramkit.inspection import open_artifact
 from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.fetch import called_after

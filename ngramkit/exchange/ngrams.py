@@ -50,7 +50,7 @@ def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) ->
 
     `memory`: bytes for counting, default half of what is free. N-grams never cross documents.
     """
-    windows = Windows.of(_Documents(store), order + 1, memory or free_memory() // 2, cores())
+    windows = Windows(_Documents(store), order + 1, memory or free_memory() // 2, cores())
     yield from _whole_groups(_unpacked(windows))
 
 
