@@ -1,4 +1,4 @@
-"""tokens -> datastore: suffix arrays, shard by shard, shards in parallel (REST, section 3.1).
+"""Token store to datastore: suffix arrays, shards in parallel (REST, section 3.1).
 
 A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
 byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16. A shard is a task
@@ -120,14 +120,16 @@ def _build(
 
 
 def default_limit(memory: int, workers: int) -> int:
-    """Tokens per shard: a power of two, so that a little more free memory changes nothing."""
+    """Return tokens per shard: a power of two, so that a little more memory changes nothing."""
     fitting = max(memory // (BYTES_PER_TOKEN * workers), MIN_SHARD)
     return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD))
 
 
 def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
-    """Shards within `limit`, at least two of a larger corpus; but as a build at `out` has them:
-    the memory that was free at its start must not decide whether it goes on."""
+    """Return tokens per shard within `limit`, for at least two shards of a larger corpus.
+
+    A build that was begun at `out` keeps its own, whatever memory was free at its start.
+    """
     least = 2 if layout.size > MIN_SPLIT else 1
     limits = [limit, *(1 << bits for bits in range(MAX_SHARD.bit_length() - 1, 15, -1))]
     fills = [_fill(layout.size, limit, least) for limit in limits]
@@ -139,13 +141,13 @@ def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
 
 
 def _fill(size: int, limit: int, least: int = 1) -> int:
-    """Tokens per shard when all are filled alike, at most `limit` each, at least `least` shards."""
+    """Return tokens per shard for `least` shards or more, filled alike, at most `limit` each."""
     require_between("shard_tokens", limit, 2)
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
 class Piece(NamedTuple):
-    """Part of the stream that becomes one shard; `cut` where it ends inside a document."""
+    """A part of the stream that becomes one shard; `cut` if it ends inside a document."""
 
     begin: int
     end: int
@@ -179,7 +181,7 @@ class _Layout:
         return int(self.ends[-1])
 
     def plan(self, fill: int) -> dict[str, Any]:
-        """What decides the bytes of a datastore whose shards are filled up to `fill`."""
+        """Return what decides the bytes of a datastore whose shards are filled up to `fill`."""
         return {
             "kind": Datastore.kind,
             "parameters": {"shard_tokens": fill},
@@ -187,8 +189,10 @@ class _Layout:
         }
 
     def cut(self, fill: int) -> Iterator[Piece]:
-        """Whole documents until `fill` tokens are reached, or passed by an eighth at most; a
-        document too long for that alone, in pieces of `fill`."""
+        """Yield whole documents until `fill` tokens are reached, or passed by an eighth at most.
+
+        A document that is too long for that is yielded in pieces of `fill`.
+        """
         begin = 0
         while begin < self.size:
             yield (piece := self._next(begin, fill))
@@ -212,14 +216,14 @@ class _Layout:
         return list(map(StorePart, sorted(self.store.manifest.files), bases.tolist()))
 
     def parts(self, piece: Piece) -> list[StorePart]:
-        """The files that may hold tokens of `piece`."""
+        """Return the files that may hold tokens of `piece`."""
         first = bisect_right(self._files, piece.begin, key=itemgetter(1)) - 1
         last = bisect_left(self._files, piece.end, key=itemgetter(1))
         return self._files[first:last]
 
 
 def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator: int) -> Array:
-    """The piece's tokens, separators included, from the token store in `folder`."""
+    """Read the piece's tokens, separators included, from the token store in `folder`."""
     tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
     for part in parts:
         file = require_shared(folder / part.file)
@@ -233,7 +237,7 @@ def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator
 
 
 def _fill_from(tokens: Array, piece: Piece, source: Array, documents: Array, ends: Array) -> None:
-    """Copies what `piece` holds of one token shard's documents, which end at `ends` - 1."""
+    """Copy the piece's part of one token shard, whose documents end at `ends` - 1."""
     first, last = np.searchsorted(ends, [piece.begin, piece.end], side="right")
     for i in range(int(first), min(int(last) + 1, len(ends))):
         source_begin, source_end = int(documents[i]), int(documents[i + 1])
@@ -248,7 +252,7 @@ def _fill_from(tokens: Array, piece: Piece, source: Array, documents: Array, end
 def sort_piece(
     store: str, parts: Sequence[StorePart], piece: Piece, separator: int, folder: str, name: str
 ) -> Written:
-    """A task: one shard of a datastore, `name` in `folder`, from the token store `store`."""
+    """Write one shard of a datastore, `name` in `folder`, from a token store: a task's work."""
     tokens = read_piece(Path(store), parts, piece, separator)
     return write_file(folder, name, sort_shard(tokens, separator))
 

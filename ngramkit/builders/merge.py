@@ -152,8 +152,8 @@ def _corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
     for corpus in corpora:
         for licence, documents in corpus.get("licenses", {}).items():
             licenses[licence] = licenses.get(licence, 0) + documents
-    found = {"licenses": dict(sorted(licenses.items()))} if licenses else {}
-    return {"id": " + ".join(ids), "merged": corpora, **found}
+    facts = {"licenses": dict(sorted(licenses.items()))} if licenses else {}
+    return {"id": " + ".join(ids), "merged": corpora, **facts}
 
 
 def _sums(parts: Sequence[Artifact], *names: str) -> dict[str, int]:
@@ -181,10 +181,10 @@ def _datastores(
 
 
 def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
-    """A task: the shard `source` of a datastore as `name`; it is the one with that checksum."""
+    """Copy the shard `source`, which has that checksum, to `name`: a task's work."""
     path = require_shared(Path(source))
     written = write_file(folder, name, open_arrays(path))
-    # Of the same bytes as a rule: whatever wrote it, the arrays are laid out as ours are.
+    # The bytes are the same as a rule: arrays are laid out in one way, whatever wrote them.
     if written.record.sha256 != sha256 and sha256_of(path) != sha256:
         raise WrongFileError(path, "its checksum is not the one that was listed")
     return written
@@ -224,8 +224,10 @@ class Part(NamedTuple):
     sha256: str
 
     def open(self) -> FrozenTable:
-        """Its values were checked when the merge began. Raises ArtifactError where it is another
-        one by now, or here."""
+        """Open it without checks of values, which were made when the merge began.
+
+        Raises ArtifactError where it is another table by now, or on this node.
+        """
         manifest = read_manifest(Path(self.folder))
         table = FrozenTable.unchecked(Path(self.folder), manifest)
         if manifest.files[TABLE].sha256 != self.sha256:
@@ -240,7 +242,7 @@ def add_tables(
     memory: int | None,
     stages: StageRunner,
 ) -> Piece:
-    """The whole table. `memory` (bytes) is what a task takes beside Python and the kernels.
+    """Add up whole tables. `memory` (bytes) is a task's, beside Python and the kernels.
 
     Raises InputError where no table has a leader.
     """
@@ -265,73 +267,75 @@ def add_tables(
 
 
 def _leaders(table: FrozenTable, rows: Array) -> Array:
-    """[n, LL]: whose followers those at `rows` are."""
+    """Return the leaders of the followers at `rows`: [n, LL]."""
     return table.leaders[np.searchsorted(table.follower_offsets[1:], rows, side="right")]
 
 
 def add_leaders(
     parts: Sequence[Part], within: Range, wanted: Table, folder: str, name: str
 ) -> Written:
-    """A task: the merged table's part whose leaders are in a range."""
-    leaders, counts, rows, seen = [], [], [], []
+    """Write the merged table's piece whose leaders are in a range: a task's work."""
+    leaders, counts, rows, row_counts = [], [], [], []
     for part in parts:
         table = part.open()
         inside = rows_of(table.leaders, within)
         leaders.append(table.leaders[inside])
         counts.append(table.leader_counts[inside].astype(np.int64))
         offsets = table.follower_offsets[inside.start : inside.stop + 1].astype(np.int64)
-        held = slice(int(offsets[0]), int(offsets[-1]))
+        span = slice(int(offsets[0]), int(offsets[-1]))
         owners = np.repeat(leaders[-1], np.diff(offsets), axis=0)
-        rows.append(np.hstack([owners, table.followers[held]]))
-        seen.append(table.follower_counts[held].astype(np.int64))
-    joined = summed(np.concatenate(rows), np.concatenate(seen))
-    piece = best_followers(*joined, wanted.leader_len, wanted.followers)
+        rows.append(np.hstack([owners, table.followers[span]]))
+        row_counts.append(table.follower_counts[span].astype(np.int64))
+    distinct = summed(np.concatenate(rows), np.concatenate(row_counts))
+    piece = best_followers(*distinct, wanted.leader_len, wanted.followers)
     # A leader was seen more often than the followers that were kept of it.
     _, piece.counts = summed(np.concatenate(leaders), np.concatenate(counts))
     return write_piece(folder, name, piece, wanted.leaders)
 
 
 def row_bytes(vocabulary: int, length: int) -> int:
-    """What a row of `length` ids and a count takes at most, while rows are added up."""
+    """Return the most bytes that a row of `length` ids and a count takes while rows are added."""
     return 3 * (token_dtype(vocabulary).itemsize * length + 4) + 16 * length + 48
 
 
 def even_ranges(
     sizes: Sequence[int], ngrams: Callable[[int, Array], Array], most: int
 ) -> list[Range]:
-    """Ranges with about `most` rows each over several lists, of `sizes` rows.
+    """Return ranges with about `most` rows each over several lists, of `sizes` rows.
 
-    By a sample of the rows, in equal steps through all lists: `ngrams(number, rows)` gives the
-    n-grams [n, length] at `rows` (int64 [n]) of a list.
+    They follow a sample of the rows, in equal steps through all lists: `ngrams(number, rows)`
+    returns the n-grams [n, length] at `rows` (int64 [n]) of a list.
     """
     parts = max(-(-sum(sizes) // most), 1)
     step = max(sum(sizes) // (parts * SAMPLES), 1)
-    looked_at: list[Ngram] = []
+    sample: list[Ngram] = []
     before = 0  # rows
     for number, size in enumerate(sizes):
         rows = np.arange(-before % step, size, step)
-        looked_at += map(tuple, ngrams(number, rows).tolist())
+        sample += map(tuple, ngrams(number, rows).tolist())
         before += size
-    looked_at.sort()
-    bounds = sorted({looked_at[len(looked_at) * part // parts] for part in range(1, parts)})
+    sample.sort()
+    bounds = sorted({sample[len(sample) * part // parts] for part in range(1, parts)})
     return list(zip([None, *bounds], [*bounds, None], strict=True))
 
 
 def rows_of(ngrams: Array, within: Range) -> slice:
-    """Which rows of sorted `ngrams` [n, length] are in the range."""
+    """Return which rows of sorted `ngrams` [n, length] are in the range."""
     low, high = within
     first = 0 if low is None else _place(ngrams, low)
     return slice(first, len(ngrams) if high is None else _place(ngrams, high))
 
 
 def _place(ngrams: Array, bound: Ngram) -> int:
-    """Of the first row that is not below `bound`."""
+    """Return the first row that is not below `bound`."""
     return bisect_left(range(len(ngrams)), bound, key=lambda row: tuple(ngrams[row].tolist()))
 
 
 def summed(rows: Array, counts: Array) -> tuple[Array, Array]:
-    """Rows of ids (unsigned or not below 0 [n, columns]) in order, equal ones as one, with the sums
-    of their counts (int64 [n])."""
+    """Sort rows of ids (unsigned or not below 0 [n, columns]), and sum the counts of equal ones.
+
+    Returns each row once and its count (int64 [n]).
+    """
     order = np.lexsort(_words(rows)[::-1])
     rows, counts = rows[order], counts[order]
     starts = np.flatnonzero(_changes(rows))
@@ -339,7 +343,7 @@ def summed(rows: Array, counts: Array) -> tuple[Array, Array]:
 
 
 def _words(rows: Array) -> list[Array]:
-    """uint64 [n] each: as many columns in one as fit, so that there is less to sort by."""
+    """Pack as many columns as fit into each uint64 [n], so that there is less to sort by."""
     bits = max(int(rows.max(initial=0)).bit_length(), 1)
     words = []
     for begin in range(0, rows.shape[1], 64 // bits):
@@ -352,14 +356,14 @@ def _words(rows: Array) -> list[Array]:
 
 
 def _changes(rows: Array) -> Array:
-    """bool [n]: whether a row is another than the one before; the first always."""
+    """Mark rows that differ from the one before, and the first: bool [n]."""
     changes = np.ones(len(rows), bool)
     changes[1:] = np.any(rows[1:] != rows[:-1], axis=1)
     return changes
 
 
 def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> Piece:
-    """Distinct rows of leader and follower, in order, as a Piece with at most `followers` each."""
+    """Return a piece of distinct rows of leader and follower, in order, `followers` of each."""
     begins = _changes(rows[:, :leader_len])
     starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
     totals = np.add.reduceat(counts, starts) if len(starts) else counts

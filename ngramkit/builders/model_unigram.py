@@ -1,4 +1,4 @@
-"""A language model's embeddings to a unigram table: tokens likely anywhere, without any pass.
+"""Language model to unigram table: tokens that its embeddings make likely, without a pass.
 
 N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived unigram.
 `formats.model_unigram` gives both rules as formulas.
@@ -48,7 +48,7 @@ def build_model_unigram(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> BuiltTable[ModelUnigram]:
-    """The `k` likeliest tokens of `model` at `out`, which is opened where it is built already.
+    """Build the table of the `k` likeliest tokens of `model` at `out`, or open it.
 
     `model` is a transformers causal LM. Sums are made in float32 on the device of the output
     embedding, whatever the model's dtype.
@@ -91,7 +91,7 @@ def build_model_unigram(
 
 
 def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
-    """log p(x) of the ids in `present` (int64[n]), float32[n]."""
+    """Compute log p(x) of the ids in `present` (int64[n]): float32[n]."""
     import torch
 
     began = time.perf_counter()
@@ -115,6 +115,7 @@ def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
 
 
 def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:
+    """Return the rows `present` of an embedding as float32 on `device`."""
     import torch
 
     chosen = torch.from_numpy(present).to(weight.device)
@@ -122,7 +123,7 @@ def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> t
 
 
 def _lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """float32[n]: the length of every row in the inner product a' C b."""
+    """Return the length of every row in the inner product a' C b: float32[n]."""
     import torch
 
     parts = [((part @ covariance) * part).sum(dim=1) for part in torch.split(vectors, ROWS)]
