@@ -18,7 +18,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.model_bigram import build_model_bigram
 from ngramkit.builders.model_unigram import build_model_unigram
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.session import Runner, Task, prompt_ids
@@ -72,7 +72,7 @@ class Drafters:
 
 
 def _of_demo(model: LanguageModel, folder: Path) -> dict[str, Any]:
-    store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    store = tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
     return {
         "datastores": [build_datastore(store, folder / "datastore")],
         "frozen_table": build_frozen(store, folder / "frozen"),

@@ -26,14 +26,14 @@ OPENINGS = 20
 
 def token_store(folder: Path) -> TokenStore:
     """NGRAMKIT_BENCH_DATA's token store, else the standard library's, written to `folder`."""
-    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.open import open_corpus
     from ngramkit.formats.tokens import TokenStore
 
     data = os.environ.get("NGRAMKIT_BENCH_DATA")
     if data:
         return TokenStore.open(Path(data) / "tokens")
-    return build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    return tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
 
 
 def rows() -> Iterator[Row]:

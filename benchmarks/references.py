@@ -114,7 +114,7 @@ def _useless(ways: Ways, tokenizer: TextTokenizer) -> Row:
 def _long(texts: list[str], tokenizer: TextTokenizer) -> Iterator[Row]:
     """The same tokens as a reference and as a datastore's corpus; the same text is written."""
     from ngramkit.builders.datastore import build_datastore
-    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.open import open_corpus
 
     others = (path.read_text(encoding="utf-8") for _, path in stdlib_split("train")[:60])
@@ -123,7 +123,7 @@ def _long(texts: list[str], tokenizer: TextTokenizer) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "old.py").write_text(text, encoding="utf-8")
-        store = build_tokens(open_corpus(str(folder / "old.py")), "demo", folder / "tokens")
+        store = tokenize(open_corpus(str(folder / "old.py")), "demo", folder / "tokens")
         datastore = build_datastore(store, folder / "datastore")
         answer = tokenizer.encode(EDITS["all three"](1, texts))
         prompt = tokenizer.encode_prompt(BEFORE)

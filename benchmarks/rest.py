@@ -30,14 +30,14 @@ POSITIONS = 12_000  # contexts at most
 
 def _data(folder: Path) -> tuple[Datastore, list[tuple[TokenArray, TokenArray]]]:
     from ngramkit.builders.datastore import build_datastore
-    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.open import open_corpus
     from ngramkit.formats.datastore import Datastore
 
     named = os.environ.get("NGRAMKIT_BENCH_DATA")
     if named:
         return Datastore.open(Path(named) / "datastore"), contexts()
-    store = build_tokens(open_corpus("python-stdlib"), "demo", folder / "tokens")
+    store = tokenize(open_corpus("python-stdlib"), "demo", folder / "tokens")
     return build_datastore(store, folder / "datastore"), contexts()
 
 

@@ -61,10 +61,10 @@ def rows() -> Iterator[Row]:
 
 def _builds(corpus: Any, model: str, folder: Path) -> Callable[[], TokenStore]:
     """A new store with each call."""
-    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.builders.tokens import tokenize
 
     outs = (folder / f"store-{number}" for number in count())
-    return lambda: build_tokens(corpus, model, next(outs))
+    return lambda: tokenize(corpus, model, next(outs))
 
 
 def _tokens(store: TokenStore) -> int:

@@ -17,14 +17,11 @@ from typing import TYPE_CHECKING, Any
 from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
 
 if TYPE_CHECKING:
-    from ngramkit.build import (
-        BuiltTable,
-        build_datastore,
-        build_frozen,
-        model_bigram,
-        model_unigram,
-        tokenize,
-    )
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.frozen import build_frozen
+    from ngramkit.builders.merge import merge
+    from ngramkit.builders.model_passes import BuiltTable
+    from ngramkit.builders.tokens import tokenize
     from ngramkit.choose import choose_drafter
     from ngramkit.corpus.open import open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer
@@ -46,17 +43,12 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.replay import KeepState, replay
     from ngramkit.evaluate.self_corpus import self_corpus
     from ngramkit.exchange.convert import export, import_
-    from ngramkit.inspection import (
-        history,
-        inspect,
-        merge_histories,
-        open_artifact,
-        trim_history,
-        verify,
-    )
+    from ngramkit.histories import history, merge_histories, trim_history
+    from ngramkit.hub import pull, push, search
+    from ngramkit.inspection import inspect, open_artifact, verify
+    from ngramkit.model_tables import model_bigram, model_unigram
     from ngramkit.recipes import build_recipe
     from ngramkit.remote.staging import using_cache
-    from ngramkit.ship import merge, pull, push, search
     from ngramkit.warming import Warmed, warm
 
 
@@ -67,25 +59,25 @@ _HOMES = {
     "decode": "ngramkit.decode.answer",
     "calibrate": "ngramkit.decode.calibrate",
     "self_check": "ngramkit.decode.self_check",
-    "build_datastore": "ngramkit.build",
-    "build_frozen": "ngramkit.build",
-    "model_bigram": "ngramkit.build",
-    "model_unigram": "ngramkit.build",
-    "tokenize": "ngramkit.build",
-    "BuiltTable": "ngramkit.build",
-    "history": "ngramkit.inspection",
+    "build_datastore": "ngramkit.builders.datastore",
+    "build_frozen": "ngramkit.builders.frozen",
+    "model_bigram": "ngramkit.model_tables",
+    "model_unigram": "ngramkit.model_tables",
+    "tokenize": "ngramkit.builders.tokens",
+    "BuiltTable": "ngramkit.builders.model_passes",
+    "history": "ngramkit.histories",
     "inspect": "ngramkit.inspection",
     "open_artifact": "ngramkit.inspection",
     "verify": "ngramkit.inspection",
     "build_recipe": "ngramkit.recipes",
     "export": "ngramkit.exchange.convert",
     "import_": "ngramkit.exchange.convert",
-    "merge": "ngramkit.ship",
-    "merge_histories": "ngramkit.inspection",
-    "pull": "ngramkit.ship",
-    "push": "ngramkit.ship",
-    "search": "ngramkit.ship",
-    "trim_history": "ngramkit.inspection",
+    "merge": "ngramkit.builders.merge",
+    "merge_histories": "ngramkit.histories",
+    "pull": "ngramkit.hub",
+    "push": "ngramkit.hub",
+    "search": "ngramkit.hub",
+    "trim_history": "ngramkit.histories",
     "NgramkitCandidates": "ngramkit.decode.candidates",
     "Conversation": "ngramkit.decode.conversation",
     "custom_generate": "ngramkit.decode.generate",

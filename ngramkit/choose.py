@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.drafters.registry import DRAFTERS, DrafterSpec, drafter_options, load_drafter
-from ngramkit.drafters.sources import ROLES, Given, Opened, PastUse, Sources, opened
+from ngramkit.drafters.sources import Given, Opened, PastUse, Sources, opened
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest, TokenizerRecord
@@ -28,6 +28,7 @@ from ngramkit.formats.outputs import (
     default_place,
 )
 from ngramkit.formats.tokens import TokenStore
+from ngramkit.kinds import KIND_OF_ROLE, KINDS, ROLES
 from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.progress import SILENT, Reporter
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 
 DRAFTER = "blend"
-KINDS = {role: kind for kind, role in ROLES.items()}
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def choose_drafter(
     """
     spec, tokenizer = DrafterSpec.parse(drafter or DRAFTER), _record(tokenizer)
     entry, sources = DRAFTERS[spec.name], Sources.of(artifacts)
-    named = {role: getattr(sources, role) for role in KINDS if role in entry.sources}
+    named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
     if any(named.values()):
         found = _named(named, reporter)
     else:
@@ -193,9 +193,10 @@ def _named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Opene
             found[role] = [opened(each, reporter) for each in several]
     for role, artifacts in found.items():
         for each in artifacts:
-            if each.artifact.kind != KINDS[role]:
+            if each.artifact.kind != KIND_OF_ROLE[role]:
                 raise ArtifactError(
-                    f"{each.name} is a {each.artifact.kind}, not a {KINDS[role]}", "check the path"
+                    f"{each.name} is a {each.artifact.kind}, not a {KIND_OF_ROLE[role]}",
+                    "check the path",
                 )
     return found
 
@@ -207,7 +208,7 @@ def _found(
     load_model: LoadModel | None,
 ) -> dict[str, list[Opened]]:
     entry = DRAFTERS[name]
-    roles = [role for role in KINDS if role in entry.sources]
+    roles = [role for role in KIND_OF_ROLE if role in entry.sources]
     taken, left_out = select(candidates(tokenizer), roles, tokenizer)
     for line in left_out:
         reporter.note(f"left out: {line}")
@@ -231,7 +232,7 @@ def _provided(
 ) -> Artifact | None:
     """None where the drafter does without, which is said."""
     try:
-        return provide(KINDS[role], tokenizer, reporter, load_model)
+        return provide(KIND_OF_ROLE[role], tokenizer, reporter, load_model)
     except ArtifactError as error:
         if required:
             raise
@@ -335,7 +336,6 @@ def _bounded(lines: Sequence[str]) -> list[str]:
 # artifacts/automatic/, see ngramkit.formats.outputs.
 
 CORPUS = "python-stdlib"  # what the embedded model was made for
-BUILDERS = {"datastore": "build-datastore", "frozen-table": "build-frozen"}
 # Bytes of weights times tokens of the vocabulary: a bigram table is one pass per token.
 CHEAP = {"model-bigram": 2e11, "model-unigram": 2e14}
 
@@ -351,7 +351,7 @@ def provide(
     a download or long work.
     """
     missing = f"no {kind} for {tokenizer.id} under {ARTIFACTS}/"
-    if kind not in BUILDERS:
+    if KINDS[kind].of_model:
         return _read_off(kind, tokenizer, missing, reporter, load_model)
     store = token_store_of(tokenizer)
     if store is not None:
@@ -368,9 +368,8 @@ def provide(
 
 def command(kind: str, model: str) -> str:
     """What builds an artifact of `kind`."""
-    if kind in BUILDERS:
-        return f"ngramkit {BUILDERS[kind]} --corpus CORPUS --model {model}"
-    return f"ngramkit {kind} {model}"
+    corpus = "" if KINDS[kind].of_model else "--corpus CORPUS --model "
+    return f"ngramkit {KINDS[kind].command} {corpus}{model}"
 
 
 def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
@@ -386,11 +385,11 @@ def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
 
 
 def _stdlib_store(reporter: Reporter) -> TokenStore:
-    from ngramkit.builders.tokens import build_tokens
+    from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.open import open_corpus
 
     place = default_place(CORPUS, DEFAULT, "tokens", folder=AUTOMATIC)
-    return build_tokens(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
+    return tokenize(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
 
 
 def _built(kind: str, store: TokenStore, place: Path, reporter: Reporter) -> Artifact:
@@ -422,5 +421,5 @@ def _read_off(
     model = load_model()
     place = default_place(tokenizer.id, kind, folder=AUTOMATIC)
     build: Any = build_model_bigram if kind == "model-bigram" else build_model_unigram
-    table, _ = build(model.model, model.tokenizer, place, reporter=reporter, force=True)
-    return table  # type: ignore[no-any-return]
+    options: Any = {"reporter": reporter, "force": True}
+    return build(model.model, model.tokenizer, place, **options).table  # type: ignore[no-any-return]

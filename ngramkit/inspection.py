@@ -1,17 +1,15 @@
-"""What an artifact is, what it holds, and whether it is whole."""
+"""Opening, inspecting and verifying an artifact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import NgramkitError
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.history import History
 from ngramkit.formats.query import Answer, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
@@ -19,10 +17,6 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.fetch import fetch, open_fetched
 from ngramkit.remote.staging import using_cache
 from ngramkit.results import Result, Rows
-
-if TYPE_CHECKING:
-    from ngramkit.formats.history import History
-
 
 DOCUMENT = 40  # tokens shown of a document
 FOLLOWERS = 5  # continuations shown of what is frequent
@@ -156,93 +150,3 @@ def verify(source: str | Path, *, reporter: Reporter = SILENT) -> Verified:
         reporter.note(f"ok  {check}")
         checks.append(check)
     return Verified(path, checks)
-
-
-@dataclass(frozen=True)
-class RememberedRequest(Result):
-    prompt: str  # its end
-    output: str  # its beginning
-
-
-@dataclass(frozen=True)
-class HistoryContents(Result):
-    """What a history holds; sizes in tokens unless they say bytes."""
-
-    path: Path
-    tokenizer: str
-    requests: int
-    tokens: int
-    prompt_tokens: int
-    indexed_tokens: int
-    bytes: int
-    damaged_bytes: int
-    torn_bytes: int
-    last: Rows[RememberedRequest]
-
-
-SHOWN = 300  # characters of a prompt and of an output
-
-
-def history(path: str | Path, *, last: int = 0) -> HistoryContents:
-    """What past requests there are; the text of the `last` newest ones."""
-    opened = History.open(path)
-    reading = opened.log.read()
-    index = opened.load_index(0)
-    shown = []
-    if last:
-        tokenizer = load_tokenizer(opened.tokenizer.id)
-        opened.tokenizer.require(tokenizer.record, str(opened.path))
-        for request in reading.requests[-last:]:
-            prompt = tokenizer.decode(request.tokens[: request.prompt])
-            output = tokenizer.decode(request.tokens[request.prompt :])
-            shown.append(RememberedRequest(prompt[-SHOWN:], output[:SHOWN]))
-    return HistoryContents(
-        path=Path(path),
-        tokenizer=opened.tokenizer.id,
-        requests=len(reading.requests),
-        tokens=sum(len(request.tokens) for request in reading.requests),
-        prompt_tokens=sum(request.prompt for request in reading.requests),
-        indexed_tokens=0 if index is None else len(index.tokens),
-        bytes=sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file()),
-        damaged_bytes=reading.damaged,
-        torn_bytes=reading.torn,
-        last=Rows(shown),
-    )
-
-
-# Histories of several machines joined, and old requests forgotten.
-
-
-@dataclass(frozen=True)
-class HistorySize(Result):
-    """A history after it was written; `dropped` requests of it went."""
-
-    path: Path
-    requests: int
-    tokens: int
-    dropped: int = 0
-
-    @classmethod
-    def of(cls, history: History, dropped: int = 0) -> HistorySize:
-        requests = history.log.read().requests
-        tokens = sum(len(request.tokens) for request in requests)
-        return cls(history.path, len(requests), tokens, dropped)
-
-
-def merge_histories(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
-    """A new history of all requests of several, the newest of each last."""
-    from ngramkit.formats.history import History
-    from ngramkit.formats.history import merge as merged
-
-    return HistorySize.of(merged([History.open(path) for path in paths], Path(out)))
-
-
-def trim_history(path: str | Path, tokens: int) -> HistorySize:
-    """Forgets the oldest requests, so that at most `tokens` stay.
-
-    Processes that use the history notice.
-    """
-    from ngramkit.formats.history import History
-
-    history = History.open(path)
-    return HistorySize.of(history, history.trim(tokens))

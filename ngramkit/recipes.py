@@ -1,11 +1,10 @@
-"""Recipes as files: artifacts/NAME.toml says everything that decides an artifact.
+"""Recipes: artifacts/NAME.toml says everything that decides an artifact; it is built if stale.
 
     kind = "frozen-table"               datastore, frozen-table or model-bigram
     summary = "..."                     for people
     destination = "USER/NAME"           where `--push` puts it
 
     dedup = "exact"                     exact or minhash: leave out duplicates
-(corpus.deduplication)
     exclude = ["questions.jsonl"]       leave out what holds texts of these evaluation sets
 
     [model]                             its tokenizer, or for a model-bigram its weights
@@ -22,7 +21,12 @@
     [prune]                             made smaller at the end, as `ngramkit prune` does
     bytes = "2G"                        the most it may take; NAME-whole stays beside it
 
-Unknown keys are errors. This module reads files; it builds nothing.
+Unknown keys are errors.
+
+What an artifact was built from stands in its recipe.json: the resolved commits, fingerprints and
+parameters. It goes to the Hub with the artifact, so a machine that has nothing yet can tell whether
+the Hub's copy is still that of the recipe. Two builds give the same bytes in any folder, with any
+number of workers.
 """
 
 from __future__ import annotations
@@ -33,11 +37,16 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ngramkit.builders.executors import Executor, executing, validate
-from ngramkit.corpus.open import is_artifact
+from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
+from ngramkit.corpus.deduplication import deduplicate
+from ngramkit.corpus.document import Corpus
+from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import ArtifactError, InputError, UsageError, hub_errors, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
@@ -47,6 +56,8 @@ from ngramkit.formats.replacing import tidy
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import recipe_text, write_text
 from ngramkit.gguf.source import find_gguf
+from ngramkit.hub import push as upload
+from ngramkit.kinds import KINDS
 from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
@@ -56,16 +67,8 @@ from ngramkit.remote.publishing import written
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import Place, as_path, as_url
 from ngramkit.results import Result
-from ngramkit.ship import push as upload
 from ngramkit.untrusted import read_json, read_plain
 
-if TYPE_CHECKING:
-    from ngramkit.corpus.document import Corpus
-    from ngramkit.corpus.open import AnyCorpus
-    from ngramkit.corpus.tokenizer import TextTokenizer
-
-
-FOLDER = Path("artifacts")
 MOST = 1 << 20  # bytes of a recipe
 TOP: dict[str, type | tuple[type, ...]] = {
     "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
@@ -87,10 +90,14 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "k": 100, "width": 4, "prefix": "none", "extend": "bigram", "dtype": "bfloat16",
     },
 }  # fmt: skip
+Inputs = dict[str, Any]
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
 class Recipe:
+    """The content of a recipe's file."""
+
     name: str  # the file's, and the artifact folder's
     folder: Path  # of the file, for relative paths
     kind: str
@@ -106,11 +113,7 @@ class Recipe:
     exclude: tuple[str, ...] = ()  # files of evaluation sets
 
     def open_corpus(self, reporter: Reporter = SILENT) -> AnyCorpus:
-        """Its corpus; of several, or of one with a weight, a mixture; of that, what is left."""
-        from ngramkit.corpus.decontamination import read_evaluation_texts
-        from ngramkit.corpus.deduplication import deduplicate
-        from ngramkit.corpus.open import open_corpus
-
+        """Open the corpus, or the mixture of several, without what is to be left out."""
         evaluation = read_evaluation_texts([self.folder / name for name in self.exclude])
         parts: list[tuple[Corpus, float | None]] = []
         for table in self.corpus:
@@ -127,8 +130,6 @@ class Recipe:
         return deduplicate(mixture, self.dedup, evaluation)
 
     def _opt_outs(self, name: str) -> Path:
-        from ngramkit.corpus.decontamination import is_evaluation
-
         if is_evaluation(Path(name)):
             raise InputError(
                 f"recipe {self.name}: corpus.exclude is a list of opt-outs, not {name}",
@@ -137,146 +138,91 @@ class Recipe:
         return self.folder / name
 
 
-def read_recipe(source: str) -> Recipe:
-    """`source` is a path, or the name of a file in artifacts/.
+@dataclass(frozen=True)
+class RecipeResult(Result):
+    """The outcome of one recipe."""
 
-    Raises InputError where there is none, or a key is unknown, missing or of another type.
+    recipe: str
+    status: str  # "built", "would build" or "up to date"
+    why: str
+    artifact: str
+    bytes: int | None = None
+    destination: str | None = None
+    revision: str | None = None  # the commit of what was pushed
+
+
+def build_recipe(
+    recipe: str | Path | Recipe,
+    out: str | Path = ARTIFACTS,
+    *,
+    push: bool = False,
+    check: bool = False,
+    workers: int | None = None,
+    executor: str = "local",
+    ray_address: str | None = None,
+    reporter: Reporter = SILENT,
+) -> RecipeResult:
+    """Build `out`/NAME where it is missing or not what the recipe says; `out` may be a URL.
+
+    `recipe` is a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies
+    the artifact and uploads it to the recipe's destination. `workers` bounds the threads, not the
+    bytes; `executor` and `ray_address` as in `ngramkit.tokenize`. Raises as `ngramkit.recipes` and
+    `push`, InputError where the destination is missing.
     """
-    path = _path(source)
-    try:
-        body = tomllib.loads(read_plain(path, MOST, error=InputError).decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}", "mend that line") from error
-    _check(path, "", body, TOP, required=("kind", "model"))
-    kind = body["kind"]
-    if kind not in PARAMETERS:
-        raise InputError(f"{path}: kind {kind!r} has no recipes", f"one of {', '.join(PARAMETERS)}")
-    defaults = PARAMETERS[kind]
-    types = {name: type(value) for name, value in defaults.items()}
-    model, parameters = body["model"], body.get("parameters", {})
-    given = body.get("corpus", {})
-    corpora = given if isinstance(given, list) else [given]
-    _check(path, "model.", model, MODEL, required=("id",))
-    _check(path, "parameters.", parameters, types)
-    if not corpora or not all(isinstance(table, dict) for table in corpora):
-        raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
-    for table in corpora:
-        if kind == "model-bigram":
-            _check(path, "corpus.", table, {})
-        else:
-            _check(path, "corpus.", table, CORPUS, required=("name",))
-    return Recipe(
-        name=path.stem,
-        folder=path.parent,
-        kind=kind,
-        model=model["id"],
-        revision=model.get("revision"),
-        fingerprint=model.get("fingerprint"),
-        corpus=corpora,
-        parameters={**defaults, **parameters},
-        summary=body.get("summary", ""),
-        destination=body.get("destination"),
-        prune=_pruned(path, kind, body),
-        dedup=body.get("dedup"),
-        exclude=_excluded(path, body.get("exclude", [])),
-    )
+    validate(executor, ray_address)
+    wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
+    if push and wanted.destination is None:
+        raise InputError(
+            f"the recipe {wanted.name} has no destination", "add it, or drop push", option="push"
+        )
+    url = as_url(out)
+    root = as_path(out) if url is None else ARTIFACTS
+    place = str(root / wanted.name) if url is None else f"{url.rstrip('/')}/{wanted.name}"
+    resolved = resolve(wanted, reporter)
+    verdict = _judged(resolved, root, url and place, push)
+    status, size = "up to date", None
+    if verdict.stale and check:
+        status = "would build"
+    elif verdict.stale:
+        reporter.note(f"{wanted.name}: {verdict.why}")
+        with executing(executor, ray_address, workers, reporter) as runner:
+            run = partial(_build_to, resolved, root, workers, runner)
+            artifact = written(run, place, reporter=reporter, force=True)
+        if url is not None:  # where only the record was another, nothing was built
+            text = recipe_text(artifact.manifest.build, resolved.inputs)
+            put_text(Place.at(place), RECIPE, text)
+        status, size = "built", artifact.manifest.bytes
+    destination = revision = None
+    if push and not check and wanted.destination is not None and is_artifact(place):
+        path = fetch(place, reporter=reporter).path
+        for _ in verify_artifact(path):
+            """Raises at the first breach: nothing unproven is published."""
+        pushed = upload(path, wanted.destination, reporter=reporter)
+        destination, revision = pushed.repository, pushed.revision
+        sent = f"{pushed.files} files, {pushed.bytes:,} bytes sent to {pushed.url}"
+        reporter.note(f"{wanted.name}: {sent}")
+    return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
 
 
-def _excluded(path: Path, given: list[Any]) -> tuple[str, ...]:
-    from ngramkit.corpus.decontamination import is_evaluation
-
-    for name in given:
-        if not isinstance(name, str) or not is_evaluation(Path(name)):
-            raise InputError(f"{path}: exclude names {name!r}", "name .jsonl files there")
-    return tuple(given)
-
-
-def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
-    """The bytes that it may take; None where it is left whole."""
-    if "prune" not in body:
-        return None
-    _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
-    if kind not in ("datastore", "frozen-table"):
-        raise InputError(f"{path}: a {kind} cannot be pruned", "leave [prune] out")
-    try:
-        return parse_size(str(body["prune"]["bytes"]))
-    except UsageError as error:
-        raise InputError(f"{path}: prune.bytes: {error}", error.hint) from error
-
-
-def _path(source: str) -> Path:
-    given, named = Path(source), FOLDER / f"{source}.toml"
-    if given.suffix == ".toml" and given.is_file():
-        return given
-    if named.is_file():
-        return named
-    names = sorted(path.stem for path in FOLDER.glob("*.toml"))
-    where = f"no recipe is in {FOLDER}/: give a file, or begin from the repository's artifacts/"
-    raise InputError(f"there is no recipe {source}", meant(given.stem, names) if names else where)
-
-
-def _check(
+def _build_to(
+    resolved: Resolved,
+    root: Path,
+    workers: int | None,
+    executor: Executor,
     path: Path,
-    where: str,
-    table: Mapping[str, Any],
-    allowed: Mapping[str, type | tuple[type, ...]],
-    required: tuple[str, ...] = (),
-) -> None:
-    for key, value in table.items():
-        if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.4)
-            known = ", ".join(allowed) or "none here"
-            hint = f"did you mean {where}{near[0]}?" if near else f"known: {known}"
-            raise InputError(f"{path}: unknown key {where}{key}", hint)
-        wanted = allowed[key]
-        number = wanted is float and type(value) is int
-        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
-        if type(value) not in kinds and not number:
-            raise InputError(
-                f"{path}: {where}{key} is {value!r}", f"write a {_said(kinds[0])} there"
-            )
-    for key in required:
-        if key not in table:
-            raise InputError(f"{path} has no {where}{key}", "add it")
+    *,
+    reporter: Reporter,
+    force: bool,
+) -> Artifact:
+    return build(resolved, root, path=path, workers=workers, executor=executor, reporter=reporter)
 
 
-def _said(kind: type) -> str:
-    names = {str: "string", int: "whole number", float: "number", bool: "true or false"}
-    return names.get(kind, "table" if kind is dict else "list")
-
-
-def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """One line for every value that is not what it was."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in sorted(before.keys() | now.keys()):
-            inner = f"{name}.{key}" if name else key
-            yield from differences(before.get(key), now.get(key), inner)
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
-            yield from differences(one, other, f"{name} {at}")
-    elif before != now:
-        yield f"{name} is {_short(now)}, was {_short(before)}"
-
-
-def _short(value: Any) -> str:
-    text = "not given" if value is None else str(value)
-    return text if len(text) <= 20 else text[:12] + "..."
-
-
-# Recipes to artifacts: builds what is missing or stale, and says why.
-#
-# What an artifact was built from stands in its recipe.json: the resolved commits, fingerprints and
-# parameters. It goes to the Hub with the artifact, so a machine that has nothing yet can tell
-# whether the Hub's copy is still that of the recipe. Two builds give the same bytes in any folder,
-# with any number of workers.
-
-Inputs = dict[str, Any]
-COMMIT = re.compile(r"[0-9a-f]{40}")
+# A recipe with what it names, opened; whether its artifact is stale; and the building.
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a recipe must be built, and what differs or where the finished one is."""
+    """A judgement: whether a recipe must be built, and what differs or where it was found."""
 
     stale: bool
     why: str
@@ -284,7 +230,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A recipe with what it names: opened once, and used for judging and for building."""
+    """A recipe with what it names, opened once for judging and for building."""
 
     recipe: Recipe
     tokenizer: TextTokenizer
@@ -293,13 +239,11 @@ class Resolved:
 
 
 def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
-    """Loads the tokenizer and opens the corpus.
+    """Load the tokenizer and open the corpus.
 
     Raises ArtifactError where the tokenizer is not the one whose fingerprint the recipe gives, else
     what opening the corpus and the tokenizer raises.
     """
-    from ngramkit.corpus.tokenizer import load_tokenizer
-
     tokenizer = load_tokenizer(recipe.model, recipe.revision)
     record = tokenizer.record
     if recipe.fingerprint not in (None, record.fingerprint):
@@ -316,14 +260,14 @@ def resolve(recipe: Recipe, reporter: Reporter = SILENT) -> Resolved:
     }
     if recipe.prune is not None:
         inputs["prune"] = {"bytes": recipe.prune}
-    if recipe.kind == "model-bigram":
+    if KINDS[recipe.kind].of_model:
         return Resolved(recipe, tokenizer, None, {**inputs, "weights": _weights(recipe)})
     corpus = recipe.open_corpus(reporter)
     return Resolved(recipe, tokenizer, corpus, {**inputs, "corpus": corpus.record()})
 
 
 def _weights(recipe: Recipe) -> str:
-    """The Hub's commit, or a digest of a folder's files."""
+    """Return the Hub's commit of the weights, or a digest of a folder's files."""
     source = resolve_model(recipe.model)
     if Path(source).is_dir():
         files = sorted(Path(source).glob("*.safetensors"))
@@ -338,8 +282,19 @@ def _weights(recipe: Recipe) -> str:
         return str(HfApi().model_info(source, revision=revision).sha)
 
 
+def _judged(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
+    """Judge `root`/NAME, or the manifest and the recipe's record at `url`."""
+    if url is None:
+        return judge(resolved, root, hub=hub)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / resolved.recipe.name
+        fetch_texts(Place.at(url, "out"), path)
+        verdict = judge(resolved, Path(folder), hub=hub)
+        return replace(verdict, why=verdict.why.replace(str(path), url))
+
+
 def judge(resolved: Resolved, root: Path, *, hub: bool = False) -> Verdict:
-    """Looks at `root`/NAME and, if `hub`, at the recipe's destination."""
+    """Judge `root`/NAME and, if `hub`, the recipe's destination."""
     recipe, inputs = resolved.recipe, resolved.inputs
     path = root / recipe.name
     local = _judge_folder(path, inputs)
@@ -369,7 +324,7 @@ def _judge_folder(path: Path, inputs: Inputs) -> Verdict:
 
 
 def _hub_recipe(destination: str) -> Any:
-    """What the recipe.json at the destination says; None where there is none yet."""
+    """Return recipe.json at the destination; None where there is none yet."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -392,7 +347,7 @@ def _hub_recipe(destination: str) -> Any:
 
 
 def _made_of(path: Path) -> Any:
-    """The content of a recipe.json; None where it cannot be read."""
+    """Return the content of a recipe.json; None where it cannot be read."""
     try:
         body = read_json(path)
     except (ArtifactError, OSError, ValueError):
@@ -406,12 +361,12 @@ def build(
     *,
     path: Path | None = None,
     workers: int | None = None,
-    executor: Executor | None = None,
+    executor: str | Executor = "local",
     reporter: Reporter = SILENT,
 ) -> Artifact:
-    """Builds the recipe at `path` (default: `root`/NAME), in place of what is there.
+    """Build the recipe at `path` (default: `root`/NAME), in place of what is there.
 
-    In `root` is what it is made from, a token store say. `workers` bounds the threads, not the
+    What it is made from, such as a token store, is in `root`. `workers` bounds the threads, not the
     bytes; `executor` runs the tasks, of all but a model's table. A killed build goes on where it
     was.
     """
@@ -423,12 +378,12 @@ def build(
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
     text = recipe_text(artifact.manifest.build, resolved.inputs)
-    if not _says(path / RECIPE, text):  # the artifact itself was up to date
+    if not _holds(path / RECIPE, text):  # the artifact itself was up to date
         write_text(path / RECIPE, text)
     return artifact
 
 
-def _says(path: Path, text: str) -> bool:
+def _holds(path: Path, text: str) -> bool:
     try:
         return path.read_text(encoding="utf-8") == text
     except (OSError, ValueError):
@@ -446,19 +401,14 @@ def _build_from_corpus(
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.builders.prune import prune
-    from ngramkit.builders.tokens import build_tokens, default_path, tokens_plan
+    from ngramkit.builders.tokens import default_path, tokenize, tokens_plan
 
     parameters = dict(resolved.recipe.parameters)
     eos = parameters.pop("eos")
     plan = tokens_plan(corpus, resolved.tokenizer, eos=eos)
-    store = build_tokens(
-        corpus,
-        resolved.tokenizer,
-        root / default_path(resolved.recipe.model, plan).name,
-        eos=eos,
-        **running,
-        reporter=options["reporter"],
-    )
+    place = root / default_path(resolved.recipe.model, plan).name
+    reporter = options["reporter"]
+    store = tokenize(corpus, resolved.tokenizer, place, eos=eos, **running, reporter=reporter)
     make: Any = build_datastore if resolved.recipe.kind == "datastore" else build_frozen
     if resolved.recipe.prune is None:
         built: Artifact = make(store, path, **running, **parameters, **options)
@@ -481,84 +431,128 @@ def _build_bigram(resolved: Resolved, path: Path, options: dict[str, Any]) -> Ar
     return build_model_bigram(loaded.model, loaded.tokenizer, path, **parameters, **options).table
 
 
-# A recipe to its artifact, and on to the Hub: what is missing or stale, and why.
+def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """Yield a line for every value that is not what it was."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() | now.keys()):
+            inner = f"{name}.{key}" if name else key
+            yield from differences(before.get(key), now.get(key), inner)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
+            yield from differences(one, other, f"{name} {at}")
+    elif before != now:
+        yield f"{name} is {_short(now)}, was {_short(before)}"
 
 
-@dataclass(frozen=True)
-class RecipeResult(Result):
-    """What became of one recipe."""
-
-    recipe: str
-    status: str  # "built", "would build" or "up to date"
-    why: str
-    artifact: str
-    bytes: int | None = None
-    destination: str | None = None
-    revision: str | None = None  # the commit of what was pushed
+def _short(value: Any) -> str:
+    text = "not given" if value is None else str(value)
+    return text if len(text) <= 20 else text[:12] + "..."
 
 
-def build_recipe(
-    recipe: str | Path | Recipe,
-    out: str | Path = ARTIFACTS,
-    *,
-    push: bool = False,
-    check: bool = False,
-    workers: int | None = None,
-    executor: str = "local",
-    ray_address: str | None = None,
-    reporter: Reporter = SILENT,
-) -> RecipeResult:
-    """Builds `out`/NAME where it is missing or not what the recipe says; `out` may be a URL.
+# The reading of a recipe's file.
 
-    `recipe` is a file, or the name of one in artifacts/. `check` builds nothing. `push` verifies
-    the artifact and uploads it to the recipe's destination. `workers` bounds the threads, not the
-    bytes; `executor` and `ray_address` as in `ngramkit.tokenize`. Raises as `ngramkit.recipes` and
-    `push`, InputError where the destination is missing.
+
+def read_recipe(source: str) -> Recipe:
+    """Read a recipe: `source` is a path, or the name of a file in artifacts/.
+
+    Raises InputError where there is none, or a key is unknown, missing or of another type.
     """
-    validate(executor, ray_address)
-    wanted = recipe if isinstance(recipe, Recipe) else read_recipe(str(recipe))
-    if push and wanted.destination is None:
-        raise InputError(
-            f"the recipe {wanted.name} has no destination", "add it, or drop push", option="push"
-        )
-    url = as_url(out)
-    root = as_path(out) if url is None else ARTIFACTS
-    place = str(root / wanted.name) if url is None else f"{url.rstrip('/')}/{wanted.name}"
-    resolved = resolve(wanted, reporter)
-    verdict = _judged(resolved, root, url and place, push)
-    status, size = "up to date", None
-    if verdict.stale and check:
-        status = "would build"
-    elif verdict.stale:
-        reporter.note(f"{wanted.name}: {verdict.why}")
-        with executing(executor, ray_address, workers, reporter) as where:
+    path = _path(source)
+    try:
+        body = tomllib.loads(read_plain(path, MOST, error=InputError).decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}", "mend that line") from error
+    _check(path, "", body, TOP, required=("kind", "model"))
+    kind = body["kind"]
+    if kind not in PARAMETERS:
+        raise InputError(f"{path}: kind {kind!r} has no recipes", f"one of {', '.join(PARAMETERS)}")
+    defaults = PARAMETERS[kind]
+    types = {name: type(value) for name, value in defaults.items()}
+    model, parameters = body["model"], body.get("parameters", {})
+    given = body.get("corpus", {})
+    corpora = given if isinstance(given, list) else [given]
+    _check(path, "model.", model, MODEL, required=("id",))
+    _check(path, "parameters.", parameters, types)
+    if not corpora or not all(isinstance(table, dict) for table in corpora):
+        raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
+    for table in corpora:
+        if KINDS[kind].of_model:
+            _check(path, "corpus.", table, {})
+        else:
+            _check(path, "corpus.", table, CORPUS, required=("name",))
+    return Recipe(
+        name=path.stem,
+        folder=path.parent,
+        kind=kind,
+        model=model["id"],
+        revision=model.get("revision"),
+        fingerprint=model.get("fingerprint"),
+        corpus=corpora,
+        parameters={**defaults, **parameters},
+        summary=body.get("summary", ""),
+        destination=body.get("destination"),
+        prune=_pruned(path, kind, body),
+        dedup=body.get("dedup"),
+        exclude=_excluded(path, body.get("exclude", [])),
+    )
 
-            def to_folder(path: Path, reporter: Reporter, force: bool) -> Artifact:
-                running: dict[str, Any] = {"workers": workers, "executor": where}
-                return build(resolved, root, path=path, **running, reporter=reporter)
 
-            artifact = written(to_folder, place, reporter=reporter, force=True)
-            if url is not None:  # where only the record was another, nothing was built
-                text = recipe_text(artifact.manifest.build, resolved.inputs)
-                put_text(Place.at(place), RECIPE, text)
-        status, size = "built", artifact.manifest.bytes
-    destination = revision = None
-    if push and not check and wanted.destination is not None and is_artifact(place):
-        path = fetch(place, reporter=reporter).path
-        for _ in verify_artifact(path):
-            """Raises at the first breach: nothing unproven is published."""
-        done = upload(path, wanted.destination, reporter=reporter)
-        destination, revision = done.repository, done.revision
-        reporter.note(f"{wanted.name}: {done.files} files, {done.bytes:,} bytes sent to {done.url}")
-    return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
+def _excluded(path: Path, given: list[Any]) -> tuple[str, ...]:
+    for name in given:
+        if not isinstance(name, str) or not is_evaluation(Path(name)):
+            raise InputError(f"{path}: exclude names {name!r}", "name .jsonl files there")
+    return tuple(given)
 
 
-def _judged(resolved: Resolved, root: Path, url: str | None, hub: bool) -> Verdict:
-    """Of `root`/NAME, or of what the manifest and the recipe's record at `url` say."""
-    if url is None:
-        return judge(resolved, root, hub=hub)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / resolved.recipe.name
-        fetch_texts(Place.at(url, "out"), path)
-        verdict = judge(resolved, Path(folder), hub=hub)
-        return replace(verdict, why=verdict.why.replace(str(path), url))
+def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
+    """Return the bytes that the artifact may take; None where it is left whole."""
+    if "prune" not in body:
+        return None
+    _check(path, "prune.", body["prune"], {"bytes": (str, int)}, required=("bytes",))
+    if KINDS[kind].of_model:
+        raise InputError(f"{path}: a {kind} cannot be pruned", "leave [prune] out")
+    try:
+        return parse_size(str(body["prune"]["bytes"]))
+    except UsageError as error:
+        raise InputError(f"{path}: prune.bytes: {error}", error.hint) from error
+
+
+def _path(source: str) -> Path:
+    given, named = Path(source), ARTIFACTS / f"{source}.toml"
+    if given.suffix == ".toml" and given.is_file():
+        return given
+    if named.is_file():
+        return named
+    names = sorted(path.stem for path in ARTIFACTS.glob("*.toml"))
+    where = f"no recipe is in {ARTIFACTS}/: give a file, or begin from the repository's artifacts/"
+    raise InputError(f"there is no recipe {source}", meant(given.stem, names) if names else where)
+
+
+def _check(
+    path: Path,
+    where: str,
+    table: Mapping[str, Any],
+    allowed: Mapping[str, type | tuple[type, ...]],
+    required: tuple[str, ...] = (),
+) -> None:
+    for key, value in table.items():
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.4)
+            known = ", ".join(allowed) or "none here"
+            hint = f"did you mean {where}{near[0]}?" if near else f"known: {known}"
+            raise InputError(f"{path}: unknown key {where}{key}", hint)
+        wanted = allowed[key]
+        number = wanted is float and type(value) is int
+        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+        if type(value) not in kinds and not number:
+            raise InputError(
+                f"{path}: {where}{key} is {value!r}", f"write a {_named(kinds[0])} there"
+            )
+    for key in required:
+        if key not in table:
+            raise InputError(f"{path} has no {where}{key}", "add it")
+
+
+def _named(kind: type) -> str:
+    names = {str: "string", int: "whole number", float: "number", bool: "true or false"}
+    return names.get(kind, "table" if kind is dict else "list")

@@ -1,31 +1,30 @@
-"""What functions give back: dataclasses that turn into JSON, tables that turn into pandas."""
+"""Results of functions: dataclasses that turn into JSON, tables that turn into pandas."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
-
-from ngramkit.formats.artifact import Artifact
 
 
 class Result:
-    """A dataclass that derives from this is told in plain JSON values by `to_dict`."""
+    """The base of dataclasses that turn into plain JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields in plain JSON values."""
         return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
 class Tabular:
-    """What derives from this gives its `rows` as a table, too."""
+    """The base of results that are tables."""
 
     def rows(self) -> Iterable[dict[str, Any]]:
-        """Plain values by column, a row after the other."""
+        """Return each row as plain values by column."""
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """`rows` as a pandas.DataFrame."""
+        """Return `rows` as a pandas.DataFrame."""
         import pandas
 
         return pandas.DataFrame(list(self.rows()))
@@ -35,7 +34,7 @@ Entry = TypeVar("Entry")
 
 
 class Entries(Sequence[Entry], Generic[Entry]):
-    """A sequence that a class is made of."""
+    """The base of classes that are a sequence of entries."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
@@ -51,10 +50,10 @@ class Entries(Sequence[Entry], Generic[Entry]):
         return len(self._entries)
 
 
-Told = TypeVar("Told", bound=Result)
+Row = TypeVar("Row", bound=Result)
 
 
-class Rows(Entries[Told], Tabular):
+class Rows(Entries[Row], Tabular):
     """Results of one kind, in order, each a row."""
 
     def __repr__(self) -> str:
@@ -68,17 +67,15 @@ class Rows(Entries[Told], Tabular):
 
 
 def plain(value: Any) -> Any:
-    """JSON's own types; an artifact is its path."""
-    if isinstance(value, Artifact):
-        return str(value.path)
+    """Return `value` in JSON's own types; a path or an artifact is its path as text."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if is_dataclass(value) and not isinstance(value, type | Result):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, Result | Rows):
         return value.to_dict()
-    if isinstance(value, Path):
-        return str(value)
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 
@@ -15,6 +15,6 @@ load_tokenizer("demo")  # imports what loading needs, here and not in every fork
 
 def build_all(text: Path, out: Path) -> None:
     """The whole way: tokens, datastore, frozen table, in several files or steps each."""
-    store = build_tokens(open_corpus(str(text)), "demo", out / "tokens", shard_tokens=1 << 15)
+    store = tokenize(open_corpus(str(text)), "demo", out / "tokens", shard_tokens=1 << 15)
     build_datastore(store, out / "datastore", shard_tokens=1 << 16, workers=2)
     build_frozen(store, out / "frozen", leaders=500, followers=20)

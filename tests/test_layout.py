@@ -17,19 +17,27 @@ from ngramkit_cli.main import app
 ROOT = Path(__file__).parents[1]
 # From the ground up; a room is a module or a package of the library. Rooms of one floor do not know
 # each other, but for the ground, where each may import those named before it.
-GROUND = ["cache", "progress", "text", "errors", "machine", "untrusted", "models"]
+GROUND = [
+    "results",
+    "kinds",
+    "cache",
+    "progress",
+    "text",
+    "errors",
+    "machine",
+    "untrusted",
+    "models",
+]
 FLOORS = [
     ["kernels"],
     ["formats"],
-    ["gguf", "results"],
-    ["remote"],
+    ["gguf", "remote"],
     ["corpus", "drafters"],
-    ["builders", "budget", "inspection"],
+    ["builders", "budget", "histories", "hub", "inspection"],
     ["choose", "engines", "exchange", "warming"],
     ["decode"],
-    ["build", "demo"],
-    ["evaluate", "ship"],
-    ["recipes"],
+    ["demo", "model_tables", "recipes"],
+    ["evaluate"],
 ]
 HEAVY = {
     "torch", "transformers", "datasets", "numba", "pyarrow", "matplotlib", "huggingface_hub",

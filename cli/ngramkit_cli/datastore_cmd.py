@@ -14,7 +14,7 @@ from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
 from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.store_options import Eos, Memory, Tokens, memory_bytes, the_source
+from ngramkit_cli.store_options import Eos, Memory, Tokens, the_source
 
 ShardTokens = Annotated[
     int | None,
@@ -47,13 +47,12 @@ def build_datastore(
     Example: ngramkit build-datastore --corpus python-stdlib
     """
     with Output("build-datastore", json=json, debug=debug) as out:
-        size = memory_bytes(memory)
         source = the_source(corpus, tokens, model, eos, out)
         built = ngramkit.build_datastore(
             **source,
             out=out_dir,
             shard_tokens=shard_tokens,
-            memory=size,
+            memory=memory,
             workers=workers,
             **where.options,
             reporter=out.reporter,

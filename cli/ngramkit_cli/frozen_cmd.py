@@ -14,7 +14,7 @@ from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, Model, Out
 from ngramkit_cli.output import Output, peak_rss
 from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.store_options import Eos, Memory, Tokens, memory_bytes, the_source
+from ngramkit_cli.store_options import Eos, Memory, Tokens, the_source
 
 LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
 Leaders = Annotated[int, typer.Option(help="Keep this many leaders, the most frequent ones.")]
@@ -46,7 +46,6 @@ def build_frozen(
     Example: ngramkit build-frozen --corpus python-stdlib
     """
     with Output("build-frozen", json=json, debug=debug) as out:
-        size = memory_bytes(memory)
         source = the_source(corpus, tokens, model, eos, out)
         table = ngramkit.build_frozen(
             **source,
@@ -55,7 +54,7 @@ def build_frozen(
             leaders=leaders,
             follower_len=follower_len,
             followers=followers,
-            memory=size,
+            memory=memory,
             **where.options,
             reporter=out.reporter,
             force=force,

@@ -1,4 +1,4 @@
-"""tokens -> datastore: suffix arrays, shard by shard, shards in parallel (REST, section 3.1).
+"""Token store to datastore: suffix arrays, shards in parallel (REST, section 3.1).
 
 A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
 byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16. A shard is a task
@@ -11,22 +11,24 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.executors import Executor, Local, Task
+from ngramkit.builders.executors import Executor, Task, executing
+from ngramkit.builders.sources import Source, default_out, parse_memory
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
+    StageRunner,
     Written,
     require_shared,
-    run_stage,
     write_file,
 )
+from ngramkit.builders.tokens import token_store
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
@@ -36,6 +38,7 @@ from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.publishing import written
 
 BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
 MAX_SHARD = 1 << 27  # tokens; larger shards would draft no faster to speak of
@@ -44,28 +47,56 @@ MIN_SHARD = 1 << 16  # tokens, however little memory there is
 
 
 def build_datastore(
-    store: TokenStore,
-    out: str | Path,
+    source: Source,
+    out: str | Path | None = None,
     *,
+    model: str | None = None,
+    eos: bool = True,
     shard_tokens: int | None = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     workers: int | None = None,
-    executor: Executor | None = None,
+    executor: str | Executor = "local",
+    ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Datastore:
-    """Writes the datastore of `store` to `out`; what is there already, of the same plan, is kept.
+    """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
+
+    `source` is a token store, its folder or URL; or a corpus, which is tokenised with `model`,
+    `eos` and `options` as `tokenize` does. `out` is a folder or a URL, by default under artifacts/;
+    what is there already, of the same plan, is kept.
 
     `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
-    after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, default half
-    of what is free) and `workers` (default every core), up to 2**27; a build that was begun or
-    finished with another default is kept. `executor` runs a task for each shard, by default
-    `workers` at a time on threads; the bytes are the same. Raises InputError where `store` holds no
-    tokens, UsageError where `out` holds something else.
+    after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, or "4G";
+    default half of what is free) and `workers` (default every core), up to 2**27; a build that was
+    begun or finished with another default is kept. `executor` and `ray_address`, as in `tokenize`,
+    say where the task of each shard runs; `recipe` is what recipe.json says of the build.
+
+    Raises InputError where the store holds no tokens, UsageError where `out` holds something else.
     """
-    out, layout = Path(out), _Layout.of(store)
-    workers = threads(workers)
+    memory = parse_memory(memory)
+    with executing(executor, ray_address, workers, reporter) as runner:
+        store = token_store(source, model, eos, runner, reporter, **options)
+        build = partial(_build, store, shard_tokens, memory, threads(workers), runner, recipe)
+        place = out or default_out(store, "datastore")
+        return written(build, place, reporter=reporter, force=force)
+
+
+def _build(
+    store: TokenStore,
+    shard_tokens: int | None,
+    memory: int | None,
+    workers: int,
+    executor: Executor,
+    recipe: Mapping[str, Any] | None,
+    out: Path,
+    *,
+    reporter: Reporter,
+    force: bool,
+) -> Datastore:
+    layout = _Layout.of(store)
     if shard_tokens is None:
         limit = default_limit(memory or free_memory() // 2, workers)
         fill = _default_fill(layout, out, limit)
@@ -78,7 +109,7 @@ def build_datastore(
     pieces = list(layout.cut(fill))
     options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
     with ArtifactWriter(out, Datastore.kind, plan, **options) as writer:
-        _sort_all(layout, pieces, writer, executor or Local(workers), reporter)
+        _sort_all(layout, pieces, StageRunner(writer, executor, reporter))
         path = writer.commit(
             store.tokenizer,
             parameters=plan["parameters"],
@@ -89,14 +120,16 @@ def build_datastore(
 
 
 def default_limit(memory: int, workers: int) -> int:
-    """Tokens per shard: a power of two, so that a little more free memory changes nothing."""
+    """Return tokens per shard: a power of two, so that a little more memory changes nothing."""
     fitting = max(memory // (BYTES_PER_TOKEN * workers), MIN_SHARD)
     return int(min(1 << (fitting.bit_length() - 1), MAX_SHARD))
 
 
 def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
-    """Shards within `limit`, at least two of a larger corpus; but as a build at `out` has them:
-    the memory that was free at its start must not decide whether it goes on."""
+    """Return tokens per shard within `limit`, for at least two shards of a larger corpus.
+
+    A build that was begun at `out` keeps its own, whatever memory was free at its start.
+    """
     least = 2 if layout.size > MIN_SPLIT else 1
     limits = [limit, *(1 << bits for bits in range(MAX_SHARD.bit_length() - 1, 15, -1))]
     fills = [_fill(layout.size, limit, least) for limit in limits]
@@ -108,13 +141,13 @@ def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
 
 
 def _fill(size: int, limit: int, least: int = 1) -> int:
-    """Tokens per shard when all are filled alike, at most `limit` each, at least `least` shards."""
+    """Return tokens per shard for `least` shards or more, filled alike, at most `limit` each."""
     require_between("shard_tokens", limit, 2)
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
 class Piece(NamedTuple):
-    """Part of the stream that becomes one shard; `cut` where it ends inside a document."""
+    """A part of the stream that becomes one shard; `cut` if it ends inside a document."""
 
     begin: int
     end: int
@@ -148,7 +181,7 @@ class _Layout:
         return int(self.ends[-1])
 
     def plan(self, fill: int) -> dict[str, Any]:
-        """What decides the bytes of a datastore whose shards are filled up to `fill`."""
+        """Return what decides the bytes of a datastore whose shards are filled up to `fill`."""
         return {
             "kind": Datastore.kind,
             "parameters": {"shard_tokens": fill},
@@ -156,8 +189,10 @@ class _Layout:
         }
 
     def cut(self, fill: int) -> Iterator[Piece]:
-        """Whole documents until `fill` tokens are reached, or passed by an eighth at most; a
-        document too long for that alone, in pieces of `fill`."""
+        """Yield whole documents until `fill` tokens are reached, or passed by an eighth at most.
+
+        A document that is too long for that is yielded in pieces of `fill`.
+        """
         begin = 0
         while begin < self.size:
             yield (piece := self._next(begin, fill))
@@ -181,14 +216,14 @@ class _Layout:
         return list(map(StorePart, sorted(self.store.manifest.files), bases.tolist()))
 
     def parts(self, piece: Piece) -> list[StorePart]:
-        """The files that may hold tokens of `piece`."""
+        """Return the files that may hold tokens of `piece`."""
         first = bisect_right(self._files, piece.begin, key=itemgetter(1)) - 1
         last = bisect_left(self._files, piece.end, key=itemgetter(1))
         return self._files[first:last]
 
 
 def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator: int) -> Array:
-    """The piece's tokens, separators included, from the token store in `folder`."""
+    """Read the piece's tokens, separators included, from the token store in `folder`."""
     tokens = np.full(piece.end - piece.begin + piece.cut, separator, token_dtype(separator))
     for part in parts:
         file = require_shared(folder / part.file)
@@ -202,7 +237,7 @@ def read_piece(folder: Path, parts: Sequence[StorePart], piece: Piece, separator
 
 
 def _fill_from(tokens: Array, piece: Piece, source: Array, documents: Array, ends: Array) -> None:
-    """Copies what `piece` holds of one token shard's documents, which end at `ends` - 1."""
+    """Copy the piece's part of one token shard, whose documents end at `ends` - 1."""
     first, last = np.searchsorted(ends, [piece.begin, piece.end], side="right")
     for i in range(int(first), min(int(last) + 1, len(ends))):
         source_begin, source_end = int(documents[i]), int(documents[i + 1])
@@ -217,25 +252,19 @@ def _fill_from(tokens: Array, piece: Piece, source: Array, documents: Array, end
 def sort_piece(
     store: str, parts: Sequence[StorePart], piece: Piece, separator: int, folder: str, name: str
 ) -> Written:
-    """A task: one shard of a datastore, `name` in `folder`, from the token store `store`."""
+    """Write one shard of a datastore, `name` in `folder`, from a token store: a task's work."""
     tokens = read_piece(Path(store), parts, piece, separator)
     return write_file(folder, name, sort_shard(tokens, separator))
 
 
-def _sort_all(
-    layout: _Layout,
-    pieces: list[Piece],
-    writer: ArtifactWriter,
-    executor: Executor,
-    reporter: Reporter,
-) -> None:
-    store, folder = str(layout.store.path.absolute()), str(writer.partial.absolute())
+def _sort_all(layout: _Layout, pieces: list[Piece], stages: StageRunner) -> None:
+    store, folder = str(layout.store.path.absolute()), stages.folder
     separator = layout.store.tokenizer.vocabulary
     tasks = []
     for index, piece in enumerate(pieces):
         name, size = f"shard-{index:05d}.safetensors", piece.end - piece.begin
         given = (store, layout.parts(piece), piece, separator, folder, name)
-        title = f"suffix array {index + 1} of {len(pieces)}, {writer.path.name}"
+        title = f"suffix array {index + 1} of {len(pieces)}, {stages.writer.path.name}"
         memory = BASE_MEMORY + size * BYTES_PER_TOKEN
         tasks.append(Task(title, name, sort_piece, given, memory, size))
-    run_stage(Stage("suffix arrays", tasks), writer, executor, reporter)
+    stages.run(Stage("suffix arrays", tasks))

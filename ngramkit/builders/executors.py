@@ -1,8 +1,12 @@
-"""What a builder gives an executor, and what it gets back. It does not know where tasks run.
+"""Executors of a build's tasks: threads of this process, or the nodes of a Ray cluster.
 
 A task writes one file, whole or not at all, and returns what it wrote: name, size, sha256 and a
-few numbers. Run twice, in two places at a time even, it leaves the same bytes. So whoever runs it
-may run it again: after a crash, on another node, for a build that was begun yesterday.
+few numbers. Run twice, in two places at a time even, it leaves the same bytes. So an executor may
+run it again: after a crash, on another node, or for a build that was begun yesterday.
+
+On a cluster nothing but names and numbers travels through Ray: tasks read and write files that
+every node sees at the same path. A task that is lost with its worker or its node is begun again
+elsewhere.
 """
 
 from __future__ import annotations
@@ -25,38 +29,81 @@ from ngramkit.machine import threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.text import visible
 
+EXECUTORS = ("local", "ray")
+RETRIES = 3  # of one task
+PATIENCE = 20.0  # seconds without a node, after which the user is told
+AHEAD = 2  # tasks in flight for each core, so that none waits for the driver
+ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+AUTO = "auto"
+
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Task(Generic[Result]):
-    """`work(*given)`: a function of a module, and what can be pickled."""
+    """A call `work(*given)` of a module's function with arguments that can be pickled."""
 
     name: str  # for people: "suffix array of shard-00003"
-    file: str  # what it writes
+    file: str  # that it writes
     work: Callable[..., Result]
     given: tuple[Any, ...]
     memory: int  # bytes that it holds at most
-    size: int = 1  # how much of its stage it is, in the stage's unit
-    key: tuple[Any, ...] = ()  # what tells it from other cuts of the same work; else `given` does
+    size: int = 1  # its share of its stage, in the stage's unit
+    key: tuple[Any, ...] = ()  # tells it from other cuts of the same work; by default `given`
 
 
 class Executor(Protocol):
-    """`local` says whether tasks share this process's memory, and one machine's cores."""
+    """A place where tasks run. Those of a `local` one share this process's memory and cores."""
 
     name: str
     local: bool
     retries: int  # tasks that were lost, and begun again
 
     def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
-        """Every task with its result, as they finish. A task that raises ends it."""
+        """Yield every task with its result, as they finish. A task that raises ends the run."""
 
 
-# Tasks on threads of this process: kernels let the GIL go.
+@contextmanager
+def executing(
+    executor: str | Executor = "local",
+    ray_address: str | None = None,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+) -> Iterator[Executor]:
+    """Connect the executor of that name until the block ends; one that is connected is used as is.
+
+    `workers` bounds the tasks that run at a time: by default one a core of this machine, or what
+    keeps every core of the cluster busy. `ray_address` is `auto` (the cluster that this machine is
+    a node of; RAY_ADDRESS, where that is set) or HOST:PORT. Raises UsageError where there is no
+    such executor or its package is missing, NetworkError where there is no cluster.
+    """
+    if not isinstance(executor, str):
+        yield executor
+        return
+    validate(executor, ray_address)
+    if executor == "local":
+        yield Local(threads(workers))
+        return
+    with connected(ray_address, None if workers is None else threads(workers), reporter) as cluster:
+        yield cluster
+
+
+def validate(executor: str, ray_address: str | None) -> None:
+    """Raise UsageError where there is no such executor, or it has no address."""
+    if executor not in EXECUTORS:
+        raise UsageError(
+            f"there is no executor {executor!r}", meant(executor, EXECUTORS), option="executor"
+        )
+    if executor != "ray" and ray_address is not None:
+        raise UsageError(
+            f"ray_address means nothing with executor={executor}",
+            "leave it out, or give executor=ray",
+            option=("ray_address", "executor"),
+        )
 
 
 class Local:
-    """`workers` tasks at a time, each of which holds its memory until its file is written."""
+    """`workers` tasks at a time on threads of this process; kernels release the GIL."""
 
     name = "local"
     local = True
@@ -76,28 +123,9 @@ class Local:
                     future.cancel()
 
 
-# Tasks on the nodes of a Ray cluster: Ray core tasks, spread over the nodes.
-#
-# Nothing but names and numbers travels through Ray: tasks read and write files that every node sees
-# at the same path. A task that is lost with its worker or its node is begun again, elsewhere.
-
-RETRIES = 3  # of one task
-PATIENCE = 20.0  # seconds without a node, after which that is said
-AHEAD = 2  # tasks in flight for each core, so that none waits for the driver
-ADDRESS = re.compile(r"auto|[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
-AUTO = "auto"
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """What a task raised that is not a bug."""
-
-    error: Exception
-
-
 @contextmanager
 def connected(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
-    """As `ngramkit.builders.executors.executing`. A process that is connected already stays so."""
+    """Connect to the cluster until the block ends; a process that was connected stays so."""
     ray = _ray()
     address = address or os.environ.get("RAY_ADDRESS") or AUTO
     if not ADDRESS.fullmatch(address):
@@ -146,13 +174,13 @@ def _connect(ray: Any, address: str) -> None:
         ) from error
 
 
-def _gist(said: str) -> str:
-    """The first sentence of the first line."""
-    return said.partition("\n")[0].partition(". ")[0][:200]
+def _gist(text: str) -> str:
+    """Return the first sentence of the first line."""
+    return text.partition("\n")[0].partition(". ")[0][:200]
 
 
 class Cluster:
-    """`workers` tasks in flight, by default AHEAD for each core that the cluster has by then."""
+    """A Ray cluster with `workers` tasks in flight, by default AHEAD for each of its cores."""
 
     name = "ray"
     local = False
@@ -162,7 +190,7 @@ class Cluster:
         self._ray = ray
         self._workers = workers
         self._reporter = reporter
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
 
     def nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
@@ -208,7 +236,7 @@ class Cluster:
         return run.remote(ngramkit.__version__, task.work, task.given)
 
     def _require_room(self, task: Task[Any]) -> None:
-        """Ray would wait for ever for a node that is large enough."""
+        """Raise InputError for a task that fits no node: Ray would wait for a larger one."""
         most = max((node["Resources"].get("memory", 0) for node in self.nodes()), default=0)
         if most and task.memory > most:
             raise InputError(
@@ -219,16 +247,16 @@ class Cluster:
             )
 
     def _finished(self, running: list[Any]) -> list[Any]:
-        """Some of `running`, as soon as there are any."""
+        """Wait until some of `running` are finished, and return them."""
         while True:
-            found, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
-            if found:
-                return list(found)
+            finished, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
+            if finished:
+                return list(finished)
             if self.cores() < 1:
                 self._say_once("no node of the cluster has a core: waiting for one")
 
     def _outcome(self, done: Any, task: Task[Any], losses: int) -> Any:
-        """What the task returned; _Lost where its worker or node is gone. Raises what it raised."""
+        """Return the task's result, or _Lost if its worker or node is gone. Raise its error."""
         gone = self._ray.exceptions
         try:
             outcome = self._ray.get(done)
@@ -253,17 +281,24 @@ class Cluster:
         return outcome
 
     def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._noted:
+            self._noted.add(text)
             self._reporter.note(text)
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """An error of a task that is not a bug."""
+
+    error: Exception
+
+
 class _Lost:
-    """Of a task whose worker or node is gone."""
+    """The outcome of a task whose worker or node is gone."""
 
 
 def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-    """On the node."""
+    """Run a task on its node."""
     if version != ngramkit.__version__:
         return _Failed(
             InputError(
@@ -275,45 +310,3 @@ def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         return work(*given)
     except (NgramkitError, OSError) as error:
         return _Failed(error)
-
-
-# Where the tasks of a build run: `local`, threads of this process, or `ray`, a cluster's nodes.
-
-EXECUTORS = ("local", "ray")
-
-
-def validate(executor: str, ray_address: str | None) -> None:
-    """Raises UsageError where there is no such executor, or it has no address."""
-    if executor not in EXECUTORS:
-        raise UsageError(
-            f"there is no executor {executor!r}", meant(executor, EXECUTORS), option="executor"
-        )
-    if executor != "ray" and ray_address is not None:
-        raise UsageError(
-            f"ray_address means nothing with executor={executor}",
-            "leave it out, or give executor=ray",
-            option=("ray_address", "executor"),
-        )
-
-
-@contextmanager
-def executing(
-    executor: str = "local",
-    ray_address: str | None = None,
-    workers: int | None = None,
-    reporter: Reporter = SILENT,
-) -> Iterator[Executor]:
-    """The executor of that name, connected, until the block ends.
-
-    `workers` bounds the tasks that run at a time: by default one a core of this machine, or what
-    keeps every core of the cluster busy. `ray_address` is `auto` (the cluster that this machine is
-    a node of; RAY_ADDRESS, where that is set) or HOST:PORT. Raises UsageError where there is no
-    such executor or its package is missing, NetworkError where there is no cluster.
-    """
-    validate(executor, ray_address)
-    if executor == "local":
-        yield Local(threads(workers))
-        return
-
-    with connected(ray_address, None if workers is None else threads(workers), reporter) as cluster:
-        yield cluster

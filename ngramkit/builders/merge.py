@@ -4,11 +4,18 @@ Datastores: their shards side by side, as if the corpora had been built together
 counts added, then the most frequent leaders and followers again. A table has dropped what was rare
 in its own corpus, so a merged count is exact only where every part kept the n-gram; elsewhere it is
 a lower bound.
+
+Frozen tables are added by ranges of leaders, each by a task, so that memory is bounded. A range is
+the same stretch of leaders in every table; of each the leaders and followers are kept that can
+still be among the most frequent. The ranges in order are then joined as the pieces of a table are
+(`builders.frozen`); where they were cut does not show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,69 +23,95 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.builders import frozen
-from ngramkit.builders.executors import Executor, Local, Task
+from ngramkit.builders.executors import Executor, Local, Task, executing
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
     Piece,
-    Range,
     Table,
-    best_followers,
-    even_ranges,
     read_piece,
-    row_bytes,
-    rows_of,
-    summed,
     table_arrays,
+    whole_table,
     write_piece,
 )
+from ngramkit.builders.sources import parse_memory
 from ngramkit.builders.stages import (
     BASE_MEMORY,
-    Apart,
     Stage,
+    StageRunner,
     Written,
     require_shared,
     write_file,
 )
 from ngramkit.errors import InputError, UsageError, require_between
-from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array, WrongFileError, open_arrays, sha256_of
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.fetch import open_fetched
+from ngramkit.remote.publishing import written
+
+SAMPLES = 64  # rows looked at for each range
+
+Ngram = tuple[int, ...]
+Range = tuple[Ngram | None, Ngram | None]  # from the first on, before the second; None is open
 
 
 def merge(
-    parts: Sequence[Artifact],
+    sources: Sequence[str | Path | Artifact],
     out: str | Path,
     *,
-    memory: int | None = None,
-    executor: Executor | None = None,
+    memory: int | str | None = None,
+    executor: str | Executor = "local",
+    ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
-    """Two or more datastores or frozen tables as one artifact at `out`.
+    """Merge two or more datastores, or frozen tables, into one artifact at `out`.
 
-    `executor` copies the shards of datastores, and adds frozen tables by ranges of their leaders;
-    by default one after the other. `memory` (bytes; default 1 GiB, at least 32 MiB) is what adding
-    a range may take; the merged table comes on top, and so do Python and the kernels. The bytes
-    depend on neither.
-    Raises UsageError where the parts cannot be merged, ArtifactError where their tokenizers differ.
+    `sources` are artifacts, their folders or URLs; `out` is a folder or a URL. A task copies each
+    shard of a datastore, or adds a range of the leaders of frozen tables; `executor` and
+    `ray_address`, as in `tokenize`, say where. `memory` (bytes, or "4G"; default 1 GiB, at least
+    32 MiB) is what adding a range may take; the merged table comes on top, and so do Python and the
+    kernels. The bytes depend on neither.
+
+    Raises UsageError where the artifacts cannot be merged, ArtifactError where their tokenizers
+    differ.
     """
+    parts = [s if isinstance(s, Artifact) else open_fetched(s, reporter=reporter)[0]
+             for s in sources]  # fmt: skip
+    memory = parse_memory(memory)
     _validate(parts, memory)
+    with executing(executor, ray_address, reporter=reporter) as runner:
+        build = partial(_build, parts, memory, runner)
+        return written(build, out, reporter=reporter, force=force)
+
+
+def _build(
+    parts: Sequence[Artifact],
+    memory: int | None,
+    executor: Executor,
+    out: Path,
+    *,
+    reporter: Reporter,
+    force: bool,
+) -> Artifact:
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
     kind = type(parts[0])
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return kind.open(out)
-    read = [part.path for part in parts]
-    with ArtifactWriter(out, kind.kind, plan, inputs=read, force=force) as writer:
+    inputs = [part.path for part in parts]
+    with ArtifactWriter(out, kind.kind, plan, inputs=inputs, force=force) as writer:
         if isinstance(parts[0], Datastore):
-            parameters, counts = _datastores(parts, Apart(writer, executor or Local(1), reporter))
+            stages = StageRunner(writer, executor, reporter)
+            parameters, counts = _datastores(parts, stages)
         else:
-            one_by_one = Local(1) if executor is None or executor.local else executor
-            parameters, counts = _frozen_tables(parts, memory, Apart(writer, one_by_one, reporter))
+            one_by_one = Local(1) if executor.local else executor
+            stages = StageRunner(writer, one_by_one, reporter)
+            parameters, counts = _frozen_tables(parts, memory, stages)
         writer.commit(
             parts[0].tokenizer,
             parameters={**parameters, "merged": len(parts)},
@@ -119,15 +152,17 @@ def _corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
     for corpus in corpora:
         for licence, documents in corpus.get("licenses", {}).items():
             licenses[licence] = licenses.get(licence, 0) + documents
-    found = {"licenses": dict(sorted(licenses.items()))} if licenses else {}
-    return {"id": " + ".join(ids), "merged": corpora, **found}
+    facts = {"licenses": dict(sorted(licenses.items()))} if licenses else {}
+    return {"id": " + ".join(ids), "merged": corpora, **facts}
 
 
 def _sums(parts: Sequence[Artifact], *names: str) -> dict[str, int]:
     return {name: sum(part.manifest.counts.get(name, 0) for part in parts) for name in names}
 
 
-def _datastores(parts: Sequence[Artifact], apart: Apart) -> tuple[dict[str, Any], dict[str, int]]:
+def _datastores(
+    parts: Sequence[Artifact], stages: StageRunner
+) -> tuple[dict[str, Any], dict[str, int]]:
     stores = [part for part in parts if isinstance(part, Datastore)]
     files = [
         (str(store.path.absolute() / name), record.sha256)
@@ -137,19 +172,19 @@ def _datastores(parts: Sequence[Artifact], apart: Apart) -> tuple[dict[str, Any]
     tasks = []
     for number, file in enumerate(files):
         name = f"shard-{number:05d}.safetensors"
-        title = f"copy {number + 1} of {len(files)}, {apart.writer.path.name}"
-        given = (*file, apart.folder, name)
+        title = f"copy {number + 1} of {len(files)}, {stages.writer.path.name}"
+        given = (*file, stages.folder, name)
         tasks.append(Task(title, name, copy_shard, given, BASE_MEMORY))
-    apart.run(Stage("copying shards", tasks, "shards"))
+    stages.run(Stage("copying shards", tasks, "shards"))
     shards = [shard for store in stores for shard in store.shards]
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
 
 
 def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
-    """A task: the shard `source` of a datastore as `name`; it is the one with that checksum."""
+    """Copy the shard `source`, which has that checksum, to `name`: a task's work."""
     path = require_shared(Path(source))
     written = write_file(folder, name, open_arrays(path))
-    # Of the same bytes as a rule: whatever wrote it, the arrays are laid out as ours are.
+    # The bytes are the same as a rule: arrays are laid out in one way, whatever wrote them.
     if written.record.sha256 != sha256 and sha256_of(path) != sha256:
         raise WrongFileError(path, "its checksum is not the one that was listed")
     return written
@@ -158,7 +193,7 @@ def copy_shard(source: str, sha256: str, folder: str, name: str) -> Written:
 def _frozen_tables(
     parts: Sequence[Artifact],
     memory: int | None,
-    apart: Apart,
+    stages: StageRunner,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     tables = [part for part in parts if isinstance(part, FrozenTable)]
     if len({(table.leader_len, table.follower_len) for table in tables}) > 1:
@@ -173,20 +208,13 @@ def _frozen_tables(
     first = tables[0]
     lengths = {"leader_len": first.leader_len, "follower_len": first.follower_len}
     wanted = Table(leaders=parameters["leaders"], followers=parameters["followers"], **lengths)
-    added = add_tables(tables, wanted, memory, apart)
+    added = add_tables(tables, wanted, memory, stages)
     arrays = table_arrays(added, first.tokenizer.vocabulary)
-    apart.writer.write(TABLE, arrays)
+    stages.writer.write(TABLE, arrays)
     return parameters, {
         "leaders": len(arrays["leaders"]),
         "followers": len(arrays["followers"]),
     }
-
-
-# Frozen tables added up: by ranges of leaders, each by a task, so that memory is bounded.
-#
-# A range is the same stretch of leaders in every table. Their counts are added, and the leaders and
-# followers are kept that can still be among the most frequent. The ranges in order are then joined,
-# as parts of a table are in `builders.frozen`; where they were cut does not show.
 
 
 class Part(NamedTuple):
@@ -196,8 +224,10 @@ class Part(NamedTuple):
     sha256: str
 
     def open(self) -> FrozenTable:
-        """Its values were checked when the merge began. Raises ArtifactError where it is another
-        one by now, or here."""
+        """Open it without checks of values, which were made when the merge began.
+
+        Raises ArtifactError where it is another table by now, or on this node.
+        """
         manifest = read_manifest(Path(self.folder))
         table = FrozenTable.unchecked(Path(self.folder), manifest)
         if manifest.files[TABLE].sha256 != self.sha256:
@@ -210,9 +240,9 @@ def add_tables(
     tables: Sequence[FrozenTable],
     wanted: Table,
     memory: int | None,
-    apart: Apart,
+    stages: StageRunner,
 ) -> Piece:
-    """The whole table. `memory` (bytes) is what a task takes beside Python and the kernels.
+    """Add up whole tables. `memory` (bytes) is a task's, beside Python and the kernels.
 
     Raises InputError where no table has a leader.
     """
@@ -226,38 +256,121 @@ def add_tables(
     tasks = []
     for number, within in enumerate(ranges):
         name = f"piece-{number:05d}.safetensors"
-        title = f"leaders {number + 1} of {len(ranges)}, {apart.writer.path.name}"
-        given = (parts, within, wanted, apart.folder, name)
+        title = f"leaders {number + 1} of {len(ranges)}, {stages.writer.path.name}"
+        given = (parts, within, wanted, stages.folder, name)
         tasks.append(Task(title, name, add_leaders, given, BASE_MEMORY + memory))
     if len(tasks) > 1:
-        apart.reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
-    apart.run(Stage("adding tables", tasks, "ranges", True))
-    written = (apart.writer.partial / task.file for task in tasks)
-    return frozen.joined(map(read_piece, written), wanted)
+        stages.reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
+    stages.run(Stage("adding tables", tasks, "ranges", True))
+    files = (stages.writer.partial / task.file for task in tasks)
+    return whole_table(map(read_piece, files), wanted)
 
 
 def _leaders(table: FrozenTable, rows: Array) -> Array:
-    """[n, LL]: whose followers those at `rows` are."""
+    """Return the leaders of the followers at `rows`: [n, LL]."""
     return table.leaders[np.searchsorted(table.follower_offsets[1:], rows, side="right")]
 
 
 def add_leaders(
     parts: Sequence[Part], within: Range, wanted: Table, folder: str, name: str
 ) -> Written:
-    """A task: the merged table's part whose leaders are in a range."""
-    leaders, counts, rows, seen = [], [], [], []
+    """Write the merged table's piece whose leaders are in a range: a task's work."""
+    leaders, counts, rows, row_counts = [], [], [], []
     for part in parts:
         table = part.open()
         inside = rows_of(table.leaders, within)
         leaders.append(table.leaders[inside])
         counts.append(table.leader_counts[inside].astype(np.int64))
         offsets = table.follower_offsets[inside.start : inside.stop + 1].astype(np.int64)
-        held = slice(int(offsets[0]), int(offsets[-1]))
+        span = slice(int(offsets[0]), int(offsets[-1]))
         owners = np.repeat(leaders[-1], np.diff(offsets), axis=0)
-        rows.append(np.hstack([owners, table.followers[held]]))
-        seen.append(table.follower_counts[held].astype(np.int64))
-    joined = summed(np.concatenate(rows), np.concatenate(seen))
-    piece = best_followers(*joined, wanted.leader_len, wanted.followers)
+        rows.append(np.hstack([owners, table.followers[span]]))
+        row_counts.append(table.follower_counts[span].astype(np.int64))
+    distinct = summed(np.concatenate(rows), np.concatenate(row_counts))
+    piece = best_followers(*distinct, wanted.leader_len, wanted.followers)
     # A leader was seen more often than the followers that were kept of it.
     _, piece.counts = summed(np.concatenate(leaders), np.concatenate(counts))
     return write_piece(folder, name, piece, wanted.leaders)
+
+
+def row_bytes(vocabulary: int, length: int) -> int:
+    """Return the most bytes that a row of `length` ids and a count takes while rows are added."""
+    return 3 * (token_dtype(vocabulary).itemsize * length + 4) + 16 * length + 48
+
+
+def even_ranges(
+    sizes: Sequence[int], ngrams: Callable[[int, Array], Array], most: int
+) -> list[Range]:
+    """Return ranges with about `most` rows each over several lists, of `sizes` rows.
+
+    They follow a sample of the rows, in equal steps through all lists: `ngrams(number, rows)`
+    returns the n-grams [n, length] at `rows` (int64 [n]) of a list.
+    """
+    parts = max(-(-sum(sizes) // most), 1)
+    step = max(sum(sizes) // (parts * SAMPLES), 1)
+    sample: list[Ngram] = []
+    before = 0  # rows
+    for number, size in enumerate(sizes):
+        rows = np.arange(-before % step, size, step)
+        sample += map(tuple, ngrams(number, rows).tolist())
+        before += size
+    sample.sort()
+    bounds = sorted({sample[len(sample) * part // parts] for part in range(1, parts)})
+    return list(zip([None, *bounds], [*bounds, None], strict=True))
+
+
+def rows_of(ngrams: Array, within: Range) -> slice:
+    """Return which rows of sorted `ngrams` [n, length] are in the range."""
+    low, high = within
+    first = 0 if low is None else _place(ngrams, low)
+    return slice(first, len(ngrams) if high is None else _place(ngrams, high))
+
+
+def _place(ngrams: Array, bound: Ngram) -> int:
+    """Return the first row that is not below `bound`."""
+    return bisect_left(range(len(ngrams)), bound, key=lambda row: tuple(ngrams[row].tolist()))
+
+
+def summed(rows: Array, counts: Array) -> tuple[Array, Array]:
+    """Sort rows of ids (unsigned or not below 0 [n, columns]), and sum the counts of equal ones.
+
+    Returns each row once and its count (int64 [n]).
+    """
+    order = np.lexsort(_words(rows)[::-1])
+    rows, counts = rows[order], counts[order]
+    starts = np.flatnonzero(_changes(rows))
+    return rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+
+
+def _words(rows: Array) -> list[Array]:
+    """Pack as many columns as fit into each uint64 [n], so that there is less to sort by."""
+    bits = max(int(rows.max(initial=0)).bit_length(), 1)
+    words = []
+    for begin in range(0, rows.shape[1], 64 // bits):
+        word = np.zeros(len(rows), np.uint64)
+        for column in rows[:, begin : begin + 64 // bits].T:
+            word <<= np.uint64(bits)
+            word |= column.astype(np.uint64)
+        words.append(word)
+    return words
+
+
+def _changes(rows: Array) -> Array:
+    """Mark rows that differ from the one before, and the first: bool [n]."""
+    changes = np.ones(len(rows), bool)
+    changes[1:] = np.any(rows[1:] != rows[:-1], axis=1)
+    return changes
+
+
+def best_followers(rows: Array, counts: Array, leader_len: int, followers: int) -> Piece:
+    """Return a piece of distinct rows of leader and follower, in order, `followers` of each."""
+    begins = _changes(rows[:, :leader_len])
+    starts, owner = np.flatnonzero(begins), np.cumsum(begins) - 1
+    totals = np.add.reduceat(counts, starts) if len(starts) else counts
+    order = np.lexsort((-counts, owner))
+    place = np.arange(len(rows)) - starts[owner]
+    chosen = order[place < followers]
+    sizes = np.minimum(np.bincount(owner, minlength=len(starts)), followers)
+    return Piece(
+        rows[starts, :leader_len], totals, sizes, rows[chosen, leader_len:], counts[chosen]
+    )

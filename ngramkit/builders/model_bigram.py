@@ -1,7 +1,7 @@
-"""A language model to a bigram table: what it holds likely after every token of its vocabulary.
+"""Language model to bigram table: its likeliest tokens after every token of its vocabulary.
 
 N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived bigram and its extension.
-`formats.model_bigram` says what the table holds. Same weights, dtype, device and batch size: same
+`formats.model_bigram` specifies the table. Same weights, dtype, device and batch size: same
 bytes; another device may round the last bit of a probability otherwise.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ngramkit.builders.model_passes import (
+    BuiltTable,
     Passes,
     Work,
     absent_ids,
@@ -34,10 +35,7 @@ from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 
-
-class BuiltBigram(NamedTuple):
-    table: ModelBigram
-    work: Work | None  # None where the table was there already
+SAVE_AFTER = 30.0  # seconds
 
 
 def build_model_bigram(
@@ -52,8 +50,8 @@ def build_model_bigram(
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
-) -> BuiltBigram:
-    """The table of `model` at `out`, which is opened where it is built already.
+) -> BuiltTable[ModelBigram]:
+    """Build the table of `model` at `out`; open it where it is built already.
 
     `model` is a transformers causal LM in evaluation mode, on any device or several; its dtype is
     that of the passes. `k` next tokens and drafts of `width` tokens per row; `prefix` and `extend`
@@ -84,7 +82,7 @@ def build_model_bigram(
     }
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
-        return BuiltBigram(ModelBigram.open(out), None)
+        return BuiltTable(ModelBigram.open(out), None)
     passes = Passes(model, tokenizer.record.vocabulary, absent, before)
     with ArtifactWriter(out, ModelBigram.kind, plan, recipe=recipe, force=force) as writer:
         work = _write(writer, passes, k, width, extend, reporter)
@@ -95,7 +93,7 @@ def build_model_bigram(
             corpus={},
             counts={"rows": rows, "drafts": rows * k},
         )
-    return BuiltBigram(ModelBigram.open(out), work)
+    return BuiltTable(ModelBigram.open(out), work)
 
 
 def _prefix(tokenizer: TextTokenizer, prefix: str) -> list[int]:
@@ -133,7 +131,7 @@ def _write(
 def _next_tokens(
     writer: ArtifactWriter, passes: Passes, k: int, reporter: Reporter
 ) -> tuple[SavedRows, int]:
-    """next_tokens and log_probs of every token, and how many passes this took now."""
+    """Compute next_tokens and log_probs of every token; return how many passes this run took."""
     vocabulary = passes.vocabulary
     rows = SavedRows(
         writer,
@@ -146,22 +144,22 @@ def _next_tokens(
     begin = rows.end
     reporter.stage("next tokens", vocabulary)
     reporter.advance(begin)
-    for found in passes.likeliest(np.arange(begin, vocabulary), k):
-        if np.isnan(found.log_probs).any():
+    for batch in passes.likeliest(np.arange(begin, vocabulary), k):
+        if np.isnan(batch.log_probs).any():
             raise InputError(
                 "the model's logits are not all numbers (infinite or NaN)",
                 "try dtype=bfloat16 or dtype=float32",
                 option="dtype",
             )
-        rows.add(next_tokens=found.tokens, log_probs=found.log_probs)
-        reporter.advance(len(found.tokens), tokens=rows.end)
+        rows.add(next_tokens=batch.tokens, log_probs=batch.log_probs)
+        reporter.advance(len(batch.tokens), tokens=rows.end)
     return rows, vocabulary - begin
 
 
 def _continue(
     writer: ArtifactWriter, passes: Passes, next_tokens: Array, width: int, reporter: Reporter
 ) -> tuple[SavedRows, int]:
-    """Drafts by the model's own greedy decoding, row after row, and how many passes it took now."""
+    """Compute drafts by greedy decoding, row after row; return how many passes this run took."""
     vocabulary, k = next_tokens.shape
     first = next_tokens.reshape(-1, 1)
     empty = np.empty((vocabulary * k, width), next_tokens.dtype)
@@ -172,14 +170,14 @@ def _continue(
     if width == 1:
         rows.add(extended=first[begin:])
     else:
-        for found in passes.continued(next_tokens, begin, width - 1):
-            rows.add(extended=np.hstack([first[rows.end : rows.end + len(found)], found]))
-            reporter.advance(len(found), drafts=rows.end)
+        for batch in passes.continued(next_tokens, begin, width - 1):
+            rows.add(extended=np.hstack([first[rows.end : rows.end + len(batch)], batch]))
+            reporter.advance(len(batch), drafts=rows.end)
     return rows, (width - 1) * (vocabulary * k - begin)
 
 
 def follow_likeliest(next_tokens: Array, width: int) -> Array:
-    """[V, k, width]: every next token, then the likeliest one after it, and so on.
+    """Extend every next token by the likeliest one after it, and so on: [V, k, width].
 
     [[1, 0], [1, 0]], width 3 -> [[[1, 1, 1], [0, 1, 1]], [[1, 1, 1], [0, 1, 1]]]
     """
@@ -191,17 +189,11 @@ def follow_likeliest(next_tokens: Array, width: int) -> Array:
     return extended
 
 
-# Rows of a table that come slowly and in order: kept on the way, so that a killed build resumes.
-#
-# A quick build writes nothing here. A slow one loses what came since the last save.
-
-SAVE_AFTER = 30.0  # seconds
-
-
 class SavedRows:
-    """`arrays` of equal length, filled from the front; `end` rows are there.
+    """Arrays of equal length, filled from the front, of which a killed build finds most again.
 
-    Parts lie in the writer's partial folder, named after `stage`, until `discard`.
+    `end` rows are there. Every SAVE_AFTER seconds the new ones go to a file in the writer's partial
+    folder, named after `stage`; a quick build writes none.
     """
 
     def __init__(self, writer: ArtifactWriter, stage: str, arrays: Mapping[str, Array]) -> None:
@@ -215,7 +207,7 @@ class SavedRows:
         self._saved_at = time.monotonic()
 
     def add(self, **rows: Array) -> None:
-        """The next rows, of every array."""
+        """Add the next rows, of every array."""
         end = self.end + len(next(iter(rows.values())))
         for name, values in rows.items():
             self.arrays[name][self.end : end] = values
@@ -224,7 +216,7 @@ class SavedRows:
             self._save()
 
     def discard(self) -> None:
-        """The rows are in the table: the parts have done their duty."""
+        """Delete the saved files, once the rows are in the table."""
         for part in range(self._parts):
             self._writer.discard(self._name(part))
 
@@ -241,9 +233,9 @@ class SavedRows:
 
     def _recall(self) -> None:
         while (facts := self._writer.finished(self._name(self._parts))) is not None:
-            found = open_arrays(self._writer.partial / self._name(self._parts))
+            saved = open_arrays(self._writer.partial / self._name(self._parts))
             for name, array in self.arrays.items():
-                array[self.end : facts["end"]] = found[name]
+                array[self.end : facts["end"]] = saved[name]
             self.end = facts["end"]
             self._parts += 1
 

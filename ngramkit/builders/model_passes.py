@@ -1,4 +1,9 @@
-"""What may be asked of the model-table builders; told before a model is loaded in vain."""
+"""Passes of a language model over its whole vocabulary, for the builders of model tables.
+
+Batches are as large as memory allows; the best k are chosen on the device, and a batch's results go
+to the host while the next one runs. Options are checked apart (`require_bigram_options`,
+`require_unigram_options`), before a model is loaded in vain.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError, require_between
+from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import Array
 from ngramkit.formats.model_bigram import LOWEST
 from ngramkit.models import HUB_IDS, is_gguf, resolve_model
+from ngramkit.results import Result
 
 if TYPE_CHECKING:
     import torch
@@ -26,10 +33,21 @@ PREFIXES = ("none", "bos")
 EXTENSIONS = ("bigram", "model")
 MOST_WIDTH = 1024  # tokens of a draft
 RULES = ("distance", "inner-product")
+HASHED = 1 << 22  # elements summed up at a time
+# Side of the square matrices whose product is the device's peak: a fraction of a second each.
+CPU_SIDE, ACCELERATOR_SIDE = 1024, 8192
+# Rows of a first batch. Matrices this tall keep an accelerator's (a CPU's) multipliers busy; more
+# gains nothing, and less is found by halving.
+ROWS = {"cpu": 512}
+ACCELERATOR_ROWS = 8192
+SELECTED = 1 << 25  # logits sorted at a time, 8 bytes each
+
+T = TypeVar("T")
+Table = TypeVar("Table", bound=Artifact)
 
 
 def require_bigram_options(k: int, width: int, prefix: str, extend: str) -> None:
-    """Raises UsageError for parameters that make no sense with any model."""
+    """Raise UsageError for parameters that make no sense with any model."""
     require_between("k", k, 1)
     require_between("width", width, 1, MOST_WIDTH)
     _require_known("prefix", prefix, PREFIXES)
@@ -37,18 +55,18 @@ def require_bigram_options(k: int, width: int, prefix: str, extend: str) -> None
 
 
 def require_unigram_options(k: int, rule: str) -> None:
-    """Raises UsageError for parameters that make no sense with any model."""
+    """Raise UsageError for parameters that make no sense with any model."""
     require_between("k", k, 1)
     _require_known("rule", rule, RULES)
 
 
 def require_k(k: int, tokens: int) -> None:
-    """Raises UsageError where there are not even `k` tokens."""
+    """Raise UsageError where there are not even `k` tokens."""
     require_between("k", k, 1, tokens, "the vocabulary has no more tokens")
 
 
 def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
-    """Which model, for the manifest: the pinned id of a short name, and its commit if known."""
+    """Return the manifest's facts of a model: a short name's Hub id, its commit if known."""
     name = tokenizer.record.id
     revision = getattr(model.config, "_commit_hash", None)
     return {
@@ -64,30 +82,32 @@ def _require_known(name: str, chosen: str, known: tuple[str, ...]) -> None:
         raise UsageError(f"{name} must be {' or '.join(known)}, is {chosen!r}", option=name)
 
 
-# What is to be known of a loaded model beside its answers: which weights, and how much work.
-#
-# Knows torch models; does not know tables or files.
-
-HASHED = 1 << 22  # elements summed up at a time
-# Side of the square matrices whose product is the device's peak: a fraction of a second each.
-CPU_SIDE, ACCELERATOR_SIDE = 1024, 8192
+# A loaded model: which weights it has, and how much work a pass is.
 
 
 @dataclass(frozen=True)
 class Work:
-    """What building a table took, the model being loaded. `peak` is in FLOP/s."""
+    """The work of building a table, loading left out. `peak` is in FLOP/s."""
 
     flops: float  # floating-point operations, two for a multiplication and its addition
     seconds: float
-    peak: float  # what one large matrix product reached on the same device, in the same run
+    peak: float  # of one large matrix product on the same device, in the same run
 
     @property
     def flops_per_second(self) -> float:
         return self.flops / self.seconds
 
 
+@dataclass(frozen=True)
+class BuiltTable(Result, Generic[Table]):
+    """A table read off a model; `work` is what it took, None where the table was there already."""
+
+    table: Table
+    work: Work | None
+
+
 def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
-    """Raises InputError for models that have no next-token distribution over these ids."""
+    """Raise InputError for models that have no next-token distribution over these ids."""
     name, config = tokenizer.record.id, model.config.get_text_config()
     if model.config.is_encoder_decoder:
         raise InputError(f"{name} is an encoder-decoder", "use a decoder-only causal model")
@@ -111,7 +131,7 @@ def require_usable(model: Any, tokenizer: TextTokenizer) -> None:
 
 
 def weights_fingerprint(model: Any) -> str:
-    """sha256 over every parameter's name, shape, dtype and a checksum of its bits.
+    """Return a sha256 over every parameter's name, shape, dtype and a checksum of its bits.
 
     The checksum is taken where the weights are: at the speed of their memory, not of the bus.
     """
@@ -126,20 +146,19 @@ def weights_fingerprint(model: Any) -> str:
 
 
 def _weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield all parameters, and the weights of layers that hold them in another form, as packed
-    linear layers do, and give the plain ones when they are asked."""
+    """Yield all parameters, and the plain weights of layers that hold them packed."""
     for name, parameter in model.named_parameters():
         yield name, parameter
-    known = {id(parameter) for parameter in model.parameters()}
+    parameters = {id(parameter) for parameter in model.parameters()}
     for name, part in model.named_modules():
         if isinstance(getattr(type(part), "weight", None), property):
             weight = part.weight
-            if id(weight) not in known:
+            if id(weight) not in parameters:
                 yield f"{name}.weight", weight
 
 
 def _checksum(parameter: torch.Tensor) -> int:
-    """Sum of (2 i + 1) times the bits of element i, modulo 2**64."""
+    """Return the sum of (2 i + 1) times the bits of element i, modulo 2**64."""
     import torch
 
     whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -153,7 +172,7 @@ def _checksum(parameter: torch.Tensor) -> int:
 
 
 def flops_of_a_pass(model: Any, length: int = 1) -> int:
-    """Operations for one text of `length` tokens, counted while one runs."""
+    """Return the operations for one text of `length` tokens, counted while one runs."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -164,25 +183,25 @@ def flops_of_a_pass(model: Any, length: int = 1) -> int:
 
 
 def _packed_flops() -> dict[Any, Any]:
-    """What torch's counter does not know: packed linear layers; nothing where there are none."""
+    """Return the counter of packed linear layers, which torch does not count."""
     import torch
 
     def flops(inputs: Any, weight: Any, *_: Any, **__: Any) -> int:
         return int(2 * np.prod(inputs) * weight[0])
 
-    found = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-    return {} if found is None else {found: flops}
+    packed = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    return {} if packed is None else {packed: flops}
 
 
 def absent_ids(tokenizer: TextTokenizer) -> Array:
-    """int64[m], ascending: ids below the vocabulary's size that no token has."""
+    """Return ids below the vocabulary's size that no token has, ascending: int64[m]."""
     present = np.zeros(tokenizer.record.vocabulary, bool)
     present[list(tokenizer.backend.get_vocab(with_added_tokens=True).values())] = True
     return np.flatnonzero(~present)
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype, rounds: int = 4) -> float:
-    """FLOP/s of the best of some products of large square matrices."""
+    """Measure FLOP/s: the best of some products of large square matrices."""
     import torch
 
     side = CPU_SIDE if device.type == "cpu" else ACCELERATOR_SIDE
@@ -200,25 +219,14 @@ def matmul_peak(device: torch.device, dtype: torch.dtype, rounds: int = 4) -> fl
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until the device has done what it was given."""
+    """Wait until the device has finished its work."""
     import torch
 
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
-# Whole-vocabulary passes: what a language model holds likely after each of many short texts.
-#
-# Batches are as large as memory allows; the best k are chosen on the device, and a batch's results
-# go to the host while the next one runs. Knows torch models and ids; does not know tables or files.
-
-T = TypeVar("T")
-
-# Rows of a first batch. Matrices this tall keep an accelerator's (a CPU's) multipliers busy; more
-# gains nothing, and less is found by halving.
-ROWS = {"cpu": 512}
-ACCELERATOR_ROWS = 8192
-SELECTED = 1 << 25  # logits sorted at a time, 8 bytes each
+# The likeliest tokens after each of many short texts.
 
 
 @dataclass(frozen=True)
@@ -230,9 +238,10 @@ class Likeliest:
 
 
 class Passes:
-    """`model` is a transformers causal LM in evaluation mode; `vocabulary` its tokenizer's.
+    """Batches of `model`, a transformers causal LM in evaluation mode, over short texts.
 
-    `absent` are ids below `vocabulary` that no token has. `prefix` is read before every text.
+    `vocabulary` is its tokenizer's size; `absent` are ids below it that no token has. `prefix` is
+    read before every text.
     """
 
     def __init__(
@@ -249,7 +258,7 @@ class Passes:
         self.rows = ROWS.get(self._device.type, ACCELERATOR_ROWS)
 
     def likeliest(self, tokens: Array, k: int) -> Iterator[Likeliest]:
-        """The best k after every text [prefix, token], batch by batch; tokens int[n].
+        """Yield the best k after every text [prefix, token], batch by batch; tokens int[n].
 
         Raises InputError where one text alone is too much for the memory.
         """
@@ -262,7 +271,7 @@ class Passes:
             yield Likeliest(ids.cpu().numpy(), log_probs.cpu().numpy())
 
     def continued(self, seconds: Array, begin: int, length: int) -> Iterator[Array]:
-        """Greedy continuations int32[rows, length] of the texts [prefix, token, seconds[token, j]].
+        """Yield greedy continuations int32[rows, length] of [prefix, token, seconds[token, j]].
 
         seconds int[n, k]; the texts go through it row by row, from the text `begin` on.
         """
@@ -293,12 +302,12 @@ class Passes:
         return torch.cat(written, dim=1)
 
     def _read(self, rows: Array, *, use_cache: bool) -> tuple[torch.Tensor, Any]:
-        """Logits [n, padded vocabulary] after prefix and rows [n, 1], and the cache of both."""
+        """Return logits [n, padded vocabulary] after prefix and rows [n, 1], and their cache."""
         cache = self._cache_of_prefix(len(rows))
         return self._forward(self._ids(rows), cache, use_cache=use_cache or cache is not None)
 
     def _cache_of_prefix(self, rows: int) -> Any:
-        """The prefix is read once; every batch begins with a copy of its keys and values."""
+        """Return a copy of the keys and values of the prefix, which is read once."""
         if not self._prefix:
             return None
         if self._prefix_cache is None:
@@ -320,14 +329,14 @@ class Passes:
         return torch.as_tensor(rows, dtype=torch.int64).to(self._device)
 
     def _real(self, logits: torch.Tensor) -> torch.Tensor:
-        """Without the columns that no token has: cut at the end, lowest inside."""
+        """Leave out the columns that no token has: cut at the end, lowest inside."""
         real = logits[:, : self.vocabulary]
         if len(self._absent):
             real = real.index_fill(1, self._absent.to(real.device), float("-inf"))
         return real
 
     def _batches(self, begin: int, total: int, work: Callable[[int, int], T]) -> Iterator[T]:
-        """`work` over begin..total; out of memory, the batch is halved for good."""
+        """Yield `work` over begin..total; out of memory, halve the batch for good."""
         while begin < total:
             end = min(begin + self.rows, total)
             done = self._attempt(work, begin, end)
@@ -364,7 +373,7 @@ class Passes:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's allocator gave up."""
+    """Return whether the device's or the host's allocator gave up."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
@@ -374,7 +383,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def _one_behind(results: Iterator[T]) -> Iterator[T]:
-    """Each result once its successor was asked for: a device works on while the host fetches."""
+    """Yield each result after its successor was begun: the device works while the host fetches."""
     pending: list[T] = []
     for result in results:
         yield from pending
@@ -383,7 +392,7 @@ def _one_behind(results: Iterator[T]) -> Iterator[T]:
 
 
 def _best(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """ids int32[n, k] and log-probabilities float16[n, k] of the best, ties by id."""
+    """Return the best ids int32[n, k], ties by id, and their log-probabilities float16[n, k]."""
     import torch
 
     rows = max(1, SELECTED // logits.shape[1])
@@ -402,7 +411,7 @@ def _best_of(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def select_likeliest(values: torch.Tensor, k: int) -> torch.Tensor:
-    """int64[n, k]: the columns of the k highest values, best first, ties to the lower column.
+    """Return the columns of the k highest values, best first, ties to the lower: int64[n, k].
 
     torch.topk leaves ties open, and 16-bit logits are full of them, so it sorts whole numbers made
     of both: the value in the upper 32 bits (a float's bits, in an order that integers share), the

@@ -1,4 +1,4 @@
-"""A language model's embeddings to a unigram table: tokens likely anywhere, without any pass.
+"""Language model to unigram table: tokens that its embeddings make likely, without a pass.
 
 N-Grammys (Stewart et al., 2024, arXiv:2411.03786), the model-derived unigram.
 `formats.model_unigram` gives both rules as formulas.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngramkit.builders.model_passes import (
+    BuiltTable,
     Work,
     absent_ids,
     matmul_peak,
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
 ROWS = 8192  # embeddings multiplied at a time
 
 
-class BuiltUnigram(NamedTuple):
-    table: ModelUnigram
-    work: Work | None  # None where the table was there already
-
-
 def build_model_unigram(
     model: Any,
     tokenizer: TextTokenizer,
@@ -51,8 +47,8 @@ def build_model_unigram(
     rule: str = "distance",
     reporter: Reporter = SILENT,
     force: bool = False,
-) -> BuiltUnigram:
-    """The `k` likeliest tokens of `model` at `out`, which is opened where it is built already.
+) -> BuiltTable[ModelUnigram]:
+    """Build the table of the `k` likeliest tokens of `model` at `out`, or open it.
 
     `model` is a transformers causal LM. Sums are made in float32 on the device of the output
     embedding, whatever the model's dtype.
@@ -74,7 +70,7 @@ def build_model_unigram(
     }
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
-        return BuiltUnigram(ModelUnigram.open(out), None)
+        return BuiltTable(ModelUnigram.open(out), None)
     with ArtifactWriter(out, ModelUnigram.kind, plan, force=force) as writer:
         present = np.setdiff1d(np.arange(tokenizer.record.vocabulary), absent)
         try:
@@ -91,11 +87,11 @@ def build_model_unigram(
         tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))
         writer.write(TABLE, {"tokens": tokens, "scores": scores[best]})
         writer.commit(tokenizer.record, parameters=parameters, corpus={}, counts={"rows": k})
-    return BuiltUnigram(ModelUnigram.open(out), work)
+    return BuiltTable(ModelUnigram.open(out), work)
 
 
 def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
-    """log p(x) of the ids in `present` (int64[n]), float32[n]."""
+    """Compute log p(x) of the ids in `present` (int64[n]): float32[n]."""
     import torch
 
     began = time.perf_counter()
@@ -119,6 +115,7 @@ def _scores(model: Any, present: Array, rule: str) -> tuple[Array, Work]:
 
 
 def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> torch.Tensor:
+    """Return the rows `present` of an embedding as float32 on `device`."""
     import torch
 
     chosen = torch.from_numpy(present).to(weight.device)
@@ -126,7 +123,7 @@ def weight_rows(weight: torch.Tensor, present: Array, device: torch.device) -> t
 
 
 def _lengths(vectors: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """float32[n]: the length of every row in the inner product a' C b."""
+    """Return the length of every row in the inner product a' C b: float32[n]."""
     import torch
 
     parts = [((part @ covariance) * part).sum(dim=1) for part in torch.split(vectors, ROWS)]

@@ -1,9 +1,21 @@
 """Artifacts made smaller: what earns the most accepted tokens per byte is kept.
 
 The published reference is CREST (arXiv:2408.04678), which keeps a datastore's most frequent n-grams
-and drops where they stood. Here a datastore stays one, of passages of its documents
-(`builders.prune`), and a frozen table keeps its most frequent rows (`builders.prune`).
-What comes out is an ordinary artifact. Same artifact, size and answers: same bytes.
+and drops where they stood. Here the result is an ordinary artifact. Same artifact, size and
+answers: same bytes.
+
+A datastore keeps passages, of many kinds rather than many of one. A passage is at most `PASSAGE`
+tokens of one document; documents are cut evenly. Those are kept that hold the most n-grams, per
+token, which text like it comes to and no other passage kept holds (kernels.worth). That text is the
+training split, some of the datastore's documents, which are kept last, and recorded answers of the
+kind that drafts are for, which weigh more. N-grams are short: longer ones are of the subjects that
+a corpus happens to have, and other text has other subjects. `python -m benchmarks._prune` compares
+it with a random sample and other rules.
+
+A frozen table keeps the rows that were counted most often per byte. A follower is worth its count,
+and beside that how often `answers` have it after its leader, all of them together as much as the
+table. A leader's best follower pays for the leader's own row too. Without answers this is CREST's
+rule: the most frequent n-grams stay.
 """
 
 from __future__ import annotations
@@ -28,6 +40,15 @@ from ngramkit.progress import SILENT, Reporter
 
 SHARD_TOKENS = 1 << 25  # at most; sorting one takes 16 bytes for each
 HEADER = 1024  # bytes of a file that are not arrays, at most
+# The rules as manifests name them, with another number for any other choice.
+FROZEN_RULE = "most frequent followers per byte, 1"
+DATASTORE_RULE = "most new n-grams per token, 2"
+SCALE = 1 << 20  # of a frozen table's worth per byte, in whole numbers
+PASSAGE = 64  # tokens at most
+ORDERS = (2, 3)  # lengths of the n-grams that a passage is worth something for
+ANSWER = 8  # the worth of an n-gram of the answers, beside one of the split alone
+SPLIT, MOST_TRAINED = 16, 1 << 21  # one document of so many, up to so many tokens of them
+MIXED = np.uint64(0xBF58476D1CE4E5B9)
 
 
 def prune(
@@ -40,7 +61,7 @@ def prune(
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """A datastore or frozen table of at most `size` bytes, at `out`.
+    """Prune a datastore or frozen table to at most `size` bytes, at `out`.
 
     `answers`, token ids, are text that drafts are for; without any, a split of a datastore's own
     documents says what is wanted, and a frozen table's counts do. Where the whole artifact fits,
@@ -77,18 +98,18 @@ def prune(
 
 
 def _provenance(artifact: Artifact, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What the manifest says of the pruning; of one pruned before, what was said of that too."""
+    """Return the manifest's facts of the pruning, and of an earlier one."""
     whole = artifact.manifest
     of: dict[str, Any] = {"build": whole.build, "bytes": whole.bytes}
     of["parameters"] = whole.parameters
     if "pruned" in whole.corpus:
         of["pruned"] = whole.corpus["pruned"]
-    said = {name: plan[name] for name in ("bytes", "rule", "answers") if plan[name] is not None}
-    return {**said, "of": of}
+    facts = {name: plan[name] for name in ("bytes", "rule", "answers") if plan[name] is not None}
+    return {**facts, "of": of}
 
 
 def _digest(answers: Sequence[Array]) -> str | None:
-    """sha256 of all ids, in the order given; None of no answers."""
+    """Return the sha256 of all ids, in the order given; None of no answers."""
     if not len(answers):
         return None
     digest = hashlib.sha256()
@@ -123,7 +144,7 @@ def _datastore(
 
 
 def _room(datastore: Datastore, size: int) -> tuple[int, int]:
-    """How many tokens fit into `size` bytes, separators included, and in how many shards."""
+    """Return how many tokens fit into `size` bytes, separators included, in how many shards."""
     separator = datastore.separator
     each = token_dtype(separator).itemsize + 4
     buckets = 8 * (separator + 2) + HEADER
@@ -144,7 +165,7 @@ def _too_small(artifact: Artifact, size: int, empty: int) -> UsageError:
 
 
 def _cut(passages: Passages, fill: int) -> list[Passages]:
-    """One part per shard, each of about `fill` tokens."""
+    """Split passages into one part per shard, each of about `fill` tokens."""
     ends = np.cumsum(passages.lengths + ~passages.joined)
     parts = []
     for shard in range(int((ends[-1] - 1) // fill) + 1):
@@ -153,7 +174,7 @@ def _cut(passages: Passages, fill: int) -> list[Passages]:
 
 
 def _tokens(datastore: Datastore, passages: Passages) -> Array:
-    """The passages of one shard, a separator behind each that the next does not continue."""
+    """Return a shard's tokens: a separator behind each passage that the next does not continue."""
     separator = datastore.separator
     tokens = np.full(passages.size, separator, token_dtype(separator))
     first = np.flatnonzero(~passages.joined)
@@ -186,20 +207,11 @@ def _frozen_table(
     return dict(table.manifest.parameters), counts
 
 
-# The rows of a frozen table to keep when it is pruned: those counted most often per byte.
-#
-# A follower is worth its count, and beside that how often `answers` have it after its leader, all
-# of them together as much as the table. A leader's best follower pays for the leader's own row
-# too. Without answers this is CREST's rule (arXiv:2408.04678): the most frequent n-grams stay.
-
-FROZEN_RULE = (
-    "most frequent followers per byte, 1"  # in manifests: another number for any other choice
-)
-SCALE = 1 << 20  # worth per byte, in whole numbers
+# Rows of a frozen table.
 
 
 def pruned(table: FrozenTable, size: int, answers: Sequence[Array] = ()) -> dict[str, Array]:
-    """The arrays of a table of at most `size` bytes; without leaders where none fits.
+    """Return the arrays of a table of at most `size` bytes; without leaders where none fits.
 
     Ties go to the earlier leader. Counts of leaders stay what they were in the corpus.
     """
@@ -218,7 +230,7 @@ def pruned(table: FrozenTable, size: int, answers: Sequence[Array] = ()) -> dict
 
 
 def _kept(table: FrozenTable, worth: Array, owner: Array, sizes: Array, size: int) -> Array:
-    """bool[F]: by worth per byte, a leader's best before its others."""
+    """Mark the followers to keep, by worth per byte, a leader's best before its others: bool[F]."""
     row = table.followers.itemsize * table.follower_len + table.follower_counts.itemsize
     head = table.leaders.itemsize * table.leader_len + table.leader_counts.itemsize + 8
     best_first = np.lexsort((-worth, owner))
@@ -235,73 +247,55 @@ def _kept(table: FrozenTable, worth: Array, owner: Array, sizes: Array, size: in
 
 
 def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
-    """int64[F]: counts, and as much again for what the answers say, if there are any."""
+    """Return the worth of followers: counts, and as much again by the answers. int64[F]."""
     counts = table.follower_counts.astype(np.int64)
     length = table.leader_len + table.follower_len
     texts = [np.asarray(answer, table.leaders.dtype) for answer in answers]
     windows = sum(max(len(text) - length + 1, 0) for text in texts)
     if not windows:
         return counts
-    said = new_wanted(windows, (length,))
+    wanted = new_wanted(windows, (length,))
     rows = np.array([(i, 0, len(text)) for i, text in enumerate(texts)], np.int64)
-    want(said, text_table(texts), rows, 1, True)
+    want(wanted, text_table(texts), rows, 1, True)
     grams = np.hstack([table.leaders[owner], table.followers])
-    return np.asarray(counts + wanted_rows(said, grams) * max(int(counts.sum()) // windows, 1))
+    return np.asarray(counts + wanted_rows(wanted, grams) * max(int(counts.sum()) // windows, 1))
 
 
-# Which passages of a datastore to keep when it is pruned: of many kinds, rather than many of one.
-#
-# A passage is at most `PASSAGE` tokens of one document; documents are cut evenly. Those are kept
-# that hold the most n-grams, per token, which text like it comes to and no other passage kept
-# holds; see kernels.worth. What text comes to is seen in the training split, some of the
-# datastore's documents, which are kept last, and in recorded answers of the kind that drafts are
-# for, which weigh more.
-#
-# Short n-grams only: longer ones are of the subjects that a corpus happens to have, and other text
-# has other subjects. docs/benchmarks.md has the figures, beside a random sample and other rules.
-
-PASSAGE = 64  # tokens at most
-ORDERS = (2, 3)  # lengths of the n-grams that a passage is worth something for
-ANSWER = 8  # what an n-gram of the answers is worth, beside one of the split alone
-SPLIT, MOST_TRAINED = 16, 1 << 21  # one document of so many, up to so many tokens of them
-DATASTORE_RULE = (
-    "most new n-grams per token, 2"  # in manifests: another number for any other choice
-)
-MIXED = np.uint64(0xBF58476D1CE4E5B9)
+# Passages of a datastore.
 
 
 @dataclass(frozen=True)
 class Passages:
-    """Rows in the corpus's order."""
+    """Stretches of documents, in the corpus's order."""
 
     rows: Array  # int64[n, 3]: shard, begin, end in its tokens
     joined: Array  # bool[n], whether a row goes on where the one before it ends
     training: Array  # bool[n], whether its document is of the training split
 
     def kept(self, chosen: Array) -> Passages:
-        """Those that are `chosen`, bool[n]."""
+        """Return those that are `chosen`, bool[n]."""
         joined = self.joined.copy()
         joined[1:] &= chosen[:-1]
         return Passages(self.rows[chosen], joined[chosen], self.training[chosen])
 
     @property
     def lengths(self) -> Array:
-        """int64[n], in tokens."""
+        """The lengths in tokens, int64[n]."""
         return np.asarray(self.rows[:, 2] - self.rows[:, 1])
 
     @property
     def size(self) -> int:
-        """Tokens of a stream of them, a separator behind each that the next does not continue."""
+        """The tokens of a stream, with a separator behind each that the next does not continue."""
         return int(self.lengths.sum() + np.count_nonzero(~self.joined))
 
 
 def chosen_passages(
     shards: Sequence[DatastoreShard], separator: int, budget: int, answers: Sequence[Array] = ()
 ) -> Passages:
-    """What to keep of these shards in `budget` tokens, separators included.
+    """Choose what to keep of these shards in `budget` tokens, separators included.
 
-    `answers` are token ids of text that drafts are for. What room is left when nothing more is
-    worth anything is filled with other passages, drawn by the hash of their numbers: a sample.
+    `answers` are token ids of text that drafts are for. Room that is left when nothing more is
+    worth anything is filled with other passages, drawn by the hash of their numbers.
     Memory: at most 144 bytes per token of the training split and the answers, 2 per token of the
     corpus.
     """
@@ -321,15 +315,15 @@ def chosen_passages(
     want(table, where, rows.reshape(-1, 3), ANSWER, False)
 
     candidates = passages.kept(~passages.training)
-    found = choose(table, where, candidates.rows, candidates.joined, budget)
+    rows = choose(table, where, candidates.rows, candidates.joined, budget)
     chosen = np.zeros(len(passages.rows), bool)
-    chosen[np.flatnonzero(~passages.training)[found]] = True
+    chosen[np.flatnonzero(~passages.training)[rows]] = True
     _fill(passages, chosen, budget)
     return passages.kept(chosen)
 
 
 def _fill(passages: Passages, chosen: Array, budget: int) -> None:
-    """Chooses more while there is room, those of the training split last."""
+    """Choose more while there is room, those of the training split last."""
     left = budget - passages.kept(chosen).size
     others = np.flatnonzero(~chosen)
     order = others[np.lexsort((_drawn(others), passages.training[others]))]
@@ -338,14 +332,14 @@ def _fill(passages: Passages, chosen: Array, budget: int) -> None:
 
 
 def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
-    """Every document, as one row each; empty ones have none."""
-    found = []
+    """Return every document as one row; empty ones have none."""
+    rows_of = []
     for index, shard in enumerate(shards):
         last, end = (int(at) for at in shard.first_token[-2:])
         ends = np.sort(shard.suffix_array[last:end]).astype(np.int64)  # of the separators
         begins = np.concatenate([[0], ends[:-1] + 1])
-        found.append(np.column_stack([np.full(len(ends), index), begins, ends]))
-    rows = np.concatenate(found)
+        rows_of.append(np.column_stack([np.full(len(ends), index), begins, ends]))
+    rows = np.concatenate(rows_of)
     rows = rows[rows[:, 1] < rows[:, 2]]
     documents = Passages(rows, np.zeros(len(rows), bool), np.zeros(len(rows), bool))
     drawn = _drawn(np.arange(len(rows))) % np.uint64(SPLIT) == 0
@@ -354,13 +348,13 @@ def _documents(shards: Sequence[DatastoreShard], separator: int) -> Passages:
 
 
 def _drawn(numbers: Array) -> Array:
-    """uint64[n], a hash of each number."""
+    """Return a hash of each number, uint64[n]."""
     mixed = (numbers.astype(np.uint64) + np.uint64(1)) * MIXED
     return np.asarray((mixed ^ mixed >> np.uint64(31)) * MIXED >> np.uint64(40))
 
 
 def _cut_passages(documents: Passages) -> Passages:
-    """Documents in as few even parts as have at most PASSAGE tokens."""
+    """Cut documents into as few even parts as have at most PASSAGE tokens."""
     lengths = documents.lengths
     parts = -(-lengths // PASSAGE)
     owner = np.repeat(np.arange(len(lengths)), parts)

@@ -1,7 +1,7 @@
-"""A stage of a build: tasks that write a file each, run by an executor, recorded by the writer.
+"""A stage of a build: tasks that each write one file, run by an executor, recorded by the writer.
 
-What an earlier run recorded is not done again. Tasks get names and numbers, and read what they need
-from files: a node of a cluster that does not see those is told of, by its name.
+What an earlier run recorded is not done again. Tasks are given names and numbers, and read what
+they need from files; a node of a cluster that does not see those files is named in the error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ class Written(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """`scratch`: its files are for this build alone, and fit no other cut of the same work.
-    `enough` says when no more tasks need be begun."""
+    """Tasks that may run in any order.
+
+    Files of a `scratch` stage are deleted when the build ends; a resumed build uses them only for
+    the same task. `enough` returns whether no more tasks need be begun.
+    """
 
     name: str
     tasks: Sequence[Task[Written]]
@@ -41,30 +44,8 @@ class Stage(NamedTuple):
     enough: Callable[[], bool] = lambda: False
 
 
-def run_stage(stage: Stage, writer: ArtifactWriter, executor: Executor, reporter: Reporter) -> None:
-    """Runs the tasks whose files are not there yet. One bar over all of them."""
-    reporter.stage(stage.name, sum(task.size for task in stage.tasks), stage.unit)
-    done = _Done(stage, executor, reporter)
-    todo = []
-    for task in stage.tasks:
-        if (facts := _finished(task, stage, writer)) is None:
-            todo.append(task)
-        else:
-            done.add(task, facts)
-    said = set[str]()
-    for task, written in executor.run(task for task in todo if not stage.enough()):
-        require_shared(writer.partial / task.file)
-        kept = {SCRATCH: _cut(task)} if stage.scratch else {}
-        writer.record(task.file, written.record, **written.facts, **kept)
-        for note in written.notes:
-            if note not in said:
-                said.add(note)
-                reporter.note(note)
-        done.add(task, written.facts)
-
-
-class Apart(NamedTuple):
-    """Where a build of several stages runs, and who is told of it."""
+class StageRunner(NamedTuple):
+    """A build's writer, the executor of its tasks, and the reporter of its progress."""
 
     writer: ArtifactWriter
     executor: Executor
@@ -72,56 +53,68 @@ class Apart(NamedTuple):
 
     @property
     def folder(self) -> str:
+        """The absolute folder that tasks write to."""
         return str(self.writer.partial.absolute())
 
     def run(self, stage: Stage) -> None:
-        run_stage(stage, self.writer, self.executor, self.reporter)
+        """Run the tasks whose files are not there yet, with one progress bar over all of them."""
+        total = sum(task.size for task in stage.tasks)
+        self.reporter.stage(stage.name, total, stage.unit)
+        counts: Counter[str] = Counter()
+        missing = []
+        for task in stage.tasks:
+            if (facts := self._finished(task, stage)) is None:
+                missing.append(task)
+            else:
+                self._advance(stage, task, facts, counts)
+        noted = set[str]()
+        begun = (task for task in missing if not stage.enough())
+        for task, written in self.executor.run(begun):
+            require_shared(self.writer.partial / task.file)
+            scratch = {SCRATCH: _identity(task)} if stage.scratch else {}
+            self.writer.record(task.file, written.record, **written.facts, **scratch)
+            for note in written.notes:
+                if note not in noted:
+                    noted.add(note)
+                    self.reporter.note(note)
+            self._advance(stage, task, written.facts, counts)
 
     def facts(self, file: str) -> Mapping[str, Any]:
-        """Those of a task's file; empty before it is written."""
+        """Return the facts recorded with a task's file; empty before it is written."""
         return self.writer.finished(file) or {}
 
+    def _finished(self, task: Task[Written], stage: Stage) -> Mapping[str, Any] | None:
+        """Return the facts of a file that an earlier run wrote in the same task, else None."""
+        facts = self.writer.finished(task.file)
+        if facts is not None and stage.scratch and facts.get(SCRATCH) != _identity(task):
+            return None
+        return facts
 
-class _Done:
-    """What the bar shows of a stage."""
-
-    def __init__(self, stage: Stage, executor: Executor, reporter: Reporter) -> None:
-        self._unit = stage.unit
-        self._executor = executor
-        self._reporter = reporter
-        self._counts: Counter[str] = Counter()
-
-    def add(self, task: Task[Written], facts: Mapping[str, Any]) -> None:
-        self._counts[self._unit] += task.size
-        if self._unit == "tokens":
-            self._counts["tasks"] += 1
+    def _advance(
+        self, stage: Stage, task: Task[Written], facts: Mapping[str, Any], counts: Counter[str]
+    ) -> None:
+        counts[stage.unit] += task.size
+        if stage.unit == "tokens":
+            counts["tasks"] += 1
         else:
-            self._counts["tokens"] += facts.get("tokens", 0)
-        if self._executor.retries:
-            self._counts["retries"] = self._executor.retries
-        self._reporter.advance(task.size, **self._counts)
+            counts["tokens"] += facts.get("tokens", 0)
+        if self.executor.retries:
+            counts["retries"] = self.executor.retries
+        self.reporter.advance(task.size, **counts)
 
 
-def _finished(task: Task[Written], stage: Stage, writer: ArtifactWriter) -> Any:
-    """The facts of a file that an earlier run wrote of the same cut, else None."""
-    facts = writer.finished(task.file)
-    if facts is not None and stage.scratch and facts.get(SCRATCH) != _cut(task):
-        return None
-    return facts
-
-
-def _cut(task: Task[Written]) -> str:
-    """Which part of the work it is."""
+def _identity(task: Task[Written]) -> str:
+    """Return a digest that tells the task from others that write a file of the same name."""
     return hashlib.sha256(repr(task.key or task.given).encode()).hexdigest()[:16]
 
 
 def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> Written:
-    """In a task: its one file, whole or not at all."""
+    """Write a task's one file, whole or not at all."""
     return Written(write_whole(require_shared(Path(folder)) / name, arrays), facts)
 
 
 def require_shared(path: Path) -> Path:
-    """`path`. Raises InputError where it is not to be seen from this machine."""
+    """Return `path`. Raises InputError where this machine does not see it."""
     if not path.exists():
         raise InputError(
             f"{platform.node()} does not see {path}",

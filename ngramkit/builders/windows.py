@@ -1,10 +1,9 @@
 """Every n-gram of a token store, sorted, in bounded memory.
 
-The windows of a corpus (see kernels/scattering) are split into partitions: ranges of the first
-token, or, where one token alone is too frequent, of the token after a prefix. Partitions that fit
-into memory together, of prefixes of one token or none, are filled in one pass over the
-memory-mapped store, then sorted one by one.
-This module does not know leaders from followers.
+The windows of a corpus (every `length` tokens in a row inside one document) are split into
+partitions: ranges of the first token, or, where one token alone is too frequent, of the token after
+a prefix. Partitions that fit into memory together, of prefixes of one token or none, are a group:
+filled in one pass over the memory-mapped store (`kernels.counting`), then sorted one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.formats.container import Array
-from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.tokens import TokenShard, TokenStore
 from ngramkit.kernels.counting import (
     NONE,
     SECOND,
@@ -36,206 +35,6 @@ MOST_ROWS = 1 << 31  # rows in a partition; kernels count them in 32 bits
 
 Result = TypeVar("Result")
 
-
-class Windows:
-    """All windows of `length` tokens that begin in some stretches of a store's files.
-
-    `memory` is in bytes, `workers` are threads.
-    """
-
-    def __init__(
-        self,
-        stretches: Sequence[Stretch],
-        vocabulary: int,
-        length: int,
-        memory: int,
-        workers: int,
-    ) -> None:
-        self.length = length
-        self.vocabulary = vocabulary
-        self.bits = max(1, (self.vocabulary - 1).bit_length())
-        self._pool = ThreadPoolExecutor(workers)
-        self._work = shares_of(stretches, workers)
-        self._histograms = lru_cache(maxsize=2)(self._count)
-        self._seconds: dict[int, Counts] = {}  # histograms after first tokens that are frequent
-        key = 8 * self.words(length)  # bytes
-        in_use = 3 * key + 8 * length + 40  # bytes per row while a partition is being counted
-        half = memory // 2
-        self._most = min(max(half // in_use // workers, 1), MOST_ROWS)  # rows in one partition
-        self._together = max(half // key, self._most)  # rows in one pass
-
-    @classmethod
-    def of(cls, store: TokenStore, length: int, memory: int, workers: int) -> Windows:
-        """Those of the whole store."""
-        whole = [(each.tokens, each.documents, 0, len(each.tokens)) for each in store.shards]
-        return cls(whole, store.tokenizer.vocabulary, length, memory, workers)
-
-    def each(self, use: Callable[[Partition, Keys, Counts | None], Result]) -> Iterator[Result]:
-        """use(partition, keys, counts) of every partition in ascending order, in threads.
-
-        `keys` are the partition's windows, sorted, a copy for every occurrence; or, where `counts`
-        is given, each window once.
-        """
-        for group in self._groups():
-            if len(group[0].prefix) == self.length - 1:
-                for partition in group:
-                    yield use(partition, *self._last_tokens(partition))
-                continue
-            keys, ends = self._fill(group)
-            parts = np.split(keys, ends[:-1])
-            yield from self._pool.map(
-                lambda partition, part: use(partition, in_order(part), None), group, parts
-            )
-
-    def runs(self) -> Iterator[Runs]:
-        """Every distinct window with its count, in ascending order."""
-        yield from self.each(as_runs)
-
-    def words(self, rest: int) -> int:
-        """u64 words for `rest` tokens; the first token of the first word is relative."""
-        per_word = 64 // self.bits
-        return max(1, -(-(rest - 1) // per_word))
-
-    def masks(self, depth: int, leader_len: int) -> Keys:
-        """uint64[words]: the bits of a leader's tokens in keys after a prefix of `depth`."""
-        per_word = 64 // self.bits
-        stop = self.length - depth
-        masks = np.zeros(self.words(stop), np.uint64)
-        for word in range(len(masks) - 1, -1, -1):
-            start = max(0, stop - per_word) if word else 0
-            others = min(max(stop - max(leader_len - depth, start), 0), stop - start)
-            if others < stop - start:
-                masks[word] = (1 << 64) - (1 << self.bits * others)
-            stop = start
-        return masks
-
-    def _span(self, rest: int) -> int:
-        """How many different first tokens one partition can tell apart."""
-        packed = rest - (self.words(rest) - 1) * (64 // self.bits)  # tokens in the first word
-        return 1 << min(self.bits, 64 - self.bits * (packed - 1))
-
-    def _count(self, prefix: tuple[int, ...]) -> Counts:
-        """int64[workers, vocabulary]: windows of each worker with `prefix` and then each token."""
-        counts = np.zeros((len(self._work), self.vocabulary), np.int64)
-        wanted = np.array(prefix, np.int64)
-
-        def count(stretches: list[Stretch], row: Counts) -> None:
-            for tokens, documents, begin, end in stretches:
-                count_next(tokens, documents, begin, end, self.length, wanted, row)
-
-        list(self._pool.map(count, self._work, counts))
-        return counts
-
-    def _after(self, prefix: tuple[int, ...]) -> Counts:
-        """As `_count`; what follows single tokens is counted for many of them in one pass."""
-        if len(prefix) != 1:
-            return self._histograms(prefix)
-        if prefix[0] not in self._seconds:
-            self._seconds = {}  # the others of them have passed
-            first = self._histograms(()).sum(axis=0)
-            wanted = np.flatnonzero(first > self._most)
-            at_a_time = max(self._most // (self.vocabulary * len(self._work)), 1)
-            wanted = wanted[np.searchsorted(wanted, prefix[0]) :][:at_a_time]
-            self._seconds = self._count_seconds(wanted)
-        return self._seconds[prefix[0]]
-
-    def _count_seconds(self, wanted: Counts) -> dict[int, Counts]:
-        """{token: as `_count` after it}"""
-        rows = np.full(self.vocabulary, -1, np.int32)
-        rows[wanted] = np.arange(len(wanted))
-        counts = np.zeros((len(self._work), len(wanted), self.vocabulary), np.int64)
-
-        def count(stretches: list[Stretch], found: Counts) -> None:
-            for tokens, documents, begin, end in stretches:
-                count_seconds(tokens, documents, begin, end, self.length, rows, found)
-
-        list(self._pool.map(count, self._work, counts))
-        return {token: counts[:, row] for row, token in enumerate(wanted.tolist())}
-
-    def _partitions(self, prefix: tuple[int, ...] = ()) -> Iterator[Partition]:
-        """In ascending order; each small enough, or of the last token alone."""
-        each = self._after(prefix)
-        counts = each.sum(axis=0)
-        rest = self.length - len(prefix)
-        enough, span = min(COMFORTABLE, self._most), self._span(rest)
-        low = windows = 0
-        for token in np.flatnonzero(counts).tolist():
-            count = int(counts[token])
-            if windows and (windows + count > enough or token - low >= span):
-                yield partition_of(prefix, low, token, each)
-                windows = 0
-            if count > self._most and rest > 1:
-                yield from self._partitions((*prefix, token))
-                continue
-            low = token if not windows else low
-            windows += count
-        if windows:
-            yield partition_of(prefix, low, min(low + span, self.vocabulary), each)
-
-    def _groups(self) -> Iterator[list[Partition]]:
-        """Neighbours that fit into memory together, and can be filled in one pass."""
-        group: list[Partition] = []
-        held = 0
-        for partition in self._partitions():
-            apart = bool(group) and not self._at_once(group[0].prefix, partition.prefix)
-            if group and (apart or held + partition.windows > self._together):
-                yield group
-                group, held = [], 0
-            group.append(partition)
-            held += partition.windows
-        if group:
-            yield group
-
-    def _at_once(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-        """Whether windows after two prefixes are told apart in one pass: after single tokens and
-        none they are, where their keys are one word and end with more than the last token."""
-        both = max(len(one), len(other)) <= 1 and self.length > 2 and self.words(self.length) == 1
-        return one == other or both
-
-    def _last_tokens(self, partition: Partition) -> tuple[Keys, Counts]:
-        """Only the last token is open: the histogram is the answer already."""
-        counts = self._after(partition.prefix).sum(axis=0)[partition.low : partition.high]
-        last = np.flatnonzero(counts)
-        return last.astype(np.uint64)[:, None], counts[last]
-
-    def _fill(self, group: list[Partition]) -> tuple[Keys, Counts]:
-        """One pass over the store: (keys uint64[n, words], where each partition ends)."""
-        prefix = () if self._at_once((), group[0].prefix) else group[0].prefix
-        owner, second = self._owners(group, len(prefix))
-        sizes = np.array([part.shares for part in group])
-        ends = np.cumsum(sizes.ravel()).reshape(sizes.shape)
-        bases = np.array([part.low for part in group], np.uint64)
-        keys = np.empty((int(ends[-1, -1]), self.words(self.length - len(prefix))), np.uint64)
-        begins = np.array(prefix, np.int64)
-
-        def fill(stretches: list[Stretch], cursors: Counts) -> None:
-            for tokens, documents, begin, end in stretches:
-                where = (tokens, documents, begin, end, self.length, begins, owner)
-                if keys.shape[1] == 1:
-                    scatter(*where, second, self.bits, bases, cursors, keys)
-                else:
-                    scatter_wide(*where, self.bits, bases, cursors, keys)
-
-        list(self._pool.map(fill, self._work, np.ascontiguousarray((ends - sizes).T)))
-        return keys, ends[:, -1]
-
-    def _owners(self, group: list[Partition], depth: int) -> tuple[Array, Array]:
-        """Which partition of `group` each token after the first `depth` belongs to, int32[V], and
-        of those that stand for a prefix the token after them, int32[prefixes, V]; see `scatter`."""
-        owner = np.full(self.vocabulary, NONE, np.int32)
-        longer = sorted({part.prefix[depth] for part in group if len(part.prefix) > depth})
-        second = np.full((max(len(longer), 1), self.vocabulary), NONE, np.int32)
-        owner[longer] = SECOND - np.arange(len(longer))
-        for i, part in enumerate(group):
-            if len(part.prefix) > depth:
-                second[longer.index(part.prefix[depth]), part.low : part.high] = i
-            else:
-                inside = owner[part.low : part.high]
-                inside[inside == NONE] = i  # a frequent token in it has partitions of its own
-        return owner, second
-
-
-# Partitions of a store's windows, and what is done with each: sorted, counted run by run.
 
 Keys = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
@@ -255,32 +54,241 @@ class Partition:
     def windows(self) -> int:
         return sum(self.shares)
 
+    def for_one_worker(self) -> Partition:
+        """Return the same partition, all of whose windows one worker finds."""
+        return Partition(self.prefix, self.low, self.high, (self.windows,))
+
 
 @dataclass(frozen=True)
 class Runs:
-    """A partition's distinct windows in order, packed as `scattering.scatter` packs them."""
+    """A partition's distinct windows in order, packed as `kernels.counting.scatter` packs them."""
 
     partition: Partition
     keys: Keys  # uint64[distinct, words]
     counts: Counts  # int64[distinct]
 
 
-def partition_of(prefix: tuple[int, ...], low: int, high: int, counts: Counts) -> Partition:
+class Windows:
+    """All windows of `length` tokens of a store.
+
+    `memory` (bytes) is for one group and its partitions; `workers` are threads, each of which
+    sorts a partition of its own. With `tasks`, groups are read later, by one worker each.
+    """
+
+    def __init__(
+        self, store: TokenStore, length: int, memory: int, workers: int, *, tasks: bool = False
+    ) -> None:
+        self.length = length
+        self.vocabulary = store.tokenizer.vocabulary
+        self.bits = max(1, (self.vocabulary - 1).bit_length())
+        self._pool = ThreadPoolExecutor(workers)
+        self._work = _shares(store.shards, workers)
+        self._histograms = lru_cache(maxsize=2)(self._count)
+        self._seconds: dict[int, Counts] = {}  # histograms after first tokens that are frequent
+        key = 8 * self.words(length)  # bytes
+        in_use = 3 * key + 8 * length + 40  # bytes per row while a partition is being counted
+        half, at_a_time = memory // 2, 1 if tasks else workers
+        # Rows in one partition, and in one pass over the store.
+        self._most = min(max(half // in_use // at_a_time, 1), MOST_ROWS)
+        self._together = max(half // key, self._most)
+
+    def each(self, use: Callable[[Partition, Keys, Counts | None], Result]) -> Iterator[Result]:
+        """Yield `use(partition, keys, counts)` of all partitions in ascending order, see `read`."""
+        for group in self.groups():
+            yield from self.read(group, use)
+
+    def groups(self) -> Iterator[list[Partition]]:
+        """Yield neighbouring partitions that fit into memory together and one pass can fill."""
+        group: list[Partition] = []
+        rows = 0
+        for partition in self._partitions():
+            apart = bool(group) and not self._at_once(group[0].prefix, partition.prefix)
+            if group and (apart or rows + partition.windows > self._together):
+                yield group
+                group, rows = [], 0
+            group.append(partition)
+            rows += partition.windows
+        if group:
+            yield group
+
+    def read(
+        self,
+        group: Sequence[Partition],
+        use: Callable[[Partition, Keys, Counts | None], Result],
+    ) -> Iterator[Result]:
+        """Yield `use(partition, keys, counts)` of a group's partitions in order, run on threads.
+
+        `keys` are the partition's windows, sorted, a copy for every occurrence; or, where `counts`
+        is given, each window once.
+        """
+        if len(group[0].prefix) == self.length - 1:
+            for partition in group:
+                yield use(partition, *self._last_tokens(partition))
+            return
+        keys, ends = self._fill(group)
+        parts = np.split(keys, ends[:-1])
+        yield from self._pool.map(
+            lambda partition, part: use(partition, _sorted(part), None), group, parts
+        )
+
+    def runs(self) -> Iterator[Runs]:
+        """Yield every distinct window with its count, in ascending order."""
+        yield from self.each(_as_runs)
+
+    def words(self, rest: int) -> int:
+        """Return how many u64 words hold `rest` tokens, the first relative to a partition's."""
+        per_word = 64 // self.bits
+        return max(1, -(-(rest - 1) // per_word))
+
+    def masks(self, depth: int, leader_len: int) -> Keys:
+        """Return the bits of a leader's tokens in keys after a prefix of `depth`, uint64[words]."""
+        per_word = 64 // self.bits
+        stop = self.length - depth
+        masks = np.zeros(self.words(stop), np.uint64)
+        for word in range(len(masks) - 1, -1, -1):
+            start = max(0, stop - per_word) if word else 0
+            others = min(max(stop - max(leader_len - depth, start), 0), stop - start)
+            if others < stop - start:
+                masks[word] = (1 << 64) - (1 << self.bits * others)
+            stop = start
+        return masks
+
+    def _span(self, rest: int) -> int:
+        """Return how many different first tokens one partition can tell apart."""
+        packed = rest - (self.words(rest) - 1) * (64 // self.bits)  # tokens in the first word
+        return 1 << min(self.bits, 64 - self.bits * (packed - 1))
+
+    def _count(self, prefix: tuple[int, ...]) -> Counts:
+        """Count the windows of each worker that begin with `prefix` and then each token.
+
+        int64[workers, vocabulary].
+        """
+        counts = np.zeros((len(self._work), self.vocabulary), np.int64)
+        wanted = np.array(prefix, np.int64)
+
+        def count(stretches: list[Stretch], row: Counts) -> None:
+            for tokens, documents, begin, end in stretches:
+                count_next(tokens, documents, begin, end, self.length, wanted, row)
+
+        list(self._pool.map(count, self._work, counts))
+        return counts
+
+    def _after(self, prefix: tuple[int, ...]) -> Counts:
+        """Count as `_count` does; after single tokens, for many of them in one pass."""
+        if len(prefix) != 1:
+            return self._histograms(prefix)
+        if prefix[0] not in self._seconds:
+            self._seconds = {}  # those before it are not asked for again
+            first = self._histograms(()).sum(axis=0)
+            wanted = np.flatnonzero(first > self._most)
+            at_a_time = max(self._most // (self.vocabulary * len(self._work)), 1)
+            wanted = wanted[np.searchsorted(wanted, prefix[0]) :][:at_a_time]
+            self._seconds = self._count_seconds(wanted)
+        return self._seconds[prefix[0]]
+
+    def _count_seconds(self, wanted: Counts) -> dict[int, Counts]:
+        """Return {token: `_count` after it}, in one pass."""
+        rows = np.full(self.vocabulary, -1, np.int32)
+        rows[wanted] = np.arange(len(wanted))
+        counts = np.zeros((len(self._work), len(wanted), self.vocabulary), np.int64)
+
+        def count(stretches: list[Stretch], found: Counts) -> None:
+            for tokens, documents, begin, end in stretches:
+                count_seconds(tokens, documents, begin, end, self.length, rows, found)
+
+        list(self._pool.map(count, self._work, counts))
+        return {token: counts[:, row] for row, token in enumerate(wanted.tolist())}
+
+    def _partitions(self, prefix: tuple[int, ...] = ()) -> Iterator[Partition]:
+        """Yield partitions in ascending order, each small enough or of the last token alone."""
+        each = self._after(prefix)
+        counts = each.sum(axis=0)
+        rest = self.length - len(prefix)
+        enough, span = min(COMFORTABLE, self._most), self._span(rest)
+        low = windows = 0
+        for token in np.flatnonzero(counts).tolist():
+            count = int(counts[token])
+            if windows and (windows + count > enough or token - low >= span):
+                yield _partition(prefix, low, token, each)
+                windows = 0
+            if count > self._most and rest > 1:
+                yield from self._partitions((*prefix, token))
+                continue
+            low = token if not windows else low
+            windows += count
+        if windows:
+            yield _partition(prefix, low, min(low + span, self.vocabulary), each)
+
+    def _at_once(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        """Return whether one pass can tell the windows after two prefixes apart.
+
+        It can after single tokens and none, where keys are one word of more than the last token.
+        """
+        both = max(len(one), len(other)) <= 1 and self.length > 2 and self.words(self.length) == 1
+        return one == other or both
+
+    def _last_tokens(self, partition: Partition) -> tuple[Keys, Counts]:
+        """Return the windows of a partition whose last token alone is open: its histogram."""
+        counts = self._after(partition.prefix).sum(axis=0)[partition.low : partition.high]
+        last = np.flatnonzero(counts)
+        return last.astype(np.uint64)[:, None], counts[last]
+
+    def _fill(self, group: Sequence[Partition]) -> tuple[Keys, Counts]:
+        """Pass over the store once: (keys uint64[n, words], where each partition ends)."""
+        prefix = () if self._at_once((), group[0].prefix) else group[0].prefix
+        owner, second = self._owners(group, len(prefix))
+        sizes = np.array([part.shares for part in group])
+        ends = np.cumsum(sizes.ravel()).reshape(sizes.shape)
+        bases = np.array([part.low for part in group], np.uint64)
+        keys = np.empty((int(ends[-1, -1]), self.words(self.length - len(prefix))), np.uint64)
+        begins = np.array(prefix, np.int64)
+
+        def fill(stretches: list[Stretch], cursors: Counts) -> None:
+            for tokens, documents, begin, end in stretches:
+                where = (tokens, documents, begin, end, self.length, begins, owner)
+                if keys.shape[1] == 1:
+                    scatter(*where, second, self.bits, bases, cursors, keys)
+                else:
+                    scatter_wide(*where, self.bits, bases, cursors, keys)
+
+        list(self._pool.map(fill, self._work, np.ascontiguousarray((ends - sizes).T)))
+        return keys, ends[:, -1]
+
+    def _owners(self, group: Sequence[Partition], depth: int) -> tuple[Array, Array]:
+        """Return the partition that each token after the first `depth` belongs to, int32[V].
+
+        Tokens of longer prefixes name a row of the second array, int32[prefixes, V], which has the
+        partition of each token after them; see `kernels.counting.scatter`.
+        """
+        owner = np.full(self.vocabulary, NONE, np.int32)
+        longer = sorted({part.prefix[depth] for part in group if len(part.prefix) > depth})
+        second = np.full((max(len(longer), 1), self.vocabulary), NONE, np.int32)
+        owner[longer] = SECOND - np.arange(len(longer))
+        for i, part in enumerate(group):
+            if len(part.prefix) > depth:
+                second[longer.index(part.prefix[depth]), part.low : part.high] = i
+            else:
+                inside = owner[part.low : part.high]
+                inside[inside == NONE] = i  # a frequent token in it has partitions of its own
+        return owner, second
+
+
+def _partition(prefix: tuple[int, ...], low: int, high: int, counts: Counts) -> Partition:
     return Partition(prefix, low, high, tuple(counts[:, low:high].sum(axis=1).tolist()))
 
 
-def shares_of(stretches: Sequence[Stretch], workers: int) -> list[list[Stretch]]:
-    """For each worker, its part of every stretch."""
+def _shares(shards: Sequence[TokenShard], workers: int) -> list[list[Stretch]]:
+    """Return for each worker its part of every shard."""
     shares: list[list[Stretch]] = [[] for _ in range(workers)]
-    for tokens, documents, first, last in stretches:
-        cuts = np.linspace(first, last, workers + 1).astype(np.int64).tolist()
+    for shard in shards:
+        cuts = np.linspace(0, len(shard.tokens), workers + 1).astype(np.int64).tolist()
         for share, (begin, end) in zip(shares, pairwise(cuts), strict=True):
-            share.append((tokens, documents, begin, end))
+            share.append((shard.tokens, shard.documents, begin, end))
     return shares
 
 
-def in_order(keys: Keys) -> Keys:
-    """Rows in ascending order: by the first word, in place; then, where rows tie, by the next."""
+def _sorted(keys: Keys) -> Keys:
+    """Sort rows by the first word, in place; then, where rows tie, by the next."""
     if keys.shape[1] == 1:
         keys[:, 0].sort()
         return keys
@@ -294,7 +302,7 @@ def in_order(keys: Keys) -> Keys:
     return keys
 
 
-def as_runs(partition: Partition, keys: Keys, counts: Counts | None) -> Runs:
+def _as_runs(partition: Partition, keys: Keys, counts: Counts | None) -> Runs:
     if counts is None:
         counts = np.empty(len(keys), np.int64)
         distinct = runs_of(keys, counts)

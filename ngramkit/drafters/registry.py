@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.drafters.base import Described, DraftTree, Evidence, TokenArray
 from ngramkit.errors import ArtifactError, UsageError, meant
+from ngramkit.kinds import KIND_OF_ROLE
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
@@ -39,7 +40,7 @@ class Entry:
     @property
     def artifacts(self) -> tuple[str, ...]:
         """Those of its sources that are artifacts."""
-        return tuple(source for source in self.sources if source in KINDS)
+        return tuple(source for source in self.sources if source in KIND_OF_ROLE)
 
 
 EVERYTHING = ("datastores", "frozen_table", "bigram", "past", "tokenizer")
@@ -127,15 +128,6 @@ DRAFTERS = {
 }
 
 
-# What `load_drafter` calls an artifact -> its kind.
-KINDS = {
-    "datastores": "datastore",
-    "frozen_table": "frozen-table",
-    "bigram": "model-bigram",
-    "unigram": "model-unigram",
-}
-
-
 def drafter_entry(name: str) -> Entry:
     """Raises UsageError, with the nearest name, where no drafter is called that."""
     if name in DRAFTERS:
@@ -191,7 +183,7 @@ def load_drafter(
                 f"the drafter {name} needs {_described(source)}", f"give {source}", option=source
             )
     for artifact in entry.artifacts:
-        _require_kind(used[artifact], KINDS[artifact])
+        _require_kind(used[artifact], KIND_OF_ROLE[artifact])
     _require_one_tokenizer(used[artifact] for artifact in entry.artifacts)
     _require_known(name, options)
     drafter: Drafter = _class_of(entry)(**used, **options)
@@ -203,7 +195,7 @@ def _class_of(entry: Entry) -> Any:
 
 
 def _described(source: str) -> str:
-    return f"a {KINDS[source]}" if source in KINDS else "past requests"
+    return f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
 
 
 def _require_known(name: str, options: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
+from ngramkit.kinds import ROLES
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 
 Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or what was opened
 HISTORY_TOKENS = 4_000_000
-# A kind of artifact -> what drafters call it.
-ROLES = {
-    "datastore": "datastores",
-    "frozen-table": "frozen_table",
-    "model-bigram": "bigram",
-    "model-unigram": "unigram",
-}
 
 
 @dataclass(frozen=True)

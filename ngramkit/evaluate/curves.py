@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from ngramkit.choose import DrafterChoice
 from ngramkit.drafters.registry import DRAFTERS, DrafterSpec
-from ngramkit.drafters.sources import ROLES, Given, Sources, opened
+from ngramkit.drafters.sources import Given, Sources, opened
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.simulation import Replay
 from ngramkit.formats.artifact import Artifact
+from ngramkit.kinds import ROLES
 from ngramkit.progress import Reporter
 
 Curves = Mapping[str, Sequence[Given]]  # name -> artifacts

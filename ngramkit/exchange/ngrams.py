@@ -75,7 +75,7 @@ def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) ->
 
     N-grams never cross documents. `memory`: bytes for counting, by default half of what is free.
     """
-    windows = Windows.of(_Documents(store), order + 1, memory or free_memory() // 2, cores())
+    windows = Windows(_Documents(store), order + 1, memory or free_memory() // 2, cores())
     yield from _whole_groups(_unpacked(windows))
 
 

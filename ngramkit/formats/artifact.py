@@ -1,7 +1,13 @@
 """An artifact is a folder: manifest.json, README.md and `.safetensors` files.
 
 Each kind is a subclass in a module of its own, whose docstring is the format's specification.
-`open` is the one door: behind it every value has been checked, here and now or once before.
+`Artifact.open` checks every value, or finds a proof that this machine has checked it before.
+
+A proof is a small file in the user's own cache, never inside an artifact. Its name is the checksum
+of a manifest (which lists every file's sha256) and the version of the checks, so it holds for
+bytes, wherever they lie. Its content is the identities (device, inode, size, times) of the copies
+whose bytes were found to be the listed ones. Without a cache folder, everything is checked each
+time.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -37,15 +43,24 @@ from ngramkit.untrusted import AGAIN, Identity, identity, parse_json, whole_numb
 
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
-# One independent part of a check: what holds, line by line; raises ArtifactError at a breach.
+# A part of a check: returns what holds, line by line; raises ArtifactError at a breach.
 Part = Callable[[], list[str]]
 
 SHARDS = re.compile(r"shard-\d{5,}\.safetensors")
 MOST_PARAMETER = (1 << 31) - 1
+SLOW = 1.0  # seconds from which on a check is logged
+CHECKS = 1  # goes up when an artifact that passed before might not pass now
+COPIES = 8  # of one artifact, whose identities a proof holds
+PROOFS = TextCache("proofs", 4096)
+# A file that is written again within a tick of the file system's clock looks the same.
+TICK_NS = 20_000_000
+
+LOG = logging.getLogger("ngramkit")
+Copy = dict[str, Identity]  # file name -> which file it is
 
 
 class Artifact(ABC):
-    """Opened, not read: arrays are memory maps."""
+    """An opened artifact, whose arrays are memory maps. As a path it is its folder."""
 
     kind: ClassVar[str]
     data_files: ClassVar[re.Pattern[str]] = SHARDS  # their names; there is at least one
@@ -56,19 +71,24 @@ class Artifact(ABC):
         self.origin: str | None = None  # the URL that it was fetched from, or written to
         self._places: dict[str, Path] = {name: path / name for name in manifest.files}
         self._identities: dict[str, Identity] = {}  # of the files that were found whole
-        self._opened: dict[str, Opened] = {}  # those, mapped: a replacement changes nothing
+        self._opened: dict[str, Opened] = {}  # mapped, so that a replacement changes nothing
 
     def __repr__(self) -> str:
-        """<FrozenTable 46,111 leaders, llama-tokenizer, 27.6 MB>"""
+        """Return a line like <FrozenTable 46,111 leaders, llama-tokenizer, 27.6 MB>."""
         counts, tokenizer = self.manifest.counts, self.tokenizer.id.rstrip("/").rpartition("/")[2]
         name = next((name for name in ("leaders", "rows", "tokens") if name in counts), None)
         many = f"{counts[name]:,} {name}, " if name else ""
         return f"<{type(self).__name__} {many}{tokenizer}, {self.manifest.bytes / 1e6:,.1f} MB>"
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @classmethod
     def open(cls, path: str | Path, *, reporter: Reporter = SILENT) -> Self:
-        """Raises ArtifactError where `path` holds no whole artifact of this kind."""
+        """Open the artifact at `path`.
 
+        Raises ArtifactError where it holds no whole artifact of this kind.
+        """
         path = Path(path)
         manifest = read_manifest(path)
         while True:
@@ -84,7 +104,7 @@ class Artifact(ABC):
 
     @classmethod
     def unchecked(cls, path: Path, manifest: Manifest) -> Self:
-        """As `open`, but its values may be anything; for what checks them."""
+        """Open without checking values: for what checks them."""
         if manifest.kind != cls.kind:
             raise ArtifactError(f"{path} is a {manifest.kind}, not a {cls.kind}", "check the path")
         artifact = cls(path, manifest)
@@ -92,13 +112,14 @@ class Artifact(ABC):
         return artifact
 
     def require_files(self) -> None:
+        """Raise ArtifactError where the listed files are not those of this kind."""
         names = self.manifest.files
         fit = bool(names) and all(map(self.data_files.fullmatch, names))
         require(fit, self.path, f"its files are not those of a {self.kind}")
 
     @property
     def where(self) -> str:
-        """Where it is for whoever asked for it: its URL, else its folder."""
+        """The URL that it came from, else its folder."""
         return self.origin or str(self.path)
 
     @property
@@ -106,8 +127,11 @@ class Artifact(ABC):
         return self.manifest.tokenizer
 
     def identities(self) -> dict[str, Identity]:
-        """Which files there are now. ArtifactError where one is missing or of another size."""
-        found = {}
+        """Return which files there are now.
+
+        Raises ArtifactError where one is missing or of another size.
+        """
+        identities = {}
         for name, record in self.manifest.files.items():
             file = self._places[name]
             try:
@@ -117,11 +141,11 @@ class Artifact(ABC):
             if state[2] != record.bytes:
                 why = f"{state[2]:,} bytes where {record.bytes:,} are listed"
                 raise WrongFileError(file, why)
-            found[name] = state
-        return found
+            identities[name] = state
+        return identities
 
     def arrays(self, name: str, layout: Layout) -> dict[str, Array]:
-        """The arrays of one listed file, exactly those of its layout."""
+        """Return the arrays of one listed file, exactly those of its layout."""
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
         opened = self._opened.get(name) or self._container(name)
@@ -136,7 +160,7 @@ class Artifact(ABC):
         return opened
 
     def parameter(self, name: str) -> int:
-        """A whole number from 1 on. Raises ArtifactError where the manifest has none."""
+        """Return a whole number from 1 on. Raises ArtifactError where the manifest has none."""
         value = self.manifest.parameters.get(name)
         if not whole_number(value, 1, MOST_PARAMETER):
             raise ArtifactError(f"{self.path} has no valid {name}", AGAIN)
@@ -144,31 +168,31 @@ class Artifact(ABC):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Every invariant, in parts that may run on threads, in any order."""
+        """Return every invariant, in parts that may run on threads, in any order."""
 
     def check(self) -> Iterator[str]:
-        """Yields each invariant that holds; raises ArtifactError at the first breach."""
+        """Yield each invariant that holds; raise ArtifactError at the first breach."""
         for part in self.parts():
             yield from part()
 
 
 def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
-    """Raises ArtifactError, naming both, where one is of another tokenizer than the first."""
+    """Raise ArtifactError, naming both, where one is of another tokenizer than the first."""
     for other in artifacts[1:]:
         other.tokenizer.require(artifacts[0].tokenizer, str(other.path))
 
 
 def require(holds: bool | np.bool_, path: Path, breach: str) -> None:
-    """Raises ArtifactError, naming `path` and the breach, unless `holds`."""
+    """Raise ArtifactError, naming `path` and the breach, unless `holds`."""
     if not holds:
         raise ArtifactError(f"{path} is damaged: {breach}", AGAIN)
 
 
 def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> None:
-    """Raises ArtifactError unless the arrays are those of the layout, no others."""
+    """Raise ArtifactError unless the arrays are those of the layout and no others."""
     for name, (dtypes, dimensions) in layout.items():
-        found = arrays.get(name)
-        if found is None or _name_of(found.dtype) not in dtypes or found.ndim != dimensions:
+        array = arrays.get(name)
+        if array is None or _name_of(array.dtype) not in dtypes or array.ndim != dimensions:
             wanted = f"{' or '.join(dtypes)} in {dimensions} dimensions"
             raise ArtifactError(f"{path} holds no {name!r} of {wanted}", AGAIN)
     require(arrays.keys() == layout.keys(), path, "it holds other arrays too")
@@ -176,36 +200,88 @@ def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> N
 
 @lru_cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # which numpy puts together anew each time
+    return dtype.name  # numpy puts it together anew each time
 
 
 def token_dtype(vocabulary: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
-    """The narrowest dtype for ids 0..vocabulary, where `vocabulary` itself is the separator."""
+    """Return the narrowest dtype for ids 0..vocabulary; `vocabulary` itself is the separator."""
     return np.dtype(np.uint16) if vocabulary <= 0xFFFF else np.dtype(np.uint32)
 
 
-# What this machine knows to be whole, so that an artifact's values are checked once, not always.
-#
-# A proof is a small file in the user's own cache, never inside an artifact: its name is the
-# checksum of a manifest (which lists every file's sha256) and the version of the checks, so it
-# speaks of bytes, wherever they lie. It holds the identities (device, inode, size, times) of the
-# copies whose bytes were found to be the listed ones. Whoever is refused a cache is told once, and
-# checks anew each time.
+# Admission: size and sha256 of every file, every value; then a proof, so that it is done once.
 
-CHECKS = 1  # goes up when an artifact that passed before might not pass now
-COPIES = 8  # of one artifact
-PROOFS = TextCache("proofs", 4096)
-# A file that is written again within a tick of the file system's clock looks the same.
-TICK_NS = 20_000_000
 
-Copy = dict[str, Identity]  # file name -> which file it is
+def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
+    """Return which files the artifact consists of, once they are known to be whole.
 
-log = logging.getLogger("ngramkit")
-told = False
+    With a proof it costs microseconds; else everything is checked, and a proof is written. Raises
+    ArtifactError at the first breach.
+    """
+    checksum, identities = artifact.manifest.checksum, artifact.identities()
+    if not identities:  # a history: it grows, and is checked as it is read
+        return identities
+    copies = recall(checksum)
+    if copies is not None and identities in copies:
+        return identities
+    started = time.perf_counter()
+    reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
+    for _ in check_whole(artifact, reporter, values=copies is None):
+        pass
+    if artifact.identities() != identities:
+        raise ArtifactError(f"{artifact.path} was replaced while it was checked", "open it again")
+    remember(checksum, identities)
+    seconds = time.perf_counter() - started
+    if seconds > SLOW:
+        LOG.info("checked %s once, byte by byte: %.1f s", artifact.path, seconds)
+    return identities
+
+
+def check_whole(
+    artifact: Artifact, reporter: Reporter = SILENT, *, values: bool = True
+) -> Iterator[str]:
+    """Yield a line for everything that holds: sizes, checksums and, if asked for, values.
+
+    Files are hashed and values checked on as many threads as there are cores. Raises ArtifactError
+    at the first breach, of a checksum before that of a value.
+    """
+    artifact.identities()
+    files = sorted(artifact.manifest.files.items())
+
+    def checksum(entry: tuple[str, FileRecord]) -> None:
+        name, record = entry
+        if sha256_of(artifact.path / name) != record.sha256:
+            raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
+        reporter.advance(record.bytes)
+
+    pool = ThreadPoolExecutor(cores())
+    try:
+        hashed = [pool.submit(checksum, entry) for entry in files]
+        checked = [pool.submit(part) for part in _parts(artifact)] if values else []
+        for (name, _), done in zip(files, hashed, strict=True):
+            done.result()
+            yield f"{name}: size"
+            yield f"{name}: checksum"
+        for part in checked:
+            yield from part.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _parts(artifact: Artifact) -> list[Part]:
+    """Return the artifact's parts, or one that fails where its arrays cannot be told apart."""
+    try:
+        return artifact.parts()
+    except ArtifactError as error:
+        breach = error
+
+    def fails() -> list[str]:
+        raise breach
+
+    return [fails]
 
 
 def recall(checksum: str) -> list[Copy] | None:
-    """The copies of the manifest with this checksum that are known to be whole.
+    """Return the copies of the manifest with this checksum that are known to be whole.
 
     None where its values were never checked by these checks.
     """
@@ -223,18 +299,18 @@ def recall(checksum: str) -> list[Copy] | None:
 
 
 def remember(checksum: str, copy: Mapping[str, Identity]) -> None:
-    """`copy` was found whole, bytes and values."""
+    """Write a proof that `copy` was found whole, bytes and values."""
     if any(time.time_ns() - each[-1] < TICK_NS for each in copy.values()):
         copies = recall(checksum) or []
     else:
         copies = [each for each in recall(checksum) or [] if each != copy][-COPIES + 1 :]
         copies.append(dict(copy))
     if not PROOFS.put(_name(checksum), json.dumps({"copies": copies})):
-        _tell_once()
+        _warn_once()
 
 
 def vouch(folder: Path, manifest: Manifest) -> None:
-    """This process has written the files that `manifest` lists, from arrays that it made."""
+    """Write a proof of files that this process has written from arrays that it made."""
     with suppress(OSError):
         remember(
             manifest.checksum,
@@ -246,117 +322,17 @@ def _name(checksum: str) -> str:
     return f"{checksum}-{CHECKS}.json"
 
 
-def _copy(found: dict[str, object]) -> Copy:
-    """What cannot be an identity is left out, so the copy is like no other."""
+def _copy(files: dict[str, object]) -> Copy:
+    """Return a copy without what cannot be an identity; such a copy equals no other."""
     return {
         name: (each[0], each[1], each[2], each[3], each[4])
-        for name, each in found.items()
+        for name, each in files.items()
         if isinstance(each, list) and len(each) == 5 and {*map(type, each)} == {int}
     }
 
 
-def _tell_once() -> None:
-    global told
-    if not told:
-        told = True
-        log.warning(
-            "the cache folder cannot be used, so artifacts are checked each time they are opened"
-        )
-
-
-# Whether an artifact is whole: every file's size and sha256, every value.
-#
-# Files are hashed and values checked at the same time, on as many threads as there are cores;
-# nothing is held but what a part of the check counts in. Knows no kind: an artifact brings its own
-# parts.
-
-SAID = 1.0  # seconds from which on a check is worth a line
-SMALL = 1 << 18  # bytes of all files together; below, threads cost more than they bring
-
-log = logging.getLogger("ngramkit")
-
-
-def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity]:
-    """Which files the artifact consists of, once they are known to be whole.
-
-    Known from before, it costs microseconds; else everything is checked and remembered.
-    Raises ArtifactError at the first breach.
-    """
-    checksum, found = artifact.manifest.checksum, artifact.identities()
-    if not found:  # a history: it grows, and is checked as it is read
-        return found
-    copies = recall(checksum)
-    if copies is not None and found in copies:
-        return found
-    started = time.perf_counter()
-    reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
-    for _ in check_whole(artifact, reporter, values=copies is None):
-        pass
-    if artifact.identities() != found:
-        raise ArtifactError(f"{artifact.path} was replaced while it was checked", "open it again")
-    remember(checksum, found)
-    seconds = time.perf_counter() - started
-    if seconds > SAID:
-        log.info("checked %s once, byte by byte: %.1f s", artifact.path, seconds)
-    return found
-
-
-def check_whole(
-    artifact: Artifact, reporter: Reporter = SILENT, *, values: bool = True
-) -> Iterator[str]:
-    """One line for everything that holds: sizes, checksums and, unless they are known, values.
-
-    Raises ArtifactError at the first breach, of a checksum before that of a value.
-    """
-    artifact.identities()
-    files = sorted(artifact.manifest.files.items())
-
-    def checksum(entry: tuple[str, FileRecord]) -> None:
-        name, record = entry
-        if sha256_of(artifact.path / name) != record.sha256:
-            raise WrongFileError(artifact.path / name, "its checksum is not the listed one")
-        reporter.advance(record.bytes)
-
-    if artifact.manifest.bytes < SMALL:
-        yield from _in_turn(artifact, files, checksum, values)
-        return
-    pool = ThreadPoolExecutor(cores())
-    try:
-        hashed = [pool.submit(checksum, entry) for entry in files]
-        proven = [pool.submit(part) for part in _parts(artifact)] if values else []
-        for (name, _), done in zip(files, hashed, strict=True):
-            done.result()
-            yield f"{name}: size"
-            yield f"{name}: checksum"
-        for part in proven:
-            yield from part.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _in_turn(
-    artifact: Artifact,
-    files: list[tuple[str, FileRecord]],
-    checksum: Callable[[tuple[str, FileRecord]], None],
-    values: bool,
-) -> Iterator[str]:
-    """For what is checked before a thread would have begun."""
-    for entry in files:
-        checksum(entry)
-        yield f"{entry[0]}: size"
-        yield f"{entry[0]}: checksum"
-    for part in _parts(artifact) if values else ():
-        yield from part()
-
-
-def _parts(artifact: Artifact) -> list[Part]:
-    """Those of the artifact; the one that fails where its arrays cannot even be told apart."""
-    try:
-        return artifact.parts()
-    except ArtifactError as error:
-        breach = error
-
-    def fails() -> list[str]:
-        raise breach
-
-    return [fails]
+@cache
+def _warn_once() -> None:
+    LOG.warning(
+        "the cache folder cannot be used, so artifacts are checked each time they are opened"
+    )

@@ -3,8 +3,10 @@
 Its YAML header is what the Hub indexes; under `ngramkit:` stands what `ngramkit search` reads. It
 is written here and not by the Hub's client, because the same manifest must give the same bytes
 whatever version of that is installed; a test reads it with the client.
-The table of frequent entries needs a tokenizer, so it comes from outside. No string of a manifest
-is trusted: see `markdown_text`.
+The table of frequent entries needs a tokenizer, so it comes from outside.
+
+A corpus is called what its author wants. Whatever it is called, it stays one piece of text: no line
+break, heading, link, image, HTML or table border comes out of it (`markdown_text`).
 """
 
 from __future__ import annotations
@@ -17,54 +19,49 @@ from dataclasses import replace
 from typing import Any
 
 from ngramkit.formats.manifest import VERSION, Manifest
+from ngramkit.kinds import KINDS
 from ngramkit.models import DEFAULT, HUB_IDS
 from ngramkit.text import visible
 
-ABOUT = {
-    "tokens": "A corpus, tokenised once: the input of ngramkit's builders.",
-    "datastore": "A REST datastore: suffix arrays over a tokenised corpus "
-    "(He et al., 2023, arXiv:2311.08252).",
-    "frozen-table": "A frozen n-gram table of a corpus, most frequent followers first "
-    "(Cacheback, arXiv:2511.21699).",
-    "model-bigram": "What a language model holds likely after every single token "
-    "(N-Grammys, Stewart et al., 2024, arXiv:2411.03786).",
-    "model-unigram": "The tokens that a model's embeddings make likely anywhere "
-    "(N-Grammys, Stewart et al., 2024, arXiv:2411.03786).",
-}
-# How each kind is used: the options of `ngramkit decode`.
-USES = {
-    "datastore": "--drafter rest --datastore",
-    "frozen-table": "--drafter cacheback --frozen-table",
-    "model-bigram": "--drafter ngrammys --bigram",
-    "model-unigram": "--drafter unigram --unigram",
-}
-COMMANDS = {
-    "tokens": "tokenize",
-    "datastore": "build-datastore",
-    "frozen-table": "build-frozen",
-    "model-bigram": "model-bigram",
-    "model-unigram": "model-unigram",
-}
 SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
          (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
 
 MODEL_OPTIONS = ("k", "width", "extend", "prefix", "rule", "dtype")
 
-# What, what follows it most often, how often it was seen.
+PLACEHOLDER = "USER/NAME"  # the repository, in a card that does not know it yet
+# A corpus record's keys that are options of the same meaning.
+CORPUS_OPTIONS = {
+    "revision": "--revision",
+    "split": "--split",
+    "column": "--column",
+    "sample": "--sample",
+    "seed": "--seed",
+    "limit": "--limit",
+}
+# Keys that a command gives for all corpora of a mixture at once.
+COMMON = ("sample", "join_turns", "licenses_kept", "excluded")
+DEFAULT_SPLITS = (None, "train", "train_sft")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+# Characters that mean something in Markdown, and places where a link would begin.
+MEANS = re.compile(r"([\\`*_\[\]<>#|~$&@!])|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+FENCE = re.compile(r"`{3,}")
+
+# A phrase, what follows it most often, and how often it was seen.
 Entry = tuple[str, Sequence[str], int]
 
 
-PLACEHOLDER = "USER/NAME"  # where it will be, in a card that does not know yet
-
-
 def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = False) -> str:
-    """The whole text. `entries` are the most frequent ones, best first. `paths`: models are called
-    by where they lay, as in cards of 0.1; else only in the line that builds the same again."""
+    """Return the whole text. `entries` are the most frequent ones, best first.
+
+    With `paths`, models are called by where they lay, as in cards of 0.1; else only in the line
+    that builds the same again.
+    """
     shown = manifest if paths else without_paths(manifest)
+    kind = KINDS.get(manifest.kind)
     parts = [
         _header(shown),
         f"# {markdown_text(title(shown))}",
-        ABOUT.get(manifest.kind, "An artifact of training-free speculative decoding.")
+        (kind.about if kind else "An artifact of training-free speculative decoding.")
         + " Made by ngramkit; read through a memory map, see `manifest.json`.",
         table(_facts(shown)),
         _use(shown),
@@ -76,7 +73,7 @@ def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = Fal
 
 
 def without_paths(manifest: Manifest) -> Manifest:
-    """The same with names for models that were folders or files of some machine."""
+    """Return the same with names for models that were folders or files of some machine."""
     tokenizer, parameters = manifest.tokenizer, dict(manifest.parameters)
     if isinstance(parameters.get("model"), str):
         parameters["model"] = model_name(parameters["model"])
@@ -85,7 +82,7 @@ def without_paths(manifest: Manifest) -> Manifest:
 
 
 def model_name(model: str) -> str:
-    """What a model is called, without where it lies; by its look alone, so everywhere the same.
+    """Return a model's name without its folder; by its look alone, so everywhere the same.
 
     >>> model_name("/home/me/models/My-2.5/"), model_name("me/model"), model_name("./a.Q4.gguf")
     ('My-2.5', 'me/model', 'a.Q4')
@@ -98,6 +95,7 @@ def model_name(model: str) -> str:
 
 
 def title(manifest: Manifest) -> str:
+    """Return "CORPUS: KIND for TOKENIZER"."""
     source = manifest.corpus.get("id") or manifest.parameters.get("model") or "no corpus"
     return f"{source}: {manifest.kind} for {manifest.tokenizer.id}"
 
@@ -147,17 +145,18 @@ def _facts(manifest: Manifest) -> dict[str, str]:
 
 
 def _parameter(name: str, manifest: Manifest) -> str:
-    """Its row's name: a count of the same name is what there is, the parameter what was allowed."""
-    said = name.replace("_", " ")
-    return f"{said}, at most" if name in manifest.counts else said
+    """Return a parameter's row name; where a count has it too, the parameter is the most."""
+    words = name.replace("_", " ")
+    return f"{words}, at most" if name in manifest.counts else words
 
 
 def _use(manifest: Manifest) -> str:
-    if manifest.kind not in USES:
+    kind = KINDS.get(manifest.kind)
+    if kind is None or kind.drafter is None:
         return ""
     model = "" if manifest.tokenizer.id == DEFAULT else f" --model {quoted(manifest.tokenizer.id)}"
-    command = f"ngramkit decode {USES[manifest.kind]} hf://{PLACEHOLDER}{model} --prompt ..."
-    return _section("Use it", command)
+    source = f"--drafter {kind.drafter} {kind.flag} hf://{PLACEHOLDER}"
+    return _section("Use it", f"ngramkit decode {source}{model} --prompt ...")
 
 
 def _build(manifest: Manifest) -> str:
@@ -165,30 +164,31 @@ def _build(manifest: Manifest) -> str:
 
 
 def _section(name: str, command: str) -> str:
-    """Nothing for a command that holds a control character: nobody is to paste it."""
+    """Return a section with a command; empty if it holds a control character, not to be pasted."""
     if not command or visible(command) != command:
         return ""
     return f"## {name}\n\n{shell(command)}"
 
 
 def build_command(manifest: Manifest) -> str:
-    """A line for a shell that builds the same again; empty where one line cannot."""
+    """Return a line for a shell that builds the same again; empty where one line cannot."""
     corpus, parameters = manifest.corpus, dict(manifest.parameters)
-    if manifest.kind not in COMMANDS or "merged" in parameters:
+    kind = KINDS.get(manifest.kind)
+    if kind is None or "merged" in parameters:
         return ""
     if "pruned" in corpus:
         return _prune_command(manifest)
     if "format" in corpus:
         words = ["ngramkit import", quoted(corpus["id"]), "--from", str(corpus["format"])]
         return " ".join([*words, "--model", quoted(manifest.tokenizer.id)])
-    if manifest.kind.startswith("model-"):
+    if kind.of_model:
         model = quoted(parameters.pop("model", manifest.tokenizer.id))
         given = {name: value for name, value in parameters.items() if name in MODEL_OPTIONS}
-        return " ".join(["ngramkit", COMMANDS[manifest.kind], model, *_options(given)])
+        return " ".join(["ngramkit", kind.command, model, *_options(given)])
     chosen = corpus_words(corpus)
     if not chosen:
         return ""
-    words = ["ngramkit", COMMANDS[manifest.kind], *chosen]
+    words = ["ngramkit", kind.command, *chosen]
     words += ["--model", quoted(manifest.tokenizer.id)]
     if manifest.kind == "tokens":
         return " ".join([*words, *([] if parameters.get("eos", True) else ["--no-eos"])])
@@ -196,7 +196,7 @@ def build_command(manifest: Manifest) -> str:
 
 
 def _prune_command(manifest: Manifest) -> str:
-    """The whole artifact's line, and the one that made it smaller; none where answers decided."""
+    """Return the whole artifact's line and the pruning one; empty where answers decided."""
     corpus = dict(manifest.corpus)
     made = corpus.pop("pruned")
     whole = made.get("of") if isinstance(made, dict) else None
@@ -225,37 +225,24 @@ def _entries(entries: Sequence[Entry]) -> str:
     return "\n".join([*head, *rows])
 
 
-# A card's lines about the corpus, or the several of a mixture; see formats.card.
-
-# A corpus record's keys that are options of the same meaning.
-CORPUS_OPTIONS = {
-    "revision": "--revision",
-    "split": "--split",
-    "column": "--column",
-    "sample": "--sample",
-    "seed": "--seed",
-    "limit": "--limit",
-}
-# Those of them, and the others, that a command says of all corpora of a mixture at once.
-COMMON = ("sample", "join_turns", "licenses_kept", "excluded")
-DEFAULT_SPLITS = (None, "train", "train_sft")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+# Lines about the corpus, or the several corpora of a mixture.
 
 
 def corpora_of(corpus: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those of a mixture, in order; else the one."""
+    """Return the corpora of a mixture, in order; else the one."""
     return corpus.get("mixed") or [corpus]
 
 
 def license_of(corpus: dict[str, Any]) -> Any:
-    """The datasets' licence; of several, the one that all have."""
-    said = [part.get("dataset_license") for part in corpora_of(corpus)]
-    return said[0] if all(each == said[0] for each in said) else None
+    """Return the datasets' licence; of several, the one that all have."""
+    licences = [part.get("dataset_license") for part in corpora_of(corpus)]
+    return licences[0] if all(each == licences[0] for each in licences) else None
 
 
 def datasets_of(corpus: dict[str, Any]) -> list[str]:
-    found = [part.get("dataset") for part in corpora_of(corpus)]
-    return list(dict.fromkeys(str(name) for name in found if is_hub_id(name)))
+    """Return the Hub ids of its datasets, each once."""
+    names = [part.get("dataset") for part in corpora_of(corpus)]
+    return list(dict.fromkeys(str(name) for name in names if is_hub_id(name)))
 
 
 def is_hub_id(name: Any) -> bool:
@@ -263,35 +250,35 @@ def is_hub_id(name: Any) -> bool:
 
 
 def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
-    """The corpus and its revision; of a mixture each, with its weight."""
+    """Return rows of the corpus and its revision; of a mixture each, with its weight."""
     if "mixed" not in corpus:
-        said = {"corpus": str(corpus.get("id", "none"))}
-        return {**said, "revision": str(corpus.get("revision", ""))}
+        corpus_id, revision = corpus.get("id", "none"), corpus.get("revision", "")
+        return {"corpus": str(corpus_id), "revision": str(revision)}
     return {f"corpus {at}": mixed_part(part) for at, part in enumerate(corpus["mixed"], 1)}
 
 
 def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
-    """How an artifact was made smaller, if it was."""
+    """Return a row of how an artifact was pruned, if it was."""
     made = corpus.get("pruned")
     whole = made.get("of") if isinstance(made, dict) else None
     if not isinstance(made, dict) or not isinstance(whole, dict):
         return {}
     judge = "recorded answers" if "answers" in made else "its own text"
-    said = f"to {made.get('bytes')} bytes of {whole.get('bytes')}, by {judge}"
-    return {"pruned": f"{said} (build {str(whole.get('build'))[:12]})"}
+    sizes = f"to {made.get('bytes')} bytes of {whole.get('bytes')}, by {judge}"
+    return {"pruned": f"{sizes} (build {str(whole.get('build'))[:12]})"}
 
 
 def mixed_part(part: dict[str, Any]) -> str:
-    """One corpus of a mixture: "code, weight 0.3, revision 1a2b3c4d5e6f"."""
-    said = f"{part.get('id', 'unknown')}, weight {part.get('weight', 1.0)}"
+    """Return one corpus of a mixture: "code, weight 0.3, revision 1a2b3c4d5e6f"."""
+    words = f"{part.get('id', 'unknown')}, weight {part.get('weight', 1.0)}"
     for pin in ("revision", "sha256", "listing"):
         if part.get(pin):
-            return f"{said}, {pin} {str(part[pin])[:12]}"
-    return said
+            return f"{words}, {pin} {str(part[pin])[:12]}"
+    return words
 
 
 def corpus_words(corpus: dict[str, Any]) -> list[str]:
-    """The options that choose the same again; none where a command cannot say it."""
+    """Return the options that choose the same again; none where a command cannot say it."""
     words = _chosen_words(corpus)
     if words and "dedup" in corpus:
         words += ["--dedup", quoted(corpus["dedup"])]
@@ -317,8 +304,8 @@ def _chosen_words(corpus: dict[str, Any]) -> list[str]:
     seeds = {part["seed"] for part in parts if part.get("seed")}  # all of a corpus needs none
     if len(seeds) > 1:
         return []
-    said = {**common, "seed": next(iter(seeds), None), "limit": corpus.get("limit")}
-    given = {key: value for key, value in said.items() if value is not None}
+    options = {**common, "seed": next(iter(seeds), None), "limit": corpus.get("limit")}
+    given = {key: value for key, value in options.items() if value is not None}
     return [*words, *_option_words(given, "")]
 
 
@@ -350,12 +337,13 @@ def quoted(value: Any) -> str:
 
 
 def licences(corpus: dict[str, Any]) -> str:
+    """Return the section on licences, opt-outs and left-out documents; empty of no corpus."""
     if not corpus:
         return ""
-    said = license_of(corpus)
+    licence = license_of(corpus)
     lines = ["What this artifact holds of the text can be read back from it."]
-    if said:
-        named = said if isinstance(said, str) else ", ".join(map(str, said))
+    if licence:
+        named = licence if isinstance(licence, str) else ", ".join(map(str, licence))
         lines.append(f"The source dataset's licence: {markdown_text(named)}.")
     if "licenses_kept" in corpus:
         kept = markdown_text(", ".join(map(str, corpus["licenses_kept"])))
@@ -365,27 +353,28 @@ def licences(corpus: dict[str, Any]) -> str:
             "Repositories and documents on an opt-out list were left out (sha256 of the list: "
             f"{code(str(corpus['excluded']))})."
         )
-    lines += _sifted(corpus)
-    if not said and "licenses" not in corpus:
+    lines += _left_out(corpus)
+    if not licence and "licenses" not in corpus:
         lines.append("The source says nothing of its licence.")
     text = "## Licences and opt-outs\n\n" + "\n".join(lines)
     if corpus.get("licenses"):
-        found = sorted(corpus["licenses"].items(), key=lambda pair: (-pair[1], pair[0]))
-        counts = {name: f"{count:,}" for name, count in found}
+        pairs = sorted(corpus["licenses"].items(), key=lambda pair: (-pair[1], pair[0]))
+        counts = {name: f"{count:,}" for name, count in pairs}
         text += "\n\n" + table(counts, ("licence", "documents"))
     return text
 
 
-def _sifted(corpus: dict[str, Any]) -> list[str]:
-    """What was left out because it came twice, or holds texts of an evaluation set."""
+def _left_out(corpus: dict[str, Any]) -> list[str]:
+    """Return lines on duplicates and evaluation texts that were left out."""
     counts, lines = corpus.get("left_out"), []
-    found = counts if isinstance(counts, dict) else {}
+    if not isinstance(counts, dict):
+        counts = {}
     if "dedup" in corpus:
-        many = markdown_text(str(found.get("duplicates", 0)))
+        many = markdown_text(str(counts.get("duplicates", 0)))
         method = markdown_text(str(corpus["dedup"]))
         lines.append(f"Duplicates were left out ({method}): {many} documents.")
     if isinstance(corpus.get("evaluation"), dict):
-        many = markdown_text(str(found.get("evaluation", 0)))
+        many = markdown_text(str(counts.get("evaluation", 0)))
         digest = code(str(corpus["evaluation"].get("sha256")))
         lines.append(
             f"Documents that hold texts of an evaluation set were left out: {many} "
@@ -394,28 +383,22 @@ def _sifted(corpus: dict[str, Any]) -> list[str]:
     return lines
 
 
-# Markdown and YAML around strings that others wrote: what they say is shown, never obeyed.
-#
-# A corpus is called what its author wants. Whatever it is called, it stays one piece of text: no
-# line break, heading, link, image, HTML or table border comes out of it.
-
-MEANS = re.compile(r"([\\`*_\[\]<>#|~$&@!])|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-FENCE = re.compile(r"`{3,}")
+# Markdown and YAML around strings that others wrote.
 
 
 def markdown_text(value: Any) -> str:
-    """`value` as it is, in a paragraph, a heading or a table cell: "a_b" -> "a\\_b"."""
-    return MEANS.sub(lambda found: "\\" + (found[1] or ""), visible(value))
+    """Escape `value` for a paragraph, a heading or a table cell: "a_b" -> "a\\_b"."""
+    return MEANS.sub(lambda match: "\\" + (match[1] or ""), visible(value))
 
 
 def code(value: str) -> str:
-    """A code span in a table cell; backticks become quotes."""
+    """Return a code span for a table cell; backticks become quotes."""
     shown = visible(value).replace("|", "\\|").replace("`", "'")
     return f"`{shown or ' '}`"
 
 
 def shell(command: str) -> str:
-    """A fenced block that holds `command` and nothing of it ends; empty for an empty one."""
+    """Return a fenced block that nothing in `command` ends; empty for an empty one."""
     if not command:
         return ""
     longest = max(map(len, FENCE.findall(command)), default=2)
@@ -424,7 +407,7 @@ def shell(command: str) -> str:
 
 
 def table(rows: Mapping[str, Any], head: Sequence[str] = ("", "")) -> str:
-    """Two columns; rows without a value are left out."""
+    """Return a table of two columns; rows without a value are left out."""
     cells = [
         f"| {markdown_text(name)} | {markdown_text(value)} |"
         for name, value in rows.items()
@@ -435,7 +418,7 @@ def table(rows: Mapping[str, Any], head: Sequence[str] = ("", "")) -> str:
 
 
 def yaml(value: Any) -> str:
-    """A YAML value in one line. JSON is YAML, if what YAML forbids in a file is escaped too."""
+    """Return a YAML value in one line: JSON, with what YAML forbids in a file escaped too."""
     return "".join(
         c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 2**16 else f"\\U{ord(c):08x}"
         for c in json.dumps(value, ensure_ascii=False)

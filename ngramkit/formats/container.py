@@ -14,8 +14,6 @@ every array is aligned; a file in which they are not is damaged. A decoder in fo
     header = json.loads(raw[8 : 8 + n])
     begin, end = header[name]["data_offsets"]
     values = numpy.frombuffer(raw[8 + n + begin : 8 + n + end], "<u2")
-
-This module does not know what the arrays mean.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ CHUNK = 1 << 24  # bytes hashed and written at a time
 
 
 class WrongFileError(ArtifactError):
-    """`file` does not hold the bytes that its manifest lists."""
+    """The error for a `file` that does not hold the bytes that its manifest lists."""
 
     def __init__(self, file: Path, why: str) -> None:
         super().__init__(f"{file} is damaged: {why}", AGAIN)
@@ -72,14 +70,14 @@ class WrongFileError(ArtifactError):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What a manifest says of one file."""
+    """A file's size and checksum, as a manifest lists them."""
 
     bytes: int
     sha256: str
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
-    """Writes `arrays` and returns the file's record; the data is on the disk when it returns."""
+    """Write `arrays` to the disk, synced, and return the file's record."""
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header: dict[str, object] = {}
     offset = 0
@@ -108,7 +106,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
 
 
 def write_whole(path: Path, arrays: Mapping[str, Array]) -> FileRecord:
-    """As write_arrays, but at `path` is the whole file or none, whoever else writes the same."""
+    """Write as write_arrays does, but the whole file or none, even if others write the same."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         record = write_arrays(temporary, arrays)
@@ -127,14 +125,14 @@ def _blocks(array: Array) -> Iterator[memoryview]:
 
 @dataclass(frozen=True)
 class Opened:
-    """A file's arrays, and which file they are in."""
+    """A file's arrays, and the identity of the file."""
 
     arrays: dict[str, Array]  # read-only views of one memory map
     identity: Identity
 
 
 def open_arrays(path: Path) -> dict[str, Array]:
-    """The file's arrays as read-only views of one memory map; costs the same at any size.
+    """Open a file's arrays as read-only views of one memory map, in the same time at any size.
 
     Raises ArtifactError where the file is missing, truncated or not of this format.
     """
@@ -142,17 +140,17 @@ def open_arrays(path: Path) -> dict[str, Array]:
 
 
 def open_container(path: Path) -> Opened:
-    """As open_arrays; says which file was mapped, too."""
+    """Open as open_arrays does, and return the identity of the mapped file too."""
     try:
         file = open_plain(path, hint=AGAIN)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} is missing", AGAIN) from error
     with file:
-        found = os.fstat(file.fileno())
-        if found.st_size < 8:
+        status = os.fstat(file.fileno())
+        if status.st_size < 8:
             raise _damaged(path, "its header is cut short")
         try:
-            mapped = mmap.mmap(file.fileno(), found.st_size, access=mmap.ACCESS_READ)
+            mapped = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise ArtifactError(f"{path} cannot be mapped: {error}", AGAIN) from error
     header, start = _read_header(path, mapped)
@@ -163,9 +161,9 @@ def open_container(path: Path) -> Opened:
         arrays: dict[str, Array] = {
             name: np.ndarray(s.shape, s.dtype, mapped, start + s.begin) for name, s in spans.items()
         }
-    except ValueError as error:  # nothing times more than there can be
+    except ValueError as error:  # a dimension of 0 beside one that is too large
         raise _damaged(path, "its shapes make no sense") from error
-    return Opened(arrays, identity(found))
+    return Opened(arrays, identity(status))
 
 
 def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
@@ -213,7 +211,7 @@ def _numbers(value: Any) -> list[int]:
 
 
 def _require_gapless(path: Path, spans: Iterable[Span], size: int) -> None:
-    """Arrays neither overlap nor leave bytes that nobody reads."""
+    """Raise ArtifactError where arrays overlap or leave bytes between them."""
     at = 0
     for span in sorted(spans, key=lambda span: span[:2]):
         if span.begin != at:
@@ -228,7 +226,7 @@ def _damaged(path: Path, why: str) -> ArtifactError:
 
 
 def sha256_of(path: Path) -> str:
-    """In blocks, without the GIL."""
+    """Return a file's sha256 in hex; the GIL is released meanwhile."""
     with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

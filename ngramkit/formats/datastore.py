@@ -48,24 +48,28 @@ LAYOUT: Layout = {
 
 @dataclass(frozen=True)
 class DatastoreShard:
+    """The arrays of a shard."""
+
     tokens: Array  # uint16 | uint32 [n], separators included
     suffix_array: Array  # int32 | int64 [n], positions in tokens
     first_token: Array  # uint64 [V + 2], indices into suffix_array
 
 
 def search_table(shards: Iterable[DatastoreShard]) -> Array:
-    """What kernels search shards by, see kernels.suffix.search; the shards must outlive it."""
+    """Return the table that kernels search shards by; the shards must outlive it."""
     from ngramkit.kernels.suffix.search import shard_table
 
     return shard_table([(s.tokens, s.suffix_array, s.first_token) for s in shards])
 
 
 class Datastore(Artifact):
+    """An opened datastore."""
+
     kind = "datastore"
 
     @cached_property
     def shards(self) -> list[DatastoreShard]:
-        """Memory maps: opening costs the same at any size."""
+        """The shards, as memory maps: opening takes the same time at any size."""
         return [DatastoreShard(**self._arrays(name)) for name in sorted(self.manifest.files)]
 
     @property
@@ -78,15 +82,15 @@ class Datastore(Artifact):
         return arrays
 
     def parts(self) -> list[Part]:
-        """The whole order is proven, not a sample; in 32 bytes per id, 8 more for each thread."""
+        """Return the checks: of the whole order, in 32 bytes per id, 8 more for each thread."""
         names = sorted(self.manifest.files)
         shards = zip(names, self.shards, strict=True)
         return [*(partial(self._check_shard, *pair) for pair in shards), self._check_counts]
 
     def _check_shard(self, name: str, shard: DatastoreShard) -> list[str]:
         workers = cores() // len(self.shards)  # each shard has a thread of its own
-        found = check_shard(self.path / name, shard, self.separator, workers)
-        return [f"{name}: {line}" for line in found]
+        lines = check_shard(self.path / name, shard, self.separator, workers)
+        return [f"{name}: {line}" for line in lines]
 
     def _check_counts(self) -> list[str]:
         separators = sum(int(s.first_token[-1]) - int(s.first_token[-2]) for s in self.shards)
@@ -99,7 +103,7 @@ class Datastore(Artifact):
 
 
 def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
-    """Raises ArtifactError where lengths or widths do not fit each other and the vocabulary."""
+    """Raise ArtifactError where lengths or widths do not fit each other and the vocabulary."""
     width, buckets = token_dtype(separator), separator + 2
     if shard.tokens.dtype != width:  # the text is only made where it is needed
         require(False, path, f"ids are not {width}")
@@ -110,7 +114,7 @@ def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
 
 
 def check_shard(path: Path, shard: DatastoreShard, separator: int, workers: int = 1) -> list[str]:
-    """What holds of a shard whose arrays may hold anything; ArtifactError at the first breach."""
+    """Return what holds of a shard with any values; raise ArtifactError at the first breach."""
     from ngramkit.kernels.suffix.check import first_misplaced
     from ngramkit.kernels.suffix.sort import token_counts
 

@@ -1,8 +1,8 @@
-"""Evidence: what a model held likely, kept so that drafters are judged without it.
+"""Evidence: a model's top-k tokens at many contexts, kept so that drafters are judged without it.
 
-    evidence.json          written once: whose opinions these are, and how the answers were written
+    evidence.json          written once: the model, and how the answers were written
     NNNNNN.safetensors     one batch of requests each; batches are only ever added
-    lock                   there while somebody adds one
+    lock                   there while a process adds one
 
 evidence.json holds `format` ("ngramkit-evidence"), `version` (1), `plan` (an object: what the
 requests have in common, such as the model) and `tokenizer` (as in a manifest). A batch is a file of
@@ -55,14 +55,14 @@ MOST_BATCHES = 999_999
 
 
 class EvidenceFolder:
-    """An open folder; `plan` is what its requests have in common."""
+    """An open folder of evidence; `plan` is what its requests have in common."""
 
     def __init__(self, path: Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> None:
         self.path, self.plan, self.tokenizer = path, dict(plan), tokenizer
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Raises ArtifactError where there is none, or it is damaged or of a newer format."""
+        """Open a folder. Raises ArtifactError where it is none, damaged or of a newer format."""
         path = Path(path)
         try:
             body = read_json(path / NAME, strict=True, hint="record again")
@@ -82,7 +82,7 @@ class EvidenceFolder:
 
     @classmethod
     def at(cls, path: str | Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> Self:
-        """The folder at `path`, a new one where there is none.
+        """Open the folder at `path`; make a new one where there is none.
 
         Raises UsageError where something else is there, or evidence of another plan.
         """
@@ -98,21 +98,23 @@ class EvidenceFolder:
             body = {"format": FORMAT, "version": VERSION, "plan": plan}
             body["tokenizer"] = {k: v for k, v in asdict(tokenizer).items() if v is not None}
             write_text(path / NAME, json.dumps(body, indent=2) + "\n")
-        found = cls.open(path)
-        for key in sorted(plan.keys() | found.plan.keys()):
-            if plan.get(key) != found.plan.get(key):
+        folder = cls.open(path)
+        for key in sorted(plan.keys() | folder.plan.keys()):
+            if plan.get(key) != folder.plan.get(key):
                 raise UsageError(
-                    f"{path} was recorded with {key}={found.plan.get(key)!r:.60}, "
+                    f"{path} was recorded with {key}={folder.plan.get(key)!r:.60}, "
                     f"not {plan.get(key)!r:.60}",
                     "choose another out",
                     option="out",
                 )
-        found.tokenizer.require(tokenizer, str(path))
-        return found
+        folder.tokenizer.require(tokenizer, str(path))
+        return folder
 
     def add(self, requests: Sequence[Told]) -> str | None:
-        """A batch of `requests`, whole or not at all; it is on the disk when this returns its name.
-        None where there are none to add."""
+        """Write a batch of `requests`, whole or not at all, and return its file's name.
+
+        It is on the disk then. None where there are no requests.
+        """
         if not requests:
             return None
         arrays = joined(requests)
@@ -127,8 +129,10 @@ class EvidenceFolder:
         return batch.name
 
     def requests(self, read: set[str] | None = None) -> Iterator[Told]:
-        """All, batch by batch, each proven; none of batches named in `read`, which the others join.
-        Raises ArtifactError where one is damaged."""
+        """Yield all requests, batch by batch, each checked; skip batches named in `read`.
+
+        The names of the others are added to `read`. Raises ArtifactError where one is damaged.
+        """
         for path in self._batches():
             if read is None or path.name not in read:
                 yield from read_batch(path)
@@ -143,7 +147,7 @@ def _holds_other_things(path: Path) -> bool:
     return not path.is_dir() or any(each.name != f"{NAME}.tmp" for each in path.iterdir())
 
 
-# A batch of evidence (ngramkit.formats.evidence): requests to arrays, and back without trust.
+# A batch: requests to arrays, and back without trust.
 
 KEPT = 16  # likeliest tokens per row
 LEAST_OVER = 1e-3  # rounding may lift a probability above 1
@@ -164,13 +168,13 @@ LAYOUT: Layout = {
 
 @dataclass(frozen=True)
 class About:
-    """What a request was."""
+    """The question that a request answered, and how."""
 
     question: str
     category: str
     turn: int
     drafter: str
-    longest: int  # tokens that it could write at most
+    longest: int  # the most tokens that it could write
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,7 @@ class Told:
 
 
 def joined(requests: Sequence[Told]) -> dict[str, Array]:
+    """Return the arrays of a batch."""
     about = json.dumps([asdict(each.about) for each in requests], ensure_ascii=False)
     first = np.cumsum([0, *(len(each.tokens) for each in requests)])
     parents = [
@@ -209,7 +214,7 @@ def joined(requests: Sequence[Told]) -> dict[str, Array]:
 
 
 def read_batch(path: Path) -> Iterator[Told]:
-    """Its requests, proven. Raises ArtifactError where the file is damaged."""
+    """Yield a batch's requests, checked. Raises ArtifactError where the file is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, LAYOUT)
     about = _about(path, arrays["about"])
@@ -273,7 +278,7 @@ def _check_rows(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _own_parents(path: Path, parents: Array, begin: int) -> Array:
-    """Rows of the request itself."""
+    """Return parents as rows of the request itself."""
     if not len(parents):
         return parents
     own = parents - begin

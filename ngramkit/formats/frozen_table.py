@@ -47,7 +47,7 @@ LAYOUT: Layout = {
 }
 BLOCK = 1 << 16  # leaders checked at a time
 MOST_COUNTED = 1 << 53  # windows of a corpus; sums of them are exact in any arithmetic
-# What kernels.frozen_checks finds wrong with a leader.
+# The breaches of a leader that kernels.frozen_checks finds, by number.
 BREACHES = (
     "", "an id is outside the vocabulary", "leaders are not sorted", "a follower has no count",
     "followers outnumber it", "followers are not in order", "a follower stands twice",
@@ -55,6 +55,8 @@ BREACHES = (
 
 
 class FrozenTable(Artifact):
+    """An opened frozen table."""
+
     kind = "frozen-table"
     data_files = re.compile(re.escape(TABLE))
 
@@ -108,13 +110,13 @@ class FrozenTable(Artifact):
         return self.table["follower_counts"]
 
     def find(self, leader: Sequence[int] | Array) -> int:
-        """The row of a leader of `leader_len` tokens, -1 where it was not kept."""
+        """Return the row of a leader of `leader_len` tokens, -1 where it was not kept."""
         wanted, rows = tuple(int(token) for token in leader), self.leaders
         row = bisect_left(range(len(rows)), wanted, key=lambda i: tuple(rows[i].tolist()))
         return row if row < len(rows) and tuple(rows[row].tolist()) == wanted else -1
 
     def lookup(self, leader: Sequence[int] | Array) -> slice:
-        """Where the leader's followers are in `followers`, most frequent first; maybe empty."""
+        """Return the rows of the leader's followers, most frequent first; maybe empty."""
         row = self.find(leader)
         if row < 0:
             return slice(0, 0)
@@ -124,13 +126,13 @@ class FrozenTable(Artifact):
         ranges = range(0, max(len(self.leaders), 1), BLOCK)
         self._check_offsets()
         return [
-            self._said,
+            self._checked,
             *(partial(self._check_leaders, begin, begin + BLOCK) for begin in ranges),
             self._check_counts,
         ]
 
-    def _said(self) -> list[str]:
-        """What is proven before the leaders, and by each part of them."""
+    def _checked(self) -> list[str]:
+        """Return what was checked before the leaders, and by each part of them."""
         return [
             "follower offsets",
             "ids inside the vocabulary",
@@ -152,7 +154,7 @@ class FrozenTable(Artifact):
         require(total <= MOST_COUNTED, path, f"its leaders were counted {total:,.0f} times")
 
     def _check_leaders(self, begin: int, end: int) -> list[str]:
-        """Everything about leaders [begin, end) and their followers."""
+        """Check leaders [begin, end) and their followers."""
         from ngramkit.kernels.frozen_checks import first_bad_leader
 
         table = self.table

@@ -1,10 +1,10 @@
-"""Kind `history`: past requests of a model, to draft later ones from; it grows while it is used.
+"""Kind `history`: a model's past requests, to draft later ones from; it grows while it is used.
 
     manifest.json       written once; it lists no files and no counts, because they change
     requests.log        every request, see ngramkit.formats.request_log; only ever added to
     index.safetensors   made from the log, may be missing: a suffix array over its newest requests
-    requests.damaged    what `trim` found in the log that was no request, kept byte for byte
-    lock                there while somebody adds a request or replaces a file
+    requests.damaged    bytes of the log that `trim` found to be no request
+    lock                there while a process adds a request or replaces a file
 
 index.safetensors holds `tokens`, `suffix_array` and `first_token` as a shard of a datastore does
 (ngramkit.formats.datastore): requests in the log's order, one separator after each. Besides,
@@ -17,8 +17,8 @@ An index whose generation is not the log's, or whose checksum is wrong, does not
 behind its mark are read from the log, so none is ever lost to a missing or old index.
 
 None of them is ever a link: what is added to a history goes into its own files. Any number of
-processes may share one folder. A killed one loses at most the request that it was
-working on. Ids are those of one tokenizer, as in every artifact.
+processes may share one folder; a killed one loses at most the request that it was working on. Ids
+are those of one tokenizer, as in every artifact.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ from ngramkit.untrusted import require_no_links
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
 DAMAGED = "requests.damaged"
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
-PRIVATE = 0o700  # requests are what people wrote: other users of the machine have no business here
+PRIVATE = 0o700  # requests are what people wrote: for no other user of the machine
 
 
 class History(Artifact):
-    """An open folder. It remembers how far it has read: `news` gives every request once."""
+    """An open folder that remembers how far it has read: `news` returns every request once."""
 
     kind = "history"
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         super().__init__(path, manifest)
         self.log = RequestLog(path / LOG, token_dtype(self.separator), self.separator)
-        self.mark: Mark | None = None  # behind the last request that `news` gave
-        self._waiting: list[PastRequest] = []  # read, not yet given
+        self.mark: Mark | None = None  # behind the last request that `news` returned
+        self._waiting: list[PastRequest] = []  # read, not yet returned
         self._restarted = False
 
     @classmethod
     def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:
-        """The history at `path`, a new one where there is none.
+        """Open the history at `path`; make a new one where there is none.
 
         Raises ArtifactError where something else is there, or a history of another tokenizer.
         """
@@ -93,10 +93,10 @@ class History(Artifact):
         return self.tokenizer.vocabulary
 
     def news(self) -> tuple[list[PastRequest], bool]:
-        """Requests that anybody added since the last call, oldest first; at first, all.
+        """Return the requests that were added since the last call, oldest first; at first, all.
 
         The second value is True where the log was rewritten: the requests are then all there are,
-        and what was given before no longer counts.
+        and those returned before no longer count.
         """
         self._read()
         requests, restarted = self._waiting, self._restarted
@@ -104,14 +104,14 @@ class History(Artifact):
         return requests, restarted
 
     def append(self, tokens: Array, prompt: int) -> None:
-        """Adds a finished request of `tokens`, `prompt` of them prompt; `news` gives it, too.
+        """Add a finished request of `tokens`, `prompt` of them prompt; `news` returns it, too.
 
-        Ids outside the vocabulary (a model may have more than its tokenizer) end it early. It is
-        with the operating system when this returns: the process may then be killed.
+        Ids outside the vocabulary (a model may have more than its tokenizer) end it early. The
+        operating system has it when this returns: the process may then be killed.
         """
         outside = np.flatnonzero((tokens < 0) | (tokens >= self.separator))
-        kept = tokens[: outside[0]] if len(outside) else tokens
-        request = PastRequest(kept.astype(self.log.width), min(prompt, len(kept)))
+        ids = tokens[: outside[0]] if len(outside) else tokens
+        request = PastRequest(ids.astype(self.log.width), min(prompt, len(ids)))
         with locked(self.path / LOCK):
             self._read()
             assert self.mark is not None
@@ -119,26 +119,26 @@ class History(Artifact):
         self._waiting.append(request)
 
     def trim(self, tokens: int) -> int:
-        """Keeps the newest whole requests of together at most `tokens`; returns how many went.
+        """Keep the newest whole requests of at most `tokens` together; return how many went.
 
-        What was damaged in the log goes to requests.damaged.
+        Damaged bytes of the log go to requests.damaged.
         """
         require_between("tokens", tokens, 0)
         with locked(self.path / LOCK):
             reading = self.log.read()
-            kept, room = len(reading.requests), tokens
-            while kept and len(reading.requests[kept - 1].tokens) <= room:
-                kept -= 1
-                room -= len(reading.requests[kept].tokens)
-            _keep(self.path / DAMAGED, reading.damage)
+            first, room = len(reading.requests), tokens
+            while first and len(reading.requests[first - 1].tokens) <= room:
+                first -= 1
+                room -= len(reading.requests[first].tokens)
+            _append_damage(self.path / DAMAGED, reading.damage)
             (self.path / INDEX).unlink(missing_ok=True)  # first: it is of the old log
-            self.log.create(reading.requests[kept:], reading.mark.generation + 1)
-        return kept
+            self.log.create(reading.requests[first:], reading.mark.generation + 1)
+        return first
 
     def load_index(self, tokens: int) -> DatastoreShard | None:
-        """The index, with `mark` set to where it ends; None where there is no valid one.
+        """Return the index and set `mark` to its end; None where there is no valid one.
 
-        Nor where it holds fewer than `tokens`, unless there are no more. To be called before
+        None also where it holds fewer than `tokens`, unless there are no more. Call it before
         `news`, which then begins behind it.
         """
         try:
@@ -152,21 +152,23 @@ class History(Artifact):
         return shard
 
     def _read_index(self) -> tuple[DatastoreShard, Mark, bool]:
-        """Raises ArtifactError where it is not whole: kernels take its values for addresses."""
+        """Read the index. Raises ArtifactError unless it is whole: kernels index by its values."""
         path = self.path / INDEX
-        found = open_arrays(path)
-        require_layout(path, found, LAYOUT)
-        require(len(found["mark"]) == 3 and len(found["checksum"]) == 1, path, "its mark is wrong")
-        require(_checksum(found) == int(found["checksum"][0]), path, "its checksum is wrong")
-        shard = DatastoreShard(**{name: found[name] for name in SHARD_LAYOUT})
+        arrays = open_arrays(path)
+        require_layout(path, arrays, LAYOUT)
+        require(
+            len(arrays["mark"]) == 3 and len(arrays["checksum"]) == 1, path, "its mark is wrong"
+        )
+        require(_checksum(arrays) == int(arrays["checksum"][0]), path, "its checksum is wrong")
+        shard = DatastoreShard(**{name: arrays[name] for name in SHARD_LAYOUT})
         check_shard(path, shard, self.separator)
-        generation, offset, complete = (int(value) for value in found["mark"])
+        generation, offset, complete = (int(value) for value in arrays["mark"])
         return shard, Mark(generation, offset), bool(complete)
 
     def save_index(self, shard: DatastoreShard, mark: Mark, *, complete: bool) -> None:
-        """Replaces the index by `shard`, which ends with the last request before `mark`.
+        """Replace the index by `shard`, which ends with the last request before `mark`.
 
-        `complete` where it begins with the log's first request.
+        `complete` says whether it begins with the log's first request.
         """
         arrays = {name: getattr(shard, name) for name in SHARD_LAYOUT}
         arrays["mark"] = np.array([mark.generation, mark.offset, complete], np.uint64)
@@ -205,13 +207,13 @@ class History(Artifact):
         if not (self.path / INDEX).exists():
             return
         _, mark, _ = self._read_index()
-        known = not self.log.read(mark).restarted
-        require(known, self.path / INDEX, "its mark is none of the log's")
+        fits = not self.log.read(mark).restarted
+        require(fits, self.path / INDEX, "its mark is none of the log's")
         yield f"{INDEX}: checksum, mark and order"
 
 
 def create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastRequest] = ()) -> None:
-    """The manifest last: a folder with one is whole. Does nothing where there is one already."""
+    """Write a new history, its manifest last: a folder with one is whole, and left as it is."""
     if (path / NAME).exists():
         return
     plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
@@ -227,7 +229,7 @@ def _holds_other_things(path: Path) -> bool:
 
 
 def _clear_strays(path: Path) -> None:
-    """What a killed process was about to put in place; whoever does so holds the lock."""
+    """Delete temporary files of a killed process; a running one holds the lock."""
     strays = [path / f"{name}.tmp" for name in (LOG, INDEX, NAME)]
     if any(stray.exists() for stray in (*strays, path / LOCK)):
         with locked(path / LOCK):
@@ -235,7 +237,7 @@ def _clear_strays(path: Path) -> None:
                 stray.unlink(missing_ok=True)
 
 
-def _keep(path: Path, damage: Sequence[bytes]) -> None:
+def _append_damage(path: Path, damage: Sequence[bytes]) -> None:
     if not damage:
         return
     with path.open("ab") as file:
@@ -251,11 +253,8 @@ def _checksum(arrays: dict[str, Array]) -> int:
     return total
 
 
-# Histories of several machines to one.
-
-
 def merge(sources: Sequence[History], out: Path) -> History:
-    """A new history of all requests of `sources`, the newest of each next to each other at its end.
+    """Merge histories into a new one, with the newest requests of each at its end.
 
     Raises UsageError where `out` exists, ArtifactError where the tokenizers differ.
     """

@@ -1,4 +1,4 @@
-"""Which class opens which kind of artifact."""
+"""The class of each kind of artifact, and the opening of any."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.progress import SILENT, Reporter
 
-KINDS: dict[str, type[Artifact]] = {
+CLASSES: dict[str, type[Artifact]] = {
     kind.kind: kind
     for kind in (TokenStore, Datastore, FrozenTable, History, ModelBigram, ModelUnigram)
 }
 
 
 def open_artifact(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
-    """The artifact at `path`, of the class that its manifest's kind says; arrays stay on disk.
+    """Open the artifact at `path`, of the class of its manifest's kind; arrays stay on disk.
 
-    Raises ArtifactError where there is none, its kind is unknown here, or it is not whole: what
-    this machine has not seen before is checked value by value, see ngramkit.formats.artifact.
+    Raises ArtifactError where there is none, its kind is unknown, or it is not whole: one that this
+    machine has not seen before is checked value by value, see ngramkit.formats.artifact.
     """
     return kind_of(Path(path), read_manifest(Path(path)).kind).open(path, reporter=reporter)
 
 
 def kind_of(path: Path | str, kind: str) -> type[Artifact]:
-    """Raises ArtifactError, naming `path`, where no class opens that kind."""
-    if kind not in KINDS:
+    """Return the class of a kind. Raises ArtifactError, naming `path`, where there is none."""
+    if kind not in CLASSES:
         raise ArtifactError(
             f"{path} is a {kind!r:.40}, which this ngramkit does not know",
             "upgrade: pip install -U ngramkit",
         )
-    return KINDS[kind]
+    return CLASSES[kind]

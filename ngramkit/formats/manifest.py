@@ -1,4 +1,4 @@
-"""manifest.json: what an artifact is, what it was made from, and every file's size and checksum.
+"""manifest.json: an artifact's kind and origin, and every file's size and checksum.
 
     {
       "format": "ngramkit", "version": 1, "kind": "datastore",
@@ -12,7 +12,7 @@
 
 Same inputs, same bytes: no times, no host names, keys sorted. Canonical JSON has no spaces, keys
 sorted, and characters as they are (UTF-8). Manifests of before there was a checksum may lack it.
-Nothing here is trusted: what reads a manifest may be somebody else's machine.
+Nothing here is trusted: a manifest may come from somebody else's machine.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ CORPUS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class TokenizerRecord:
-    """Which tokenizer the ids belong to. `fingerprint` decides, or else `encodes`: files of one
-    tokenizer may look different. `id` is for people."""
+    """The tokenizer that ids belong to.
+
+    `fingerprint` decides, or else `encodes`: files of one tokenizer may look different. `id` is for
+    people.
+    """
 
     id: str
     vocabulary: int  # one more than the highest id
@@ -65,12 +68,12 @@ class TokenizerRecord:
     encodes: str | None = None  # see ngramkit.formats.probes; older manifests lack it
 
     def agrees(self, other: TokenizerRecord) -> bool:
-        """Whether ids mean the same to both."""
+        """Return whether ids mean the same to both."""
         same = self.fingerprint == other.fingerprint
         return same or probes.same_ids(self.encodes, other.encodes)
 
     def require(self, other: TokenizerRecord, where: str) -> None:
-        """Raises ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
+        """Raise ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
         if not self.agrees(other):
             why = probes.difference(self.encodes or "", other.encodes or "")
             known = self.encodes is not None and other.encodes is not None
@@ -86,6 +89,8 @@ class TokenizerRecord:
 
 @dataclass(frozen=True)
 class Manifest:
+    """The content of manifest.json."""
+
     kind: str
     build: str
     tokenizer: TokenizerRecord
@@ -96,18 +101,19 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Size of all listed files."""
+        """The size of all listed files."""
         return sum(record.bytes for record in self.files.values())
 
     @cached_property
     def checksum(self) -> str:
-        """sha256 over everything: two manifests that are equal list the same bytes."""
+        """The sha256 over everything else: equal manifests list the same bytes."""
         text = json.dumps(
             self._body(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> str:
+        """Return the text of manifest.json."""
         body = {**self._body(), "checksum": self.checksum}
         return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -122,12 +128,12 @@ class Manifest:
 
 
 def build_id(plan: Mapping[str, Any]) -> str:
-    """sha256 of the plan's canonical JSON: equal plans give equal artifacts."""
+    """Return the sha256 of the plan's canonical JSON: equal plans give equal artifacts."""
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an artifact folder.
+    """Read the manifest of an artifact's folder.
 
     Raises ArtifactError where there is none, or it is damaged, newer, or names files elsewhere.
     """
@@ -148,7 +154,7 @@ def _missing(folder: Path) -> ArtifactError:
 
 
 def parse_manifest(path: object, body: Any) -> Manifest:
-    """The manifest that the JSON `body` is, called `path` in errors; raises as `read_manifest`."""
+    """Parse the JSON `body`, called `path` in errors; raise as `read_manifest` does."""
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise ArtifactError(f"{path} is not an ngramkit manifest", "check the path")
     version = body.get("version")
@@ -183,7 +189,7 @@ def _is_text(value: Any) -> bool:
 
 
 def tokenizer_record(path: object, body: Any) -> TokenizerRecord:
-    """From the file `path`. Raises ArtifactError where it is no tokenizer's record."""
+    """Parse a tokenizer's record of the file `path`. Raises ArtifactError where it is none."""
     keys = {"id", "vocabulary", "fingerprint"}
     fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
     _hold(path, fits, "`tokenizer` is not id, vocabulary, fingerprint and eos")

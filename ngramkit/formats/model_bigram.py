@@ -1,4 +1,4 @@
-"""Kind `model-bigram`: what a language model holds likely after every single token.
+"""Kind `model-bigram`: a language model's likeliest tokens after every single token.
 
 N-Grammys (Stewart et al., 2024, arXiv:2411.03786) drafts from p(next | x), the model's own
 distribution after the one token x, and extends each pair to a row of w tokens. Made from the
@@ -48,6 +48,8 @@ BLOCK = 1 << 12  # rows checked at a time
 
 
 class ModelBigram(Artifact):
+    """An opened bigram table."""
+
     kind = "model-bigram"
     data_files = re.compile(re.escape(TABLE))
 
@@ -61,20 +63,20 @@ class ModelBigram(Artifact):
             ("log_probs", (vocabulary, self.k)),
             ("extended", (vocabulary, self.k, self.width)),
         ):
-            found = arrays[name].shape
-            require(found == shape, path, f"{name} is {found}, not {shape}")
+            actual = arrays[name].shape
+            require(actual == shape, path, f"{name} is {actual}, not {shape}")
         dtypes = {arrays["next_tokens"].dtype, arrays["extended"].dtype}
         require(dtypes == {token_dtype(vocabulary)}, path, "wrong token width")
         return arrays
 
     @property
     def k(self) -> int:
-        """Drafts after each token."""
+        """The number of drafts after each token."""
         return self.parameter("k")
 
     @property
     def width(self) -> int:
-        """Tokens in a draft."""
+        """The number of tokens in a draft."""
         return self.parameter("width")
 
     @property
@@ -98,22 +100,22 @@ class ModelBigram(Artifact):
             partial(self._check_rows, slice(begin, min(begin + BLOCK, vocabulary)))
             for begin in range(0, vocabulary, BLOCK)
         ]
-        return [self._check_shape, *blocks, self._said]
+        return [self._check_shape, *blocks, self._checked]
 
     def _check_shape(self) -> list[str]:
         counts = {"rows": self.tokenizer.vocabulary, "drafts": self.tokenizer.vocabulary * self.k}
         require(self.manifest.counts == counts, self.path, f"it holds {counts}, not as listed")
         return ["counts"]
 
-    def _said(self) -> list[str]:
-        """What the blocks have proven."""
-        said = [
+    def _checked(self) -> list[str]:
+        """Return what the blocks have checked."""
+        lines = [
             "ids inside the vocabulary",
             "every row distinct tokens, best first",
             "probabilities add up to at most one",
             "drafts begin with the next tokens",
         ]
-        return [*said, "drafts follow the likeliest tokens"] if self._by_look_up else said
+        return [*lines, "drafts follow the likeliest tokens"] if self._by_look_up else lines
 
     @property
     def _by_look_up(self) -> bool:

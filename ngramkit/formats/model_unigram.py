@@ -36,6 +36,8 @@ LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "scores": (("float32",), 
 
 
 class ModelUnigram(Artifact):
+    """An opened unigram table."""
+
     kind = "model-unigram"
     data_files = re.compile(re.escape(TABLE))
 

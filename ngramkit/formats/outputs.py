@@ -1,8 +1,16 @@
-"""Where an output may go, and what it may take the place of: only what ngramkit wrote itself.
+"""Places of outputs: where one may go, what it may replace, and where it goes by default.
 
-A folder is ours if its manifest.json is, and every name in it is one that we write; or if it is an
-export for transformers around such a folder. Whatever else is in it, however it came there, is
-somebody's: then nothing of it is replaced, and the error names it.
+Only what ngramkit wrote itself is replaced. A folder is ours if its manifest.json is, and every
+name in it is one that we write; or if it is an export for transformers around such a folder. Where
+anything else is in it, nothing of it is replaced, and the error names it.
+
+By default artifacts are at
+
+    artifacts/CORPUS-MODEL-KIND            built because somebody asked for it
+    artifacts/automatic/CORPUS-MODEL-KIND  built by a command that needed one and found none
+
+An artifact's bytes do not tell who asked for it, and must not: the same inputs give the same bytes.
+So the folder is the mark; moved up by one, an artifact is its user's own.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ from typing import Any
 
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.kinds import KINDS
 
 CARD = "README.md"
 RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
@@ -32,14 +41,20 @@ WRITTEN = re.compile(
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # as pathlib leaves it
 LONGEST = 32  # bytes that we put behind a name while it is written
 
+ARTIFACTS = Path("artifacts")
+AUTOMATIC = ARTIFACTS / "automatic"
+LONGEST_NAME = 60  # characters of a part
+# Endings of file names that say nothing of their content.
+ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
+
 
 def refusal(message: str, hint: str = "choose another out") -> UsageError:
-    """Of an output; the hint says where else it could go."""
+    """Return the error for an output that cannot go there; the hint says where it could."""
     return UsageError(message, hint, option="out")
 
 
 def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Raises UsageError where nothing can or should be written to `path`.
+    """Raise UsageError where nothing can or should be written to `path`.
 
     That is where it is no name ('', '.', '..', '/'), too long, below a file, the working directory
     or a folder above it; and where it is one of `inputs`, a folder above one, or inside one. A
@@ -63,15 +78,15 @@ def require_fit_for_output(path: Path, inputs: Iterable[Path] = ()) -> None:
 
 
 def _resolved(inputs: Iterable[Path]) -> dict[Path, Path]:
-    """Where each really is, and how it was given; a folder of many files is looked up once."""
+    """Return {resolved path: as it was given}; a folder of many files is looked up once."""
     folders: dict[Path, Path] = {}
-    found = {}
+    sources = {}
     for given in inputs:
         if given.parent not in folders:
             folders[given.parent] = given.parent.resolve()
         file = folders[given.parent] / given.name
-        found[given.resolve() if given.is_dir() else file] = given
-    return found
+        sources[given.resolve() if given.is_dir() else file] = given
+    return sources
 
 
 def _require_apart(path: Path, place: Path, source: Path, given: Path, here: Path) -> None:
@@ -83,23 +98,23 @@ def _require_apart(path: Path, place: Path, source: Path, given: Path, here: Pat
 
 
 def require_replaceable(path: Path) -> list[Path]:
-    """Everything in the folder `path`, files before their folders, the folder itself last.
+    """Return everything in the folder `path`, files before their folders, itself last.
 
     Raises UsageError unless ngramkit wrote all of it, and can write it again: a history it cannot.
     """
-    found = ours_in(path)
+    entries = ours_in(path)
     if (path / CODE[0]).is_file():
         expected = {CARD, ARTIFACT, "custom_generate", *CODE}
         expected |= {f"{ARTIFACT}/{name}" for name in _names(path / ARTIFACT, path)}
-    elif len(found) == 1:  # an empty folder
-        return found
+    elif len(entries) == 1:  # an empty folder
+        return entries
     else:
         expected = _names(path, path)
-    for entry in found[:-1]:
+    for entry in entries[:-1]:
         name = entry.relative_to(path).as_posix()
         if name.removesuffix(".tmp") not in expected:
             raise _foreign(path, name)
-    return found
+    return entries
 
 
 def _names(folder: Path, path: Path) -> set[str]:
@@ -122,7 +137,7 @@ def _manifest(folder: Path, path: Path) -> Manifest:
 
 
 def ours_in(path: Path) -> list[Path]:
-    """Everything in the folder `path` as `require_replaceable` gives it, by its names alone.
+    """Return everything in the folder `path` as `require_replaceable` does, by its names alone.
 
     Raises UsageError where `path` is no folder, or something in it is nothing that we ever write.
     """
@@ -153,7 +168,7 @@ def _foreign(path: Path, name: str) -> UsageError:
 
 
 def remove(entries: Iterable[Path]) -> None:
-    """Deletes exactly these; a folder only once it is empty. What is gone already is no error."""
+    """Delete exactly these; a folder only once it is empty. What is gone already is no error."""
     for entry in entries:
         try:
             entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -161,39 +176,26 @@ def remove(entries: Iterable[Path]) -> None:
             continue
 
 
-# Where artifacts are when nobody says, what they are called there, and which there are.
-#
-#     artifacts/CORPUS-MODEL-KIND            built because somebody asked for it
-#     artifacts/automatic/CORPUS-MODEL-KIND  built by a command that needed one and found none
-#
-# An artifact's bytes do not tell who asked for it, and must not: the same inputs give the same
-# bytes. So the folder is the mark; moved up by one, an artifact is its user's own.
-
-ARTIFACTS = Path("artifacts")
-AUTOMATIC = ARTIFACTS / "automatic"
-SHORT = {"frozen-table": "frozen", "model-bigram": "bigram", "model-unigram": "unigram"}
-LONGEST_NAME = 60  # characters of a part
-# What a file's name ends in; the name says what it holds without them.
-ENDINGS = re.compile(r"(\.(txt|md|py|jsonl|json|parquet|arrow|gz|zst|bz2|xz|zip))+$")
+# Default places, and the artifacts that are there.
 
 
 def default_place(*parts: str, folder: Path = ARTIFACTS) -> Path:
-    """`folder`/PART-PART-..., each part by its `short_name`, kinds as people call them.
+    """Return `folder`/PART-PART-..., each part by its `short_name`, kinds by their short names.
 
     ("data/*.jsonl", "./llama-2", "frozen-table") -> artifacts/data-llama-2-frozen
     """
-    names = [SHORT.get(part, short_name(part)) for part in parts]
+    names = [KINDS[part].short if part in KINDS else short_name(part) for part in parts]
     return folder / "-".join(name for name in names if name)
 
 
 def corpus_name(record: Mapping[str, Any], otherwise: str = "corpus") -> str:
-    """What a corpus is called in a file's name, by its record; of a mixture, each one's name."""
+    """Return a corpus's name for a file, by its record; of a mixture, each one's name."""
     parts = record.get("mixed") or [record]
     return "-".join(short_name(str(part.get("id", otherwise))) for part in parts)
 
 
 def short_name(text: str) -> str:
-    """What a corpus or model is called in a file's name: the last part of a path or a Hub id.
+    """Return a corpus's or model's name for a file: the last part of a path or a Hub id.
 
     "/data/chats/train-*.parquet" -> chats, "notes.txt" -> notes, "hf:me/code:python" -> code-python
     """
@@ -217,7 +219,7 @@ class Found:
 
 
 def artifacts_in(folder: Path) -> Iterator[Found]:
-    """Every finished artifact right below `folder`, by name."""
+    """Yield every finished artifact right below `folder`, by name."""
     for manifest_path in sorted(folder.glob(f"*/{NAME}")):
         path = manifest_path.parent
         if path.suffix == ".partial":

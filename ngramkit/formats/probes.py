@@ -1,4 +1,4 @@
-"""Texts by which tokenizers are compared: what two encode alike, and which text they do not.
+"""Texts by which tokenizers are compared: two are the same if they encode all of them alike.
 
     encodes = 16 hex digits: sha256 over every token's text, in order, then their ids
               4 hex digits for each of PROBES: sha256 over its ids, in order
@@ -65,7 +65,7 @@ FORM = re.compile(r"[0-9a-f]{20,1000}")
 
 
 def encodes(vocabulary: Mapping[str, int], encode: Callable[[str], Sequence[int]]) -> str:
-    """What TokenizerRecord.encodes holds. `vocabulary`: every token's text and id."""
+    """Return the digits of TokenizerRecord.encodes. `vocabulary`: every token's text and id."""
     texts = sorted(vocabulary)
     whole = "\0".join([*texts, *(str(vocabulary[text]) for text in texts)]).encode(
         "utf-8", "surrogatepass"
@@ -79,12 +79,12 @@ def _digest(ids: Sequence[int]) -> str:
 
 
 def same_ids(one: str | None, other: str | None) -> bool:
-    """Whether both are known and say the same."""
+    """Return whether both are known and equal."""
     return one is not None and other is not None and difference(one, other) == ""
 
 
 def difference(one: str, other: str) -> str:
-    """What tells them apart, for people; "" for nothing."""
+    """Return how two differ, for people; "" where they do not."""
     if one[:DIGITS] != other[:DIGITS]:
         return "their vocabularies differ"
     pairs = zip(PROBES, _each(one), _each(other), strict=False)
@@ -93,7 +93,7 @@ def difference(one: str, other: str) -> str:
 
 
 def first_difference(known: str, encode: Callable[[str], Sequence[int]]) -> str | None:
-    """The first of PROBES that `encode` does not encode as the tokenizer of which `known` tells."""
+    """Return the first of PROBES that `encode` encodes otherwise than `known` has it."""
     pairs = zip(PROBES, _each(known), strict=False)
     return next((text for text, digest in pairs if _digest(encode(text)) != digest), None)
 

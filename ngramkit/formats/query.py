@@ -1,6 +1,8 @@
-"""What an artifact says about a phrase, and what it holds most of. For people: exact, not fast.
+"""Counts of a phrase and its continuations in an artifact, for people who look into it.
 
-Knows token ids, not text.
+Exact, in token ids, by a few reads of a memory map each. Drafters have a compiled kernel that gives
+the same answer (kernels.suffix.continuations). No compiled code starts here, so an answer is there
+at once, and a value that points outside its array is an IndexError.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import FrozenTable
 
 DEEPEST = 8  # tokens of a datastore's continuations
+FINER = 8  # how much rarer the continuations are that the next look at a place finds
+
+Ids = npt.NDArray[np.int64]
+Span = tuple[int, int]  # in a suffix array, the second excluded
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How often `phrase` was seen, and what followed it most often, with counts."""
+    """The number of occurrences of `phrase`, and its most frequent continuations with counts."""
 
     phrase: list[int]
     matches: int
@@ -30,7 +36,7 @@ class Answer:
 
 
 def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Answer | None:
-    """The `top` most frequent continuations of `phrase`; None for kinds that hold no n-grams.
+    """Return the `top` most frequent continuations of `phrase`; None without n-grams.
 
     A datastore answers for the whole phrase with its most frequent continuations of any length up
     to 8 tokens, counted over all shards. A frozen table answers for the phrase's last tokens, as
@@ -44,7 +50,7 @@ def ask(artifact: Artifact, phrase: Sequence[int], top: int) -> Answer | None:
 
 
 def most_frequent(artifact: Artifact, top: int, followers: int) -> Iterator[Answer]:
-    """The `top` most frequent leaders (single tokens of a datastore), ties to the lower ids."""
+    """Yield the `top` most frequent leaders (of a datastore, tokens), ties to the lower ids."""
     if isinstance(artifact, Datastore):
         buckets = sum(shard.first_token.astype(np.int64) for shard in artifact.shards)
         counts = np.diff(buckets)[: artifact.separator]
@@ -77,19 +83,11 @@ def _ask_datastore(datastore: Datastore, phrase: Sequence[int], top: int) -> Ans
     return Answer(list(phrase), matches, best)
 
 
-# What follows a phrase in suffix arrays, most frequent first: a few reads of a memory map each.
-#
-# For people who look into a datastore; drafters have a compiled kernel that gives the same answer
-# (kernels.suffix.continuations). No compiled code starts here, so an answer is there at once, and a
-# value that points outside its array is an IndexError.
-
-Ids = npt.NDArray[np.int64]
-Span = tuple[int, int]  # in a suffix array, the second excluded
-FINER = 8  # how much rarer the continuations are that the next look at a place finds
+# Continuations in suffix arrays, most frequent first.
 
 
 def spans_of(shards: Sequence[DatastoreShard], phrase: Sequence[int]) -> list[Span]:
-    """Where the suffixes that begin with `phrase` stand, in each shard."""
+    """Return where the suffixes that begin with `phrase` stand, in each shard."""
     return [_span(shard, phrase) for shard in shards]
 
 
@@ -111,22 +109,22 @@ def top_continuations(
     deepest: int,
     ends: frozenset[int],
 ) -> list[tuple[list[int], int]]:
-    """The `top` most frequent continuations of the `depth` tokens whose suffixes are at `spans`.
+    """Return the `top` most frequent continuations of the `depth` tokens with suffixes at `spans`.
 
-    Of any length up to `deepest`, counted over all shards; ties to the shorter, then to what goes
-    on from the more frequent, then to the lower id. None goes on behind an id of `ends`, and none
-    holds a separator.
+    They have any length up to `deepest` and are counted over all shards; ties go to the shorter,
+    then to the continuation of the more frequent one, then to the lower id. None goes on behind an
+    id of `ends`, and none holds a separator.
     """
-    found: list[tuple[list[int], int]] = []
+    best: list[tuple[list[int], int]] = []
     total = sum(high - low for low, high in spans)
     waiting = [_Waiting(-total, 1, False, 0, 0, [], spans)] if total and deepest else []
-    while waiting and len(found) < top:
+    while waiting and len(best) < top:
         first = heapq.heappop(waiting)
         most, length, path = -first.minus, first.length, first.path
         if first.known:
-            found.append((path, most))
+            best.append((path, most))
             if length < deepest and path[-1] not in ends:
-                rank = len(found)
+                rank = len(best)
                 more = _Waiting(-most, length + 1, False, rank, 0, path, first.spans)
                 heapq.heappush(waiting, more)
             continue
@@ -137,13 +135,13 @@ def top_continuations(
                 heapq.heappush(waiting, one)
         if least > 1:
             heapq.heappush(waiting, first._replace(minus=1 - least))
-    return found
+    return best
 
 
 class _Waiting(NamedTuple):
-    """A continuation, or (not known) those of `length` that are seen `-minus` times at most.
+    """A continuation, or (not known) all of `length` that are seen `-minus` times at most.
 
-    In the order in which they are given.
+    Sorted in the order in which continuations are returned.
     """
 
     minus: int
@@ -158,7 +156,7 @@ class _Waiting(NamedTuple):
 def _followers(
     shards: Sequence[DatastoreShard], spans: Sequence[Span], depth: int, least: int
 ) -> Iterator[tuple[int, int, list[Span]]]:
-    """(token, count, spans) of every token that stands at least `least` times at `depth`."""
+    """Yield (token, count, spans) of every token that stands at least `least` times at `depth`."""
     # What is frequent in all shards together is so, for its size, in one of them.
     step = max(least // len(shards), 1)
     seen = [
@@ -176,13 +174,13 @@ def _followers(
 
 
 def _distinct(tokens: Ids) -> Ids:
-    """As numpy.unique, which imports numpy's masked arrays: that takes longer than all of this."""
+    """Return what numpy.unique does, without its import of masked arrays, which is slow."""
     tokens = np.sort(tokens)
     return tokens[np.diff(tokens, prepend=-1) > 0]
 
 
 def _within(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
-    """int64[n]: where in `span`, whose suffixes agree before `depth`, each token would begin."""
+    """Return where in `span`, whose suffixes agree before `depth`, each token begins: int64[n]."""
     low, high = np.full(len(tokens), span[0], np.int64), np.full(len(tokens), span[1], np.int64)
     searched = np.flatnonzero(low < high)
     while len(searched):
@@ -195,5 +193,5 @@ def _within(shard: DatastoreShard, span: Span, depth: int, tokens: Ids) -> Ids:
 
 
 def _tokens(shard: DatastoreShard, rows: Ids, depth: int) -> Ids:
-    """int64[n]: the token `depth` behind the begin of each suffix."""
+    """Return the token `depth` behind the beginning of each suffix: int64[n]."""
     return np.asarray(shard.tokens[shard.suffix_array[rows].astype(np.int64) + depth], np.int64)

@@ -1,7 +1,13 @@
-"""One process, and one thread of it, at a time: a lock file that is gone when nobody holds it.
+"""A folder that is replaced as a whole: at its name stands the old one, or the new.
 
-A killed holder leaves the file behind, unlocked: the next one takes it and tidies it away. Works
-on every system that filelock knows. Knows nothing of what is guarded.
+What is written goes to NAME.partial/ first, synced to the disk, while NAME.partial.lock is held.
+Then the two change places in one step, and the old one is deleted. A kill or a power cut at any
+moment leaves one of them, whole, at the name; what else it leaves, the next run of the same command
+uses or clears away.
+
+Linux has renameat2(RENAME_EXCHANGE) for that step, macOS renamex_np(RENAME_SWAP); some file systems
+refuse both. There the old one steps aside as NAME.replaced.partial for the moment between two
+renames, and `mend` puts it back if that moment was the process's last.
 """
 
 from __future__ import annotations
@@ -25,135 +31,19 @@ from ngramkit.formats.outputs import (
 )
 
 POLL = 0.002  # seconds between two looks at a lock that somebody else holds
-
-
-@contextmanager
-def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
-    """Holds the lock file `path`; waits for it, or where `busy` is given does not.
-
-    Raises InputError, saying `busy`, where another process or thread has it.
-    """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path, timeout=-1 if busy is None else 0, thread_local=False)
-    try:
-        lock.acquire(poll_interval=POLL)
-    except Timeout as error:
-        hint = "wait for it, or choose another out"
-        raise InputError(busy or "", hint, option="out") from error
-    try:
-        yield
-    finally:
-        # While it is held: whoever waits for this very file sees that it is gone, and looks again.
-        with suppress(OSError):
-            path.unlink()
-        lock.release()
-        if sys.platform == "win32":  # it deletes no open file
-            with suppress(OSError):
-                path.unlink()
-
-
-# Two names change what they stand for in one step, where the system can; what follows a crash.
-#
-# Linux has renameat2(RENAME_EXCHANGE), macOS renamex_np(RENAME_SWAP); some file systems refuse
-# both. There, the old one steps aside as NAME.replaced.partial for the moment between two renames,
-# and `mend` puts it back if that moment was a process's last. Knows nothing of what the names
-# stand for.
-
 RENAME_EXCHANGE = 2  # linux/fs.h
 RENAME_SWAP = 2  # macOS, sys/stdio.h
 AT_FDCWD = -100
 REFUSALS = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Whether each name now stands for what the other did; False where the system has no such step.
-
-    At no moment does either stand for nothing. Both must exist, on one file system.
-    """
-    swap = _system_call()
-    if swap is None:
-        return False
-    import ctypes
-
-    if swap(os.fsencode(one), os.fsencode(other)) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in REFUSALS:
-        return False
-    raise OSError(code, os.strerror(code), str(one), None, str(other))
-
-
-def _system_call() -> Any:
-    """f(path, path) -> 0 or -1; None where the C library has none."""
-    import ctypes
-
-    if sys.platform == "win32":
-        return None
-    library = ctypes.CDLL(None, use_errno=True)
-    if sys.platform == "darwin":
-        swap = getattr(library, "renamex_np", None)
-        return swap and (lambda one, other: swap(one, other, RENAME_SWAP))
-    swap = getattr(library, "renameat2", None)
-    return swap and (lambda one, other: swap(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE))
-
-
-def put_over(new: Path, path: Path) -> Path | None:
-    """`path` stands for what `new` did. Returns where the old one is now; None where was none."""
-    if not path.exists():
-        new.rename(path)
-        return None
-    if exchange(new, path):
-        return new
-    aside = stepped_aside(path)
-    path.rename(aside)
-    new.rename(path)
-    return aside
-
-
-def stepped_aside(path: Path) -> Path:
-    return path.parent / f"{path.name}.replaced.partial"
-
-
-def mend(path: Path) -> bool:
-    """Puts back what stood at `path` where a replacement was cut off between its two renames.
-
-    Whoever calls it holds the lock of `path`, or nobody replaces it.
-    """
-    if path.exists() or not stepped_aside(path).exists():
-        return False
-    with suppress(FileNotFoundError):
-        stepped_aside(path).rename(path)
-        sync_folder(path.parent)
-    return path.exists()
-
-
-def sync_folder(path: Path) -> None:
-    """The names in it are on the disk when this returns; files have a way of their own."""
-    if sys.platform == "win32":  # it opens no folders, and writes names itself
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# A folder that is replaced as a whole: at its name stands the old one, or the new.
-#
-# What is written goes to NAME.partial/ first, synced to the disk, while NAME.partial.lock is held;
-# then the two change places in one step (ngramkit.formats.replacing), and the old one is deleted.
-# A kill or a power cut at any moment leaves one of them, whole, at the name; what else it leaves,
-# the next run of the same command uses or clears away.
-
-
 def partial_of(path: Path) -> Path:
-    """The folder that holds what is being written to `path`."""
+    """Return the folder that holds what is being written to `path`."""
     return path.parent / f"{path.name}.partial"
 
 
 class Replacement:
-    """`with Replacement(path) as new:` write below `new.partial`, then `new.put_in_place()`.
+    """A new folder for `path`: write below `partial` inside the block, then `put_in_place`.
 
     `inputs` are what is read: they are never written to. Leaving without `put_in_place` deletes
     what was written, unless `keep` is set: for a run that goes on. Raises UsageError where `path`
@@ -200,11 +90,11 @@ class Replacement:
             self._claim.__exit__(kind, error, trace)
 
     def empty(self) -> None:
-        """Deletes what another run left in the partial folder."""
+        """Delete what another run left in the partial folder."""
         remove(ours_in(self.partial)[:-1])
 
     def put_in_place(self) -> None:
-        """`path` is what was written, from one moment to the next; the old one is deleted."""
+        """Put what was written at `path` in one step, and delete the old folder."""
         for entry in ours_in(self.partial):
             sync_folder(entry) if entry.is_dir() else sync_file(entry)
         self._require_free()
@@ -223,6 +113,7 @@ class Replacement:
 
 
 def exists(path: Path) -> UsageError:
+    """Return the error for an output that exists and may not be replaced."""
     return UsageError(
         f"{path} exists",
         "choose another out, or replace it with force=True",
@@ -232,7 +123,7 @@ def exists(path: Path) -> UsageError:
 
 @contextmanager
 def claimed(path: Path, inputs: Iterable[Path] = (), *, sure: bool = True) -> Iterator[None]:
-    """Holds the lock of the output `path`, whose folder is made; mends what a killed run left.
+    """Hold the lock of the output `path`, in a folder that is made; mend what a killed run left.
 
     Raises UsageError where `path` is unfit for an output, or exists and the caller is not `sure`
     that it may; InputError where another process writes there.
@@ -247,10 +138,10 @@ def claimed(path: Path, inputs: Iterable[Path] = (), *, sure: bool = True) -> It
 
 
 def tidy(path: Path) -> None:
-    """Mends and clears away what a killed run left at and beside `path`, but for what goes on."""
+    """Mend and clear away what a killed run left at and beside `path`, but for a running build."""
     if not _left(path):
         return
-    # Not where somebody builds there, nor what is not ours or may not be deleted.
+    # Somebody may build there, or something not be ours or not be deletable.
     with suppress(InputError, UsageError, OSError), locked(_lock(path), busy="busy"):
         mend(path)
         _clear_left(path)
@@ -264,7 +155,7 @@ def _clear_left(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Deletes the artifact at `path`: at no moment is a part of it there."""
+    """Delete the artifact at `path`: at no moment is a part of it there."""
     require_replaceable(path)
     with claimed(path):
         _clear(partial_of(path))
@@ -286,7 +177,112 @@ def _clear(folder: Path) -> None:
         remove(ours_in(folder))
 
 
+# The exchange of two names, in one step where the system can.
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange what two names stand for; return False where the system has no such step.
+
+    At no moment does either stand for nothing. Both must exist, on one file system.
+    """
+    swap = _system_call()
+    if swap is None:
+        return False
+    import ctypes
+
+    if swap(os.fsencode(one), os.fsencode(other)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in REFUSALS:
+        return False
+    raise OSError(code, os.strerror(code), str(one), None, str(other))
+
+
+def _system_call() -> Any:
+    """Return f(path, path) -> 0 or -1; None where the C library has none."""
+    import ctypes
+
+    if sys.platform == "win32":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    if sys.platform == "darwin":
+        swap = getattr(library, "renamex_np", None)
+        return swap and (lambda one, other: swap(one, other, RENAME_SWAP))
+    swap = getattr(library, "renameat2", None)
+    return swap and (lambda one, other: swap(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE))
+
+
+def put_over(new: Path, path: Path) -> Path | None:
+    """Rename `new` to `path`. Return where the old one is now; None where there was none."""
+    if not path.exists():
+        new.rename(path)
+        return None
+    if exchange(new, path):
+        return new
+    aside = stepped_aside(path)
+    path.rename(aside)
+    new.rename(path)
+    return aside
+
+
+def stepped_aside(path: Path) -> Path:
+    """Return where the old folder is between two renames."""
+    return path.parent / f"{path.name}.replaced.partial"
+
+
+def mend(path: Path) -> bool:
+    """Put back what stood at `path` where a replacement was cut off between its two renames.
+
+    The caller holds the lock of `path`, or knows that nobody replaces it.
+    """
+    if path.exists() or not stepped_aside(path).exists():
+        return False
+    with suppress(FileNotFoundError):
+        stepped_aside(path).rename(path)
+        sync_folder(path.parent)
+    return path.exists()
+
+
+def sync_folder(path: Path) -> None:
+    """Return when the names in the folder are on the disk; for files see `sync_file`."""
+    if sys.platform == "win32":  # it opens no folders, and writes names itself
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_file(path: Path) -> None:
-    """What was written to `path`, by whomever, is on the disk when this returns."""
+    """Return when what was written to `path`, by anybody, is on the disk."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+
+
+@contextmanager
+def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
+    """Hold the lock file `path`, which is gone when nobody holds it; wait for it unless `busy`.
+
+    One process, and one thread of it, holds it at a time. A killed holder leaves the file behind,
+    unlocked: the next one takes it and tidies it away. Raises
+    InputError, saying `busy`, where another process or thread has it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, timeout=-1 if busy is None else 0, thread_local=False)
+    try:
+        lock.acquire(poll_interval=POLL)
+    except Timeout as error:
+        hint = "wait for it, or choose another out"
+        raise InputError(busy or "", hint, option="out") from error
+    try:
+        yield
+    finally:
+        # While it is held: whoever waits for this very file sees that it is gone, and looks again.
+        with suppress(OSError):
+            path.unlink()
+        lock.release()
+        if sys.platform == "win32":  # it deletes no open file
+            with suppress(OSError):
+                path.unlink()

@@ -9,12 +9,12 @@ The bytes, little-endian:
 
 Records begin at multiples of 4. A process that is killed while it writes leaves a torn record at
 the end, one that is too short; readers stop before it, the next writer cuts it off. Anything else
-that is no valid record is damage. It is stepped over and never deleted, at the end neither: the
-next record goes behind it. What lies behind damage is searched for the next record as long as that
-takes a few times the log's size; damage that was made to look like records may take that up, and
-what lies behind it then counts as damaged too. Writers hold the folder's lock, readers need none:
-a record is added by one write. A rewritten log (trim) is another file with a higher generation, put
-in place by a rename, so whoever has read part of the old one notices and begins again.
+that is no valid record is damage. It is stepped over and never deleted, even at the end: the next
+record goes behind it. Behind damage the next record is searched for. Damage may have been made to
+look like records, each of which takes a checksum over its claimed length; so a reading may search a
+few times the log's size in vain, and the rest then counts as damaged too. Writers hold the folder's
+lock, readers need none: a record is added by one write. A rewritten log (trim) is another file with
+a higher generation, put in place by a rename, so a reader of the old one notices and begins again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ from ngramkit.formats.replacing import sync_folder
 
 HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum
+RECORD, RECORD_MAGIC = struct.Struct("<4sIII"), b"NGRQ"
+ALIGNED = 4  # bytes
 BLOCK = 1 << 20  # bytes searched at a time for the next valid record
+SEARCHED = 4  # times the log's size that are searched in vain behind damage, at most
+LEAST = 2048  # bytes that every place counts for that is searched in vain
 
 
 @dataclass(frozen=True)
@@ -57,22 +61,22 @@ class Mark:
 
 @dataclass
 class Reading:
-    """What was found behind a mark."""
+    """The records behind a mark."""
 
     requests: list[PastRequest] = field(default_factory=list)
     mark: Mark = field(default_factory=lambda: Mark(0))  # behind the last valid record
-    restarted: bool = False  # the mark was of another generation: these are all there are
-    damage: list[bytes] = field(default_factory=list)  # what was stepped over, in the log's order
+    restarted: bool = False  # the mark was of another generation: these are all records
+    damage: list[bytes] = field(default_factory=list)  # stepped over, in the log's order
     torn: int = 0  # bytes at the end of a record that was not finished
 
     @property
     def damaged(self) -> int:
-        """Bytes that hold no valid record, nor the beginning of one at the end."""
+        """How many bytes hold no valid record, nor the beginning of one at the end."""
         return sum(map(len, self.damage))
 
 
 class RequestLog:
-    """`width` is that of an id: numpy uint16 or uint32."""
+    """A log of ids of dtype `width`, uint16 or uint32."""
 
     def __init__(
         self, path: Path, width: np.dtype[np.uint16] | np.dtype[np.uint32], vocabulary: int
@@ -82,7 +86,7 @@ class RequestLog:
         self.width = width
 
     def create(self, requests: Iterable[PastRequest] = (), generation: int = 1) -> None:
-        """Puts a log of exactly `requests` in place; whole or not at all."""
+        """Put a log of exactly `requests` in place; whole or not at all."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         with temporary.open("wb") as file:
             file.write(self._header(generation))
@@ -94,9 +98,9 @@ class RequestLog:
         sync_folder(self.path.parent)
 
     def read(self, after: Mark | None = None) -> Reading:
-        """Every valid record behind `after`, or all of them. Raises ArtifactError for a non-log."""
-        # Unbuffered: others write meanwhile, and what was read once must not be served again.
-        with self.opened("rb", buffering=0) as file:
+        """Read every valid record behind `after`, or all. Raises ArtifactError of no log."""
+        # Unbuffered: others write meanwhile, and old bytes must not be read again.
+        with self._open("rb", buffering=0) as file:
             mark = Mark(self._generation(file))
             reading = Reading(mark=mark, damage=[self._header_damage(file)])
             if after is not None and self._holds(file, after):
@@ -117,11 +121,11 @@ class RequestLog:
         return reading
 
     def append(self, request: PastRequest, at: Mark) -> Mark:
-        """Adds one record behind `at`, the end of the last valid one; cuts off a torn one there.
+        """Add one record behind `at`, the end of the last valid one; cut off a torn one there.
 
         The caller holds the lock and has read up to `at`. A full disk leaves the log as it was.
         """
-        with self.opened("r+b", buffering=0) as file:
+        with self._open("r+b", buffering=0) as file:
             rest = _between(file, at.offset, None)
             end = at.offset if is_torn(rest, self.width.itemsize) else at.offset + len(rest)
             record = bytes(-end % ALIGNED) + self._packed(request)
@@ -135,7 +139,7 @@ class RequestLog:
                 raise
         return Mark(at.generation, end + len(record))
 
-    def opened(self, mode: str, buffering: int = -1) -> IO[bytes]:
+    def _open(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():
             raise ArtifactError(f"{self.path} is missing", "start a new history")
         if not self.path.is_file():  # opening a pipe would wait for somebody to write into it
@@ -175,17 +179,17 @@ class RequestLog:
     def _records(
         self, file: IO[bytes], offset: int, search: Search
     ) -> Iterator[tuple[int, int, PastRequest]]:
-        """(begin, end, request) of every valid record from `offset` on, in bytes."""
+        """Yield (begin, end, request) of every valid record from `offset` on, in bytes."""
         while True:
             request = self._record(file, offset, search)
             if request is None:
-                found = self._next_valid(file, offset + ALIGNED, search)
-                if found is None:
+                following = self._next_valid(file, offset + ALIGNED, search)
+                if following is None:
                     return
-                # Who wrote the later one had the lock: a writer met at its work has now finished.
+                # Its writer had the lock, so one that was seen writing here has finished.
                 request = self._record(file, offset, search)
                 if request is None:
-                    offset = found
+                    offset = following
                     request = self._record(file, offset, search)
             if request is None:
                 return
@@ -194,7 +198,7 @@ class RequestLog:
             offset = end
 
     def _record(self, file: IO[bytes], offset: int, search: Search) -> PastRequest | None:
-        """The record at `offset`, None where there is no valid one; leaves the file behind it."""
+        """Read the record at `offset`, None where there is no valid one; stop behind it."""
         file.seek(offset)
         head = file.read(RECORD.size)
         if len(head) < RECORD.size or head[:4] != RECORD_MAGIC:
@@ -214,12 +218,12 @@ class RequestLog:
         return PastRequest(tokens, prompt) if tokens.max(initial=0) < self.vocabulary else None
 
     def _next_valid(self, file: IO[bytes], offset: int, search: Search) -> int | None:
-        """The first offset, from `offset` on, at which a valid record begins.
+        """Return the first offset, from `offset` on, at which a valid record begins.
 
-        None also where the search may cost no more: what lies behind then counts as damaged.
+        None also where the search may cost no more: the rest then counts as damaged.
         """
         size = os.fstat(file.fileno()).st_size
-        offset += -offset % ALIGNED  # records are aligned, a mark that somebody made up may not be
+        offset += -offset % ALIGNED  # records are aligned, a made-up mark may not be
         while search.left > 0:
             file.seek(offset)
             block = file.read(BLOCK)
@@ -240,40 +244,28 @@ def _between(file: IO[bytes], begin: int, end: int | None) -> bytes:
     return file.read(-1 if end is None else end - begin)
 
 
-# Where records of a log may begin behind damage, and how long that is searched for.
-#
-# Damage may have been made to look like records, each of which takes a checksum over what it claims
-# to hold; so a search is given so many bytes that it may look at in vain. See formats.request_log.
-
-RECORD = struct.Struct("<4sIII")
-RECORD_MAGIC = b"NGRQ"
-ALIGNED = 4  # bytes
-SEARCHED = 4  # times the log's size is looked at in vain behind damage, at most, before it is left
-LEAST = 2048  # bytes that every place counts for that is looked at in vain
-
-
 @dataclass
 class Search:
-    """How many bytes one reading may still look at in vain."""
+    """The number of bytes that one reading may still search in vain."""
 
     left: int
 
 
 def likely_records(block: bytes, room: int, width: int) -> list[int]:
-    """Where in `block` what looks like a record begins, that ends within `room` bytes.
+    """Return where in `block` something like a record begins that ends within `room` bytes.
 
     `block` begins at a multiple of ALIGNED of the log; ids are `width` bytes wide.
     """
     words = np.frombuffer(block, "<u4", len(block) // ALIGNED)
-    found = np.flatnonzero(words[: len(words) - 3] == int.from_bytes(RECORD_MAGIC, "little"))
-    counts, prompts = words[found + 1].astype(np.int64), words[found + 2]
-    fits = (found * ALIGNED + RECORD.size + counts * width <= room) & (prompts <= counts)
-    starts: list[int] = (found[fits] * ALIGNED).tolist()
+    rows = np.flatnonzero(words[: len(words) - 3] == int.from_bytes(RECORD_MAGIC, "little"))
+    counts, prompts = words[rows + 1].astype(np.int64), words[rows + 2]
+    fits = (rows * ALIGNED + RECORD.size + counts * width <= room) & (prompts <= counts)
+    starts: list[int] = (rows[fits] * ALIGNED).tolist()
     return starts
 
 
 def is_torn(rest: bytes, width: int) -> bool:
-    """Whether `rest` is the beginning of one record, as a killed writer leaves it."""
+    """Return whether `rest` is the beginning of one record, as a killed writer leaves it."""
     if len(rest) < RECORD.size:
         return rest[:4] == RECORD_MAGIC[: len(rest)]
     magic, count, prompt, checksum = RECORD.unpack_from(rest)
@@ -288,5 +280,5 @@ def is_torn(rest: bytes, width: int) -> bool:
 
 
 def checksum_of(count: int, prompt: int, ids: bytes) -> int:
-    """What a record of these says of itself."""
+    """Return the checksum of a record."""
     return zlib.crc32(ids, zlib.crc32(struct.pack("<II", count, prompt)))

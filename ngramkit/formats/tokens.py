@@ -18,31 +18,35 @@ from pathlib import Path
 
 import numpy as np
 
-from ngramkit.formats.artifact import Artifact, Layout, Part, require, require_layout, token_dtype
-from ngramkit.formats.container import Array, open_arrays
+from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
+from ngramkit.formats.container import Array
 
 LAYOUT: Layout = {"tokens": (("uint16", "uint32"), 1), "documents": (("uint64",), 1)}
 
 
 @dataclass(frozen=True)
 class TokenShard:
+    """The arrays of a shard."""
+
     tokens: Array  # uint16 | uint32 [n]
     documents: Array  # uint64 [d + 1], in tokens
 
 
 class TokenStore(Artifact):
+    """An opened token store."""
+
     kind = "tokens"
 
     @cached_property
     def shards(self) -> list[TokenShard]:
-        found = []
+        shards = []
         for name in sorted(self.manifest.files):
             arrays = self.arrays(name, LAYOUT)
-            found.append(TokenShard(arrays["tokens"], arrays["documents"]))
-        return found
+            shards.append(TokenShard(arrays["tokens"], arrays["documents"]))
+        return shards
 
     def documents(self) -> Iterator[Array]:
-        """Every document's ids, in the corpus's order; empty ones too."""
+        """Yield every document's ids, in the corpus's order; empty ones too."""
         for shard in self.shards:
             for begin, end in zip(shard.documents[:-1], shard.documents[1:], strict=True):
                 yield shard.tokens[int(begin) : int(end)]
@@ -54,8 +58,8 @@ class TokenStore(Artifact):
 
     def _check_shard(self, name: str, shard: TokenShard) -> list[str]:
         require_whole(self.path / name, shard, self.tokenizer.vocabulary)
-        said = ("token width", "document offsets", "ids inside the vocabulary")
-        return [f"{name}: {line}" for line in said]
+        lines = ("token width", "document offsets", "ids inside the vocabulary")
+        return [f"{name}: {line}" for line in lines]
 
     def _check_counts(self) -> list[str]:
         counts = {
@@ -67,7 +71,7 @@ class TokenStore(Artifact):
 
 
 def require_whole(path: Path, shard: TokenShard, vocabulary: int) -> None:
-    """Raises ArtifactError unless every value of the shard is what a store's may be."""
+    """Raise ArtifactError unless every value of the shard is valid."""
     offsets, dtype = shard.documents, token_dtype(vocabulary)
     require(shard.tokens.dtype == dtype, path, f"ids are not {dtype}")
     require(len(offsets) > 0 and offsets[0] == 0, path, "documents do not begin at 0")
@@ -75,12 +79,3 @@ def require_whole(path: Path, shard: TokenShard, vocabulary: int) -> None:
     require(offsets[-1] == len(shard.tokens), path, "documents do not end at the end")
     highest = int(shard.tokens.max(initial=0))
     require(highest < vocabulary, path, f"id {highest} is outside the vocabulary")
-
-
-def open_shard(path: Path, vocabulary: int) -> TokenShard:
-    """One file of a store, on its own. Raises ArtifactError unless it is whole."""
-    arrays = open_arrays(path)
-    require_layout(path, arrays, LAYOUT)
-    shard = TokenShard(arrays["tokens"], arrays["documents"])
-    require_whole(path, shard, vocabulary)
-    return shard

@@ -1,4 +1,4 @@
-"""The whole check of an artifact, whatever is known of it: every byte, every value, the card."""
+"""The whole check of an artifact, even if it was checked before: bytes, values, the card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
 def verify_artifact(path: str | Path) -> Iterator[str]:
-    """Yields one line for everything that holds: sizes, checksums, then the kind's invariants.
+    """Yield a line for everything that holds: sizes, checksums, then the kind's invariants.
 
     Raises ArtifactError at the first breach.
     """
@@ -32,7 +32,7 @@ def verify_artifact(path: str | Path) -> Iterator[str]:
 
 
 def _card_holds(path: Path, manifest: Manifest) -> bool:
-    """Whether there is a card; ArtifactError where it is not what the manifest makes.
+    """Return whether there is a card. Raises ArtifactError where it is not the manifest's.
 
     Its table of frequent entries needs a tokenizer, and is left out; so is the repository's name.
     """
@@ -49,6 +49,6 @@ def _card_holds(path: Path, manifest: Manifest) -> bool:
 
 
 def _is_card(found: str, ours: str) -> bool:
-    """Apart from the repository's name, which it says once it is published."""
+    """Return whether they are the same but for the name of a repository."""
     pattern = re.escape(ours.rstrip("\n")).replace(re.escape(PLACEHOLDER), r"[\w.-]+/[\w.-]+")
     return re.fullmatch(pattern, found) is not None

@@ -1,4 +1,4 @@
-"""Crash-safe writing of an artifact folder.
+"""Crash-safe writing of an artifact's folder.
 
 Everything goes to `NAME.partial/` (ngramkit.formats.replacing). Each file, once whole, is recorded
 with its checksum in `progress.json`; taking the place of `NAME/` comes last. A killed build, run
@@ -31,12 +31,12 @@ from ngramkit.untrusted import not_linked, read_json
 
 LOG = logging.getLogger("ngramkit")
 
-SCRATCH = "scratch"
-MANY = 256  # files, from which on what is finished is not written down after each
+SCRATCH = "scratch"  # a fact of files that are for the build alone
+MANY = 256  # files, from which on progress.json is not written after each
 
 
 def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
-    """Whether `path` is a finished artifact of exactly this plan; tidies up beside it."""
+    """Return whether `path` is a finished artifact of exactly this plan; tidy up beside it."""
     tidy(Path(path))
     try:
         return read_manifest(Path(path)).build == build_id(plan)
@@ -45,7 +45,7 @@ def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
 
 
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
-    """Whether a build of exactly this plan was begun at `path` and left unfinished."""
+    """Return whether a build of exactly this plan was begun at `path` and left unfinished."""
     try:
         progress = read_json(partial_of(path) / PROGRESS)
         return bool(progress.get("build") == build_id(plan))
@@ -54,11 +54,11 @@ def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
 
 
 class ArtifactWriter:
-    """Use as a context manager; leaving without `commit` keeps the partial folder for a resume.
+    """A context in which an artifact is written; left without `commit`, a later run resumes.
 
     `plan` is everything that decides the bytes: kind, parameters, tokenizer, corpus. `inputs` are
-    the files and folders that are read; `recipe` is what recipe.json says it was made of. Raises
-    what Replacement raises: UsageError where `path` holds something else already and `force` is
+    the files and folders that are read; `recipe` is the content of recipe.json. Raises as
+    Replacement: UsageError where `path` holds something else already and `force` is
     off, or something that is not ours; InputError where another process is building the same path.
     """
 
@@ -104,18 +104,18 @@ class ArtifactWriter:
         self._place.__exit__(kind, error, trace)
 
     def finished(self, name: str) -> dict[str, Any] | None:
-        """The facts recorded with a file that is already written, else None."""
+        """Return the facts recorded with a file that is already written, else None."""
         return self._finished[name][1] if name in self._finished else None
 
     def write(self, name: str, arrays: Mapping[str, Array], **facts: Any) -> None:
-        """Writes one file and records it; `facts` (JSON) come back from `finished` on a resume.
+        """Write one file and record it; `facts` (JSON) come back from `finished` on a resume.
 
         Threads may write different files at a time.
         """
         self.record(name, write_whole(self.partial / name, arrays), **facts)
 
     def record(self, name: str, record: FileRecord, **facts: Any) -> None:
-        """As `write`, of a file that somebody else has written into `partial`, whole.
+        """Record a whole file that somebody else has written into `partial`.
 
         A file with the fact SCRATCH is for the build alone: `commit` deletes it.
         """
@@ -126,7 +126,7 @@ class ArtifactWriter:
                 self._remember()
 
     def discard(self, name: str) -> None:
-        """Takes back a file that only a resume would have needed; `commit` deletes it."""
+        """Take back a file that only a resume would have needed; `commit` deletes it."""
         self._finished.pop(name, None)
 
     def commit(
@@ -138,10 +138,10 @@ class ArtifactWriter:
         counts: Mapping[str, int],
         foreign: bool = False,
     ) -> Path:
-        """Writes the manifest and the card, and gives the folder its name.
+        """Write the manifest and the card, and give the folder its name.
 
-        What this process has made from arrays of its own needs no check when it is opened; not so
-        where values are `foreign`, taken over from somebody else's file.
+        Values that this process made need no check when they are opened; `foreign` ones, taken over
+        from somebody else's file, do.
         """
         manifest = Manifest(
             kind=self.kind,
@@ -169,7 +169,7 @@ class ArtifactWriter:
         return self.path
 
     def _remember(self) -> None:
-        """Of ten thousands of files that takes long: no more than a fiftieth of the time."""
+        """Write progress.json; with many files, in no more than a fiftieth of the time."""
         began = time.monotonic()
         body = {
             "build": self.build,
@@ -194,13 +194,13 @@ class ArtifactWriter:
 
 
 def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
-    """recipe.json of the artifact `build`, made of `inputs`."""
+    """Return recipe.json of the artifact `build`, made of `inputs`."""
     body = {"build": build, "inputs": inputs}
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Whole or not at all: a temporary file, then a rename."""
+    """Write a text whole or not at all: a temporary file, then a rename."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "w", encoding="utf-8", opener=not_linked) as file:
         file.write(text)

@@ -135,7 +135,6 @@ def _work(
     if not checked:
         artifact.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
     cache.private_folder = lambda name: None
-    artifact.told = True
     logging.disable(logging.CRITICAL)
     size, attempt = len(results) - 8, _try_file if kind in FILE_KINDS else _try
     if kind in FILE_KINDS:

@@ -12,7 +12,7 @@ from typing import Any
 from ngramkit.builders import tokens as token_builder
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import tokenizer as tokenizers
 from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.datastore import Datastore
@@ -41,7 +41,7 @@ def texts(name: str = "c.jsonl", lines: list[str] = LINES) -> None:
 
 
 def tokens(out: str = "tokens", **options: Any) -> TokenStore:
-    return build_tokens(open_corpus("c.jsonl"), "demo", out, **options)
+    return tokenize(open_corpus("c.jsonl"), "demo", out, **options)
 
 
 def frozen(out: str = "x", leaders: int = 30, **options: Any) -> FrozenTable:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twins import cacheback as reference_cacheback
 
 from ngramkit.builders import frozen, windows
-from ngramkit.builders.frozen import Table, build_frozen, count_table
+from ngramkit.builders.frozen import Table, build_frozen, counted_pieces, whole_table
 from ngramkit.builders.windows import Windows
 from ngramkit.errors import InputError, UsageError
 
@@ -61,12 +61,12 @@ def test_equals_a_counter_in_any_memory(
     lengths = leader_len, leaders, follower_len, followers
     expected = reference_cacheback.frozen_table(documents, *lengths)
     wanted = Table(leader_len, leaders, follower_len, followers)
-    made = Windows.of(store, wanted.length, memory, workers)
+    made = Windows(store, wanted.length, memory, workers)
     if not expected:
         with pytest.raises(InputError, match="nothing to count"):
-            count_table(made, wanted)
+            whole_table(counted_pieces(made, wanted), wanted)
         return
-    table = count_table(made, wanted)
+    table = whole_table(counted_pieces(made, wanted), wanted)
     found = as_dict(
         table.leaders, table.counts, table.sizes, table.followers, table.follower_counts
     )
@@ -78,7 +78,7 @@ def test_equals_a_counter_in_any_memory(
 @given(corpora(), st.integers(2, 7), st.sampled_from([1, 5000, 1 << 30]))
 def test_runs_are_all_windows_in_order(token_store, corpus, length, memory):
     vocabulary, documents = corpus
-    made = Windows.of(token_store(documents, vocabulary), length, memory, 2)
+    made = Windows(token_store(documents, vocabulary), length, memory, 2)
     found = []
     for runs in made.runs():
         part = runs.partition

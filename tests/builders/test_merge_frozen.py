@@ -14,8 +14,8 @@ from reporters import Notes
 from twins import kernels as reference
 
 from ngramkit.builders import frozen
-from ngramkit.builders.frozen import build_frozen, row_bytes
-from ngramkit.builders.merge import Part, add_leaders, merge
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.merge import Part, add_leaders, merge, row_bytes
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.writer import ArtifactWriter
@@ -73,7 +73,7 @@ def test_any_ranges_give_the_table_of_the_definition(tmp_path_factory, token_sto
     with mock.patch.object(frozen, "LEAST_MEMORY", 1):
         for ranges in (1, 2, 5):
             memory = -(-rows // ranges) * row_bytes(vocabulary, length)
-            for name, executor in (("here", None), ("there", Elsewhere(ranges))):
+            for name, executor in (("here", "local"), ("there", Elsewhere(ranges))):
                 merged = merge(tables, out / f"{name}-{ranges}", memory=memory, executor=executor)
                 assert list(merged.check())
                 assert list(spelled(merged).items()) == list(wanted.items())

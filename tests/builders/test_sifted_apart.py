@@ -11,8 +11,8 @@ from elsewhere import Elsewhere, contents
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ngramkit.builders import tokens
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders import token_parts
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
 
@@ -62,8 +62,8 @@ def opened(folder, mixed, **options):
 @pytest.mark.parametrize("mixed", [False, True])
 def test_the_same_documents_are_left(repeats, tmp_path, options, mixed):
     corpus = opened(repeats, mixed, **options)
-    here = build_tokens(corpus, "demo", tmp_path / "here", shard_tokens=60)
-    there = build_tokens(corpus, "demo", tmp_path / "there", shard_tokens=60, executor=Elsewhere(3))
+    here = tokenize(corpus, "demo", tmp_path / "here", shard_tokens=60)
+    there = tokenize(corpus, "demo", tmp_path / "there", shard_tokens=60, executor=Elsewhere(3))
     assert contents(there.path) == contents(here.path)
     assert sum(here.manifest.corpus["left_out"].values()) > 0
 
@@ -83,35 +83,35 @@ def test_any_parts_and_limit(tmp_path_factory, files, limit, seed):
         (folder / f"{number}.jsonl").write_text(lines or '{"text": ""}\n')
     corpus = open_corpus(str(folder), dedup="exact", limit=limit)
     try:
-        here = build_tokens(corpus, "demo", out / "here")
+        here = tokenize(corpus, "demo", out / "here")
     except InputError:
         with pytest.raises(InputError, match=r"gives no (documents|text)"):
-            build_tokens(corpus, "demo", out / "there", executor=Elsewhere(seed))
+            tokenize(corpus, "demo", out / "there", executor=Elsewhere(seed))
         return
-    there = build_tokens(corpus, "demo", out / "there", executor=Elsewhere(seed))
+    there = tokenize(corpus, "demo", out / "there", executor=Elsewhere(seed))
     assert contents(there.path) == contents(here.path)
 
 
 def test_a_limit_leaves_the_files_behind_it_alone(repeats, tmp_path):
     executor = Elsewhere(ahead=1)
     corpus = opened(repeats, False, dedup="exact", limit=2)
-    build_tokens(corpus, "demo", tmp_path / "t", executor=executor)
+    tokenize(corpus, "demo", tmp_path / "t", executor=executor)
     assert executor.ran == [f"{name}-00000.safetensors" for name in ("marks", "part", "shard")]
 
 
 def test_what_was_read_is_not_read_again(repeats, tmp_path):
     corpus = opened(repeats, True, dedup="exact", exclude=True)
-    whole = build_tokens(corpus, "demo", tmp_path / "whole", executor=(run := Elsewhere()))
+    whole = tokenize(corpus, "demo", tmp_path / "whole", executor=(run := Elsewhere()))
     for after in range(0, len(run.ran), 4):
         killed, again = Elsewhere(1, dies_after=after), Elsewhere(2)
         with pytest.raises(KeyboardInterrupt):
-            build_tokens(corpus, "demo", tmp_path / f"{after}", executor=killed)
-        gone_on = build_tokens(corpus, "demo", tmp_path / f"{after}", executor=again)
+            tokenize(corpus, "demo", tmp_path / f"{after}", executor=killed)
+        gone_on = tokenize(corpus, "demo", tmp_path / f"{after}", executor=again)
         assert contents(gone_on.path) == contents(whole.path)
         assert sorted(killed.ran + again.ran) == sorted(run.ran)
     with pytest.raises(KeyboardInterrupt):
-        build_tokens(corpus, "demo", tmp_path / "other", executor=Elsewhere(dies_after=4))
-    assert contents(build_tokens(corpus, "demo", tmp_path / "other").path) == contents(whole.path)
+        tokenize(corpus, "demo", tmp_path / "other", executor=Elsewhere(dies_after=4))
+    assert contents(tokenize(corpus, "demo", tmp_path / "other").path) == contents(whole.path)
 
 
 def test_other_texts_at_the_same_place_are_other_texts(repeats, tmp_path):
@@ -121,8 +121,8 @@ def test_other_texts_at_the_same_place_are_other_texts(repeats, tmp_path):
         texts = tmp_path / "texts.jsonl"
         texts.write_text("".join(json.dumps({"text": f"{w} " * 7}) + "\n" for w in ("one", "two")))
         corpus = open_corpus(str(texts), exclude=file)
-        here = build_tokens(corpus, "demo", tmp_path / word)
-        there = build_tokens(corpus, "demo", tmp_path / "out", executor=Elsewhere(), force=True)
+        here = tokenize(corpus, "demo", tmp_path / word)
+        there = tokenize(corpus, "demo", tmp_path / "out", executor=Elsewhere(), force=True)
         assert contents(there.path) == contents(here.path)
 
 
@@ -131,7 +131,7 @@ def test_a_node_with_another_rensa_is_told(repeats, tmp_path):
     corpus = opened(repeats, False, dedup="minhash")
     found = mock.Mock(side_effect=["1.2.3", "1.2.4"])
     with (
-        mock.patch.object(tokens, "version", found),
+        mock.patch.object(token_parts, "version", found),
         pytest.raises(InputError, match=r"has rensa 1\.2\.4, the build was begun with 1\.2\.3"),
     ):
-        build_tokens(corpus, "demo", tmp_path / "t", executor=Elsewhere())
+        tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ngramkit.builders import tokens as builder
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -55,7 +55,7 @@ def ids(store):
 @pytest.mark.parametrize("eos", [True, False])
 @pytest.mark.parametrize("shard_tokens", [1, 100, 1 << 24])
 def test_ids_in_whole_documents(corpus, demo, tmp_path, shard_tokens, eos):
-    store = build_tokens(corpus, "demo", tmp_path / "s", eos=eos, shard_tokens=shard_tokens)
+    store = tokenize(corpus, "demo", tmp_path / "s", eos=eos, shard_tokens=shard_tokens)
     assert ids(store) == expected(demo, TEXTS, eos)
     assert list(store.check())
     assert store.manifest.corpus["licenses"] == Counter(LICENSES[n % 3] for n in range(60))
@@ -66,12 +66,10 @@ def test_ids_in_whole_documents(corpus, demo, tmp_path, shard_tokens, eos):
 
 
 def test_bytes_do_not_depend_on_batches(corpus, tmp_path, monkeypatch):
-    first = build_tokens(corpus, "demo", tmp_path / "one", shard_tokens=200)
+    first = tokenize(corpus, "demo", tmp_path / "one", shard_tokens=200)
     monkeypatch.setattr(encoding, "BATCH_CHARACTERS", 50)
     monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 3)
-    assert digests(first) == digests(
-        build_tokens(corpus, "demo", tmp_path / "two", shard_tokens=200)
-    )
+    assert digests(first) == digests(tokenize(corpus, "demo", tmp_path / "two", shard_tokens=200))
 
 
 class KilledError(Exception):
@@ -81,7 +79,7 @@ class KilledError(Exception):
 @pytest.mark.parametrize("shards", [0, 1, 3])
 def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeypatch, shards):
     options = {"shard_tokens": 200}
-    whole = build_tokens(corpus, "demo", tmp_path / "whole", **options)
+    whole = tokenize(corpus, "demo", tmp_path / "whole", **options)
     monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
 
     write = builder.ArtifactWriter.write
@@ -96,7 +94,7 @@ def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(builder.ArtifactWriter, "write", dying)
         with pytest.raises(KilledError):
-            build_tokens(corpus, "demo", tmp_path / "killed", **options)
+            tokenize(corpus, "demo", tmp_path / "killed", **options)
     assert not (tmp_path / "killed").exists()
 
     encoded = []
@@ -104,7 +102,7 @@ def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeyp
     monkeypatch.setattr(
         encoding, "encode_batch", lambda e, d, *args: encoded.extend(d) or encode(e, d, *args)
     )
-    assert digests(build_tokens(corpus, "demo", tmp_path / "killed", **options)) == digests(whole)
+    assert digests(tokenize(corpus, "demo", tmp_path / "killed", **options)) == digests(whole)
     skipped = sum(len(shard.documents) - 1 for shard in whole.shards[:shards])
     assert len(encoded) == len(TEXTS) - skipped
 
@@ -113,23 +111,23 @@ def test_a_long_document_is_encoded_in_pieces(demo, tmp_path, monkeypatch):
     text = "".join(f"line {n} of a long text\n" for n in range(300))
     (tmp_path / "long.txt").write_text(text)
     monkeypatch.setattr(encoding, "PIECE_CHARACTERS", 1000)
-    store = build_tokens(open_corpus(str(tmp_path / "long.txt")), "demo", tmp_path / "s")
+    store = tokenize(open_corpus(str(tmp_path / "long.txt")), "demo", tmp_path / "s")
     assert ids(store) == expected(demo, [text])  # cut at lines' ends, where these ids break too
 
     (tmp_path / "line.txt").write_text("word " * 1000)  # no line ends: cut anywhere
-    store = build_tokens(open_corpus(str(tmp_path / "line.txt")), "demo", tmp_path / "t")
+    store = tokenize(open_corpus(str(tmp_path / "line.txt")), "demo", tmp_path / "t")
     assert demo.decode(next(store.documents())[:-1]) == "word " * 1000
 
 
 def test_lone_surrogates_become_replacement_characters(demo, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b \\ud83d\\ude00"}\n')
-    store = build_tokens(open_corpus(str(tmp_path / "a.jsonl")), "demo", tmp_path / "s")
+    store = tokenize(open_corpus(str(tmp_path / "a.jsonl")), "demo", tmp_path / "s")
     assert demo.decode(next(store.documents())[:-1]) == "a\ufffdb \U0001f600"
 
 
 def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    store = build_tokens(corpus, "demo")
+    store = tokenize(corpus, "demo")
     assert store.path.parent.name == "artifacts"
     assert re.fullmatch(r"test_a_finished.+-demo-tokens-[0-9a-f]{8}", store.path.name)
     notes = []
@@ -138,18 +136,18 @@ def test_a_finished_store_is_found_again(corpus, tmp_path, monkeypatch):
         def note(self, text):
             notes.append(text)
 
-    again = build_tokens(corpus, "demo", reporter=Listening())
+    again = tokenize(corpus, "demo", reporter=Listening())
     assert (again.path, notes) == (store.path, [f"up to date: {store.path}"])
-    assert build_tokens(corpus, "demo", eos=False).path != store.path
+    assert tokenize(corpus, "demo", eos=False).path != store.path
     with pytest.raises(UsageError, match="exists"):
-        build_tokens(corpus, "demo", store.path, eos=False)
+        tokenize(corpus, "demo", store.path, eos=False)
 
 
 def test_no_documents(tmp_path):
     (tmp_path / "none.jsonl").write_text("\n")
     corpus = open_corpus(str(tmp_path / "none.jsonl"))
     with pytest.raises(InputError, match="gives no documents"):
-        build_tokens(corpus, "demo", tmp_path / "s")
+        tokenize(corpus, "demo", tmp_path / "s")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["none.jsonl"]
 
 
@@ -162,8 +160,6 @@ def test_a_vocabulary_above_16_bits_takes_32(tmp_path):
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "wide")
     (tmp_path / "a.txt").write_text("w1 w65535 w65536 w69999")
-    store = build_tokens(
-        open_corpus(str(tmp_path / "a.txt")), str(tmp_path / "wide"), tmp_path / "s"
-    )
+    store = tokenize(open_corpus(str(tmp_path / "a.txt")), str(tmp_path / "wide"), tmp_path / "s")
     assert store.shards[0].tokens.dtype == np.uint32
     assert ids(store) == [[1, 65535, 65536, 69999]]

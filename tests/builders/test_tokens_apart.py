@@ -10,7 +10,8 @@ from elsewhere import Elsewhere, contents
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngramkit.builders.tokens import build_tokens, cuts
+from ngramkit.builders.token_parts import cuts
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import readers
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
@@ -33,9 +34,9 @@ CORPORA = [
 def test_tokens_have_the_same_bytes(texts, tmp_path, options, shard_tokens, mixed):
     a, b = str(texts / "a"), str(texts / "b")
     corpus = open_corpus([a, (b, 0.6)] if mixed else a, **options)
-    here = build_tokens(corpus, "demo", tmp_path / "here", shard_tokens=shard_tokens)
+    here = tokenize(corpus, "demo", tmp_path / "here", shard_tokens=shard_tokens)
     made = {"shard_tokens": shard_tokens, "executor": Elsewhere()}
-    there = build_tokens(corpus, "demo", tmp_path / "there", **made)
+    there = tokenize(corpus, "demo", tmp_path / "there", **made)
     assert contents(there.path) == contents(here.path)
     assert list(there.check())
 
@@ -49,8 +50,8 @@ def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, t
     rows = {"text": texts, "license": [LICENSES[n % 3] for n in range(60)]}
     pq.write_table(pa.table(rows), tmp_path / "large.parquet", row_group_size=4)
     corpus = open_corpus(str(tmp_path / "large.parquet"), **options)
-    here = build_tokens(corpus, "demo", tmp_path / "here", shard_tokens=60)
-    there = build_tokens(
+    here = tokenize(corpus, "demo", tmp_path / "here", shard_tokens=60)
+    there = tokenize(
         corpus, "demo", tmp_path / "there", shard_tokens=60, executor=(run := Elsewhere())
     )
     assert contents(there.path) == contents(here.path)
@@ -63,14 +64,14 @@ def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, t
 def test_a_limit_leaves_the_files_behind_it_alone(texts, tmp_path):
     executor = Elsewhere(ahead=1)
     corpus = open_corpus(str(texts / "a"), limit=2)
-    build_tokens(corpus, "demo", tmp_path / "t", executor=executor)
+    tokenize(corpus, "demo", tmp_path / "t", executor=executor)
     assert executor.ran == ["part-00000.safetensors", "shard-00000.safetensors"]
 
 
 def test_a_corpus_without_documents_is_told_of(texts, tmp_path):
     corpus = open_corpus(str(texts / "a" / "*.jsonl"), licenses=["none"])
     with pytest.raises(InputError, match="gives no documents"):
-        build_tokens(corpus, "demo", tmp_path / "t", executor=Elsewhere())
+        tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())
     assert not (tmp_path / "t").exists()
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import History
@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("work")
     text = path / "text.py"
     text.write_text("def main(self):\n    return self.name\n" * 20)
-    store = build_tokens(open_corpus(str(text)), "demo", path / "artifacts" / "tokens")
+    store = tokenize(open_corpus(str(text)), "demo", path / "artifacts" / "tokens")
     build_datastore(store, path / "artifacts" / "datastore")
     build_frozen(store, path / "artifacts" / "frozen")
     return path

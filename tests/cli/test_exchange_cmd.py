@@ -9,7 +9,7 @@ from command_lines import run_here
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.verify import verify_artifact
@@ -20,7 +20,7 @@ def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("parts")
     for name, limit in (("", 5), ("2", 9)):
         corpus = open_corpus("python-stdlib", limit=limit)
-        store = build_tokens(corpus, "demo", folder / f"tokens{name}")
+        store = tokenize(corpus, "demo", folder / f"tokens{name}")
         build_datastore(store, folder / f"data{name}")
         build_frozen(store, folder / f"frozen{name}", followers=20)
     return folder

@@ -18,7 +18,7 @@ from elsewhere import contents
 
 import ngramkit
 from ngramkit.builders.executors import Task, executing
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, NetworkError
 from ngramkit.progress import Reporter
@@ -134,7 +134,7 @@ def datastore_of(texts, folder, **more):
 
 def table_of(texts, folder, **more):
     """Each of the store's files is a slice that is counted by itself."""
-    store = build_tokens(open_corpus(str(texts)), "demo", folder / "tokens", shard_tokens=6000)
+    store = tokenize(open_corpus(str(texts)), "demo", folder / "tokens", shard_tokens=6000)
     return ngramkit.build_frozen(store, **more)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngramkit.builders.tokens import build_tokens, tokens_plan
+from ngramkit.builders.tokens import tokenize, tokens_plan
 from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Position
@@ -147,7 +147,7 @@ def test_a_store_says_what_was_left_out(tmp_path):
     file = questions(tmp_path, {"prompt": SHORT})
     texts = ["one text", "one text", SHORT, "another"]
     corpus = corpus_of(tmp_path, texts, dedup="exact", exclude=file)
-    store = build_tokens(corpus, "demo", tmp_path / "store")
+    store = tokenize(corpus, "demo", tmp_path / "store")
     assert store.manifest.counts["documents"] == 2
     assert store.manifest.corpus["left_out"] == {"duplicates": 1, "evaluation": 1}
     text = card(store.manifest)

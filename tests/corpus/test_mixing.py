@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ngramkit
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.mixing import Mixture, Weighted, parse_weighted
 from ngramkit.corpus.open import open_corpus
@@ -148,7 +148,7 @@ def test_a_missing_weight():
 
 def test_a_killed_build_of_a_mixture_goes_on(corpora, monkeypatch):
     mixture = open_corpus(["a.jsonl", ("b.jsonl", 0.5), "c"])
-    whole = build_tokens(mixture, "demo", "whole", shard_tokens=64)
+    whole = tokenize(mixture, "demo", "whole", shard_tokens=64)
     write, written = ArtifactWriter.write, []
 
     def killed(self, name, *arrays, **facts):
@@ -160,9 +160,9 @@ def test_a_killed_build_of_a_mixture_goes_on(corpora, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(ArtifactWriter, "write", killed)
         with pytest.raises(KeyboardInterrupt):
-            build_tokens(mixture, "demo", "killed", shard_tokens=64)
+            tokenize(mixture, "demo", "killed", shard_tokens=64)
     assert not Path("killed").exists()
-    again = build_tokens(mixture, "demo", "killed", shard_tokens=64)
+    again = tokenize(mixture, "demo", "killed", shard_tokens=64)
     assert len(whole.shards) > 4
     assert again.manifest.files == whole.manifest.files
     for one, other in zip(whole.shards, again.shards, strict=True):

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorLis
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.probe import probe_passes
 from ngramkit.errors import ArtifactError, UsageError
@@ -43,7 +43,7 @@ def parts(tmp_path_factory, demo):
     ids = tokenizer(PROMPT, return_tensors="pt")
     text = tokenizer.decode(model.generate(**ids, max_new_tokens=80, do_sample=False)[0])
     (folder / "text.txt").write_text(text, encoding="utf-8")
-    store = build_tokens(open_corpus(str(folder / "text.txt")), "demo", folder / "tokens")
+    store = tokenize(open_corpus(str(folder / "text.txt")), "demo", folder / "tokens")
     return {
         "tokens": store,
         "datastore": build_datastore(store, folder / "datastore"),

@@ -12,7 +12,7 @@ import pytest
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import merge
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.transformers import export_folder
@@ -160,7 +160,7 @@ def corpus(tmp_path):
 
 def test_the_corpus_is_not_written_over(tmp_path, corpus, refused):
     def build(name, out, **options):
-        return build_tokens(open_corpus(str(name)), "demo", out, **options)
+        return tokenize(open_corpus(str(name)), "demo", out, **options)
 
     for out in (corpus, tmp_path, corpus / "sub", corpus / "new", corpus / "a.txt"):
         refused(lambda out=out: build(corpus, out, force=True))
@@ -173,14 +173,14 @@ def test_the_corpus_is_not_written_over(tmp_path, corpus, refused):
 
 def test_a_corpus_above_its_artifacts_is_not_changed_by_them(tmp_path, corpus, monkeypatch):
     monkeypatch.chdir(corpus)
-    store = build_tokens(open_corpus("."), "demo", "artifacts/x")
+    store = tokenize(open_corpus("."), "demo", "artifacts/x")
     assert store.manifest.counts["documents"] == 1
-    again = build_tokens(open_corpus("."), "demo", "artifacts/x")
+    again = tokenize(open_corpus("."), "demo", "artifacts/x")
     assert again.manifest == store.manifest
 
 
 def test_an_input_is_not_written_over(tmp_path, corpus, refused):
-    store = build_tokens(open_corpus(str(corpus)), "demo", tmp_path / "tokens")
+    store = tokenize(open_corpus(str(corpus)), "demo", tmp_path / "tokens")
     frozen = [
         build_frozen(store, tmp_path / f"frozen-{n}", leaders=50 + n, followers=4) for n in (1, 2)
     ]
@@ -190,7 +190,7 @@ def test_an_input_is_not_written_over(tmp_path, corpus, refused):
 
 
 def test_an_export_for_transformers_replaces_only_its_like(tmp_path, corpus, refused):
-    store = build_tokens(open_corpus(str(corpus)), "demo", tmp_path / "tokens")
+    store = tokenize(open_corpus(str(corpus)), "demo", tmp_path / "tokens")
     table = build_frozen(store, tmp_path / "frozen", leaders=50, followers=4)
     out = tmp_path / "out"
     out.mkdir()

@@ -10,7 +10,7 @@ from hub_standin import TOKEN
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 
 
@@ -20,7 +20,7 @@ def artifacts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("artifacts")
     for i in range(8):
         (folder / f"{i}.txt").write_text(TEXT * (i + 1))
-    store = build_tokens(open_corpus(str(folder / "*.txt")), "demo", folder / "tokens")
+    store = tokenize(open_corpus(str(folder / "*.txt")), "demo", folder / "tokens")
     return {
         "datastore": build_datastore(store, folder / "datastore", shard_tokens=300).path,
         "frozen": build_frozen(store, folder / "frozen").path,

@@ -9,7 +9,7 @@ import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.blend import Blend, load_weights
 from ngramkit.evaluate.records import Record, Turn
@@ -77,7 +77,7 @@ def test_fitting_lowers_the_loss_on_other_text(datastore, records, monkeypatch):
 
 def test_the_command_fits_on_whatever_artifact_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "corpus.txt").write_text("the cat sat on the mat and the dog sat on the rug\n" * 9)
-    store = build_tokens(open_corpus(str(tmp_path / "corpus.txt")), "demo", tmp_path / "tokens")
+    store = tokenize(open_corpus(str(tmp_path / "corpus.txt")), "demo", tmp_path / "tokens")
     datastore = build_datastore(store, tmp_path / "datastore")
     frozen = build_frozen(store, tmp_path / "frozen")
     lines = [{"prompt": "the dog", "output": " sat on the mat and the cat sat on the rug"}] * 6

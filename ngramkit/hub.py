@@ -1,26 +1,23 @@
-"""Artifacts to and from the Hub, and several made one."""
+"""Artifacts on the Hub: pull, push and search, with the tokenizers that they are for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ngramkit.build import size_of
-from ngramkit.builders.executors import executing
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import NgramkitError
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.outputs import ARTIFACTS
-from ngramkit.inspection import open_artifact
 from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.hub import Found, HubName
 from ngramkit.remote.hub import pull as download
 from ngramkit.remote.hub import search as list_artifacts
-from ngramkit.remote.publishing import written
 from ngramkit.remote.push import Pushed
 from ngramkit.remote.push import push as upload
 from ngramkit.results import Result, Rows
@@ -38,6 +35,7 @@ class Pulled(Result):
     counts: Mapping[str, int]
 
     def open(self) -> Artifact:
+        """Open the copy."""
         return open_artifact(self.path)
 
 
@@ -48,7 +46,7 @@ def pull(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Pulled:
-    """Downloads USER/NAME[@REVISION] to `out` (default: artifacts/NAME), proven before it is there.
+    """Download USER/NAME[@REVISION] to `out` (default: artifacts/NAME), proven before it is there.
 
     Raises as `ngramkit.remote.hub.pull`.
     """
@@ -114,31 +112,8 @@ def push(
 
 
 def _decoder(tokenizer: str) -> Callable[[list[int]], str]:
-    """Return what turns ids into text; into the ids where the tokenizer cannot be loaded."""
+    """Return a function that decodes ids to text, or writes the ids without a tokenizer."""
     try:
         return load_tokenizer(tokenizer).decode
     except NgramkitError:
         return str
-
-
-def merge(
-    sources: Sequence[str | Path | Artifact],
-    out: str | Path,
-    *,
-    memory: int | str | None = None,
-    executor: str = "local",
-    ray_address: str | None = None,
-    reporter: Reporter = SILENT,
-    force: bool = False,
-) -> Artifact:
-    """One artifact of several: datastores side by side, frozen tables with counts added.
-
-    `memory` (bytes, or "4G") is for frozen tables, see `ngramkit.builders.merge.merge`; raises as
-    that. `executor` and `ray_address` as in `ngramkit.tokenize`.
-    """
-    from ngramkit.builders.merge import merge as merged
-
-    parts = [s if isinstance(s, Artifact) else open_artifact(s, reporter=reporter) for s in sources]
-    with executing(executor, ray_address, reporter=reporter) as where:
-        build = partial(merged, parts, memory=size_of(memory), executor=where)
-        return written(build, out, reporter=reporter, force=force)

@@ -1,0 +1,79 @@
+"""The kinds of artifacts: what each is called, built and drafted with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of artifact, without its format (`ngramkit.formats`)."""
+
+    name: str  # in manifests
+    short: str  # in the names of folders
+    command: str  # `ngramkit COMMAND` builds it
+    about: str  # a sentence for its card
+    role: str | None = None  # the keyword of `load_drafter` and `Sources`; None: not drafted from
+    drafter: str | None = None  # the simplest one that drafts from it
+
+    @property
+    def flag(self) -> str:
+        """The option of the commands that draft: "datastores" is --datastore."""
+        return "--" + (self.role or "").removesuffix("s").replace("_", "-")
+
+    @property
+    def of_model(self) -> bool:
+        """Whether it is read off a model's weights, not built from a corpus."""
+        return self.name.startswith("model-")
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "tokens",
+            "tokens",
+            "tokenize",
+            "A corpus, tokenised once: the input of ngramkit's builders.",
+        ),
+        Kind(
+            "datastore",
+            "datastore",
+            "build-datastore",
+            "A REST datastore: suffix arrays over a tokenised corpus "
+            "(He et al., 2023, arXiv:2311.08252).",
+            "datastores",
+            "rest",
+        ),
+        Kind(
+            "frozen-table",
+            "frozen",
+            "build-frozen",
+            "A frozen n-gram table of a corpus, most frequent followers first "
+            "(Cacheback, arXiv:2511.21699).",
+            "frozen_table",
+            "cacheback",
+        ),
+        Kind(
+            "model-bigram",
+            "bigram",
+            "model-bigram",
+            "What a language model holds likely after every single token "
+            "(N-Grammys, Stewart et al., 2024, arXiv:2411.03786).",
+            "bigram",
+            "ngrammys",
+        ),
+        Kind(
+            "model-unigram",
+            "unigram",
+            "model-unigram",
+            "The tokens that a model's embeddings make likely anywhere "
+            "(N-Grammys, Stewart et al., 2024, arXiv:2411.03786).",
+            "unigram",
+            "unigram",
+        ),
+    )
+}
+# A kind's name -> the role in which it is drafted from.
+ROLES = {kind.name: kind.role for kind in KINDS.values() if kind.role is not None}
+KIND_OF_ROLE = {role: name for name, role in ROLES.items()}

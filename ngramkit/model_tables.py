@@ -1,0 +1,95 @@
+"""Tables read off a language model that is named or loaded (N-Grammys)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngramkit.builders.model_passes import (
+    BuiltTable,
+    Table,
+    require_bigram_options,
+    require_unigram_options,
+)
+from ngramkit.formats.outputs import default_place
+from ngramkit.models import chosen_model
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.publishing import written
+
+if TYPE_CHECKING:
+    from ngramkit.builders.model_passes import Work
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.formats.model_bigram import ModelBigram
+    from ngramkit.formats.model_unigram import ModelUnigram
+
+
+def model_bigram(
+    model: str | LanguageModel | None = None,
+    out: str | Path | None = None,
+    *,
+    k: int = 100,
+    width: int = 4,
+    prefix: str = "none",
+    extend: str = "bigram",
+    reporter: Reporter = SILENT,
+    force: bool = False,
+    **loading: Any,
+) -> BuiltTable[ModelBigram]:
+    """Build a model's bigram table: its likeliest tokens after every single token.
+
+    `model` is a name, or a model that `load_model` gave; `loading` is what `load_model` takes. The
+    other options, and the errors, are those of `builders.model_bigram.build_model_bigram`.
+    """
+    require_bigram_options(k, width, prefix, extend)
+    from ngramkit.builders.model_bigram import build_model_bigram
+
+    options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
+    run = {"reporter": reporter, "force": force}
+    return _build("bigram", build_model_bigram, model, out, options, run, loading)
+
+
+def model_unigram(
+    model: str | LanguageModel | None = None,
+    out: str | Path | None = None,
+    *,
+    k: int = 100,
+    rule: str = "distance",
+    reporter: Reporter = SILENT,
+    force: bool = False,
+    **loading: Any,
+) -> BuiltTable[ModelUnigram]:
+    """Build a model's unigram table: tokens that its embeddings make likely anywhere.
+
+    As `model_bigram`; `k` and `rule` as in `builders.model_unigram.build_model_unigram`.
+    """
+    require_unigram_options(k, rule)
+    from ngramkit.builders.model_unigram import build_model_unigram
+
+    run = {"reporter": reporter, "force": force}
+    return _build("unigram", build_model_unigram, model, out, {"k": k, "rule": rule}, run, loading)
+
+
+def _build(
+    kind: str,
+    builder: Callable[..., BuiltTable[Table]],
+    model: str | LanguageModel | None,
+    out: str | Path | None,
+    options: dict[str, Any],
+    run: dict[str, Any],
+    loading: dict[str, Any],
+) -> BuiltTable[Table]:
+    from ngramkit.decode.load import LanguageModel, load_model
+
+    if not isinstance(model, LanguageModel):
+        model = load_model(chosen_model(model).name, **loading)
+    work: Work | None = None
+
+    def build(path: Path, **run: Any) -> Table:
+        nonlocal work
+        built = builder(model.model, model.tokenizer, path, **options, **run)
+        work = built.work
+        return built.table
+
+    table = written(build, out or default_place(model.name, kind), **run)
+    return BuiltTable(table, work)
