@@ -107,7 +107,7 @@ def record(work: Work, asked: list[Question], seconds: float) -> None:
     """A few questions at a time: their answers, then what is asked."""
     import ngramkit
     from ngramkit.decode.load import load_model
-    from ngramkit.decode.session import PassOptions
+    from ngramkit.decode.options import DecodeOptions
     from ngramkit.evaluate.oracle import Oracle
     from ngramkit.evaluate.record import ask, asked_model
     from ngramkit.progress import SILENT
@@ -126,7 +126,7 @@ def record(work: Work, asked: list[Question], seconds: float) -> None:
             drafters="blend",
             artifacts=work.artifacts,
             max_new_tokens=NEW_TOKENS,
-            passes=PassOptions(budget=ANSWERING),
+            passes=DecodeOptions(budget=ANSWERING),
         )
         if oracle is None:
             oracle = Oracle.open(work.evidence)

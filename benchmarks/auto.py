@@ -18,9 +18,9 @@ from benchmarks import Row, in_turns
 from benchmarks._decoding import Drafters, Make, Tokens, held_out, task_of
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.calibrate import measure
+from ngramkit.decode.compare import warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.session import warm_up
 
 PROMPTS = 6
 ROUNDS = 3

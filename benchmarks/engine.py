@@ -1,14 +1,12 @@
-"""The engines: what a pass costs with and without a draft, and what a step costs beside its pass.
+"""What a pass costs with and without a draft, and what a step costs beside its pass.
 
 On CUDA with random bfloat16 weights in the shape of a 7B model, where times do not depend on what
-the weights say. Elsewhere the demo model on the CPU: there it shows only that the static engine's
-passes, which hold rows that fill up, cost little more.
+the weights say. Elsewhere the demo model on the CPU.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -20,7 +18,7 @@ from benchmarks import Row, interleaved
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.session import prompt_ids
+from ngramkit.decode.text import prompt_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import DraftTree, TokenArray
@@ -30,7 +28,6 @@ CONTEXT = 512  # tokens
 NODES = 64
 NEW_TOKENS = 128
 ROUNDS = 20
-ENGINES = ("eager", "static")
 # Bytes per second, as their maker says.
 NOMINAL = {"H200": 4.8e12, "H100 80GB HBM3": 3.35e12, "A100-SXM4-80GB": 2.039e12}
 
@@ -46,35 +43,19 @@ def rows() -> Iterator[Row]:
 def on_cpu() -> Iterator[Row]:
     model = load_model("demo", device="cpu")
     prompt = prompt_ids(model.tokenizer, next(iter(demo_prompts(1)))[1])
-    best = passes(model.model)
-    for nodes in (0, NODES):
-        eager, static = best["eager", nodes], best["static", nodes]
-        what = f"engine static, demo on the CPU, {CONTEXT} tokens of context, {nodes}-node pass"
-        reference = f"{1e3 * eager:.2f} ms, eager"
-        yield Row(what, f"{1e3 * static:.2f} ms", reference, eager / static, "near 1")
-    for engine in ENGINES:
-        inside, step = in_forward(model.model, engine, prompt)
-        what = f"engine {engine}, demo on the CPU, a decode step, cacheback"
-        share = f"{1 - inside / step:.1%} outside the model's forward"
-        yield Row(what, f"{1e3 * step:.2f} ms, {share}", "the forward", inside / step, ">= 0.92")
+    inside, step = in_forward(model.model, prompt)
+    what = "engine eager, demo on the CPU, a decode step, cacheback"
+    share = f"{1 - inside / step:.1%} outside the model's forward"
+    yield Row(what, f"{1e3 * step:.2f} ms, {share}", "the forward", inside / step, ">= 0.92")
 
 
 def on_gpu() -> Iterator[Row]:
     model, name = seven_billion(), torch.cuda.get_device_name()
-    best = passes(model)
-    for engine in ENGINES:
-        one, many = best[engine, 0], best[engine, NODES]
-        what = f"engine {engine}, 7B shape in bfloat16 on {name}, {NODES}-node pass"
-        target = ">= 0.83 (1.2 times)" if engine == "static" else "static's"
-        ours, reference = f"{1e3 * many:.2f} ms", f"{1e3 * one:.2f} ms, one token"
-        yield Row(what, ours, reference, one / many, target)
-    for engine in ENGINES:
-        yield bandwidth(model, engine, best[engine, 0], name)
-    prompt = np.arange(1, CONTEXT, dtype=np.int32)
-    inside, step = in_passes(model, prompt)
-    what = f"engine static, 7B shape in bfloat16 on {name}, a decode step, cacheback"
-    ours = f"{1e3 * step:.2f} ms, {1 - inside / step:.1%} outside the pass"
-    yield Row(what, ours, f"{1e3 * inside:.2f} ms, its pass", inside / step, ">= 0.95")
+    one, many = passes(model)
+    what = f"engine eager, 7B shape in bfloat16 on {name}, {NODES}-node pass"
+    ours, reference = f"{1e3 * many:.2f} ms", f"{1e3 * one:.2f} ms, one token"
+    yield Row(what, ours, reference, one / many, ">= 0.83 (1.2 times)")
+    yield bandwidth(model, one, name)
 
 
 def seven_billion() -> Any:
@@ -98,21 +79,15 @@ def seven_billion() -> Any:
         torch.set_default_dtype(before)
 
 
-def passes(model: Any) -> dict[tuple[str, int], float]:
-    """The least seconds of a pass by engine and nodes, until the chosen tokens are on the host."""
+def passes(model: Any) -> list[float]:
+    """The least seconds of a pass without a draft and with NODES nodes, until the chosen tokens are
+    on the host."""
     prompt = np.arange(CONTEXT, dtype=np.int32)
-    keys = [(engine, nodes) for nodes in (0, NODES) for engine in ENGINES]
-    verifiers = {engine: filled(model, engine, prompt) for engine in ENGINES}
-    tasks = [partial(chosen, verifiers[engine], nodes) for engine, nodes in keys]
-    interleaved(*tasks, rounds=2)  # captures, loads, allocates
-    return dict(zip(keys, interleaved(*tasks, rounds=ROUNDS), strict=True))
-
-
-def filled(model: Any, engine: str, prompt: TokenArray) -> Verifier:
-    room = len(prompt) + NEW_TOKENS + NODES
-    verifier = open_verifier(model, "tree", engine, room=room)
+    verifier = open_verifier(model, "tree", room=len(prompt) + NEW_TOKENS + NODES)
     verifier.prefill(prompt)
-    return verifier
+    tasks = [partial(chosen, verifier, nodes) for nodes in (0, NODES)]
+    interleaved(*tasks, rounds=2)  # loads, allocates
+    return interleaved(*tasks, rounds=ROUNDS)
 
 
 def binary(nodes: int) -> DraftTree:
@@ -124,7 +99,7 @@ def chosen(verifier: Verifier, nodes: int) -> object:
     return verifier.verify(1, binary(nodes)).argmax(-1).tolist()
 
 
-def bandwidth(model: Any, engine: str, seconds: float, name: str) -> Row:
+def bandwidth(model: Any, seconds: float, name: str) -> Row:
     """Weights and keys and values over the time, against a copy on the same device."""
     config = model.config
     weights = sum(each.numel() * each.element_size() for each in model.parameters())
@@ -136,11 +111,11 @@ def bandwidth(model: Any, engine: str, seconds: float, name: str) -> Row:
         "" if nominal is None else f" ({rate / nominal:.0%} of the nominal {nominal / 1e9:,.0f})"
     )
     return Row(
-        f"engine {engine}, 7B shape in bfloat16 on {name}, one-token pass",
+        f"engine eager, 7B shape in bfloat16 on {name}, one-token pass",
         f"{1e3 * seconds:.2f} ms, {rate / 1e9:,.0f} GB/s{share}",
         f"{copied / 1e9:,.0f} GB/s, a copy",
         rate / copied,
-        ">= 0.75" if engine == "static" else "static's",
+        ">= 0.75",
     )
 
 
@@ -162,7 +137,7 @@ def decoded(model: Any, verifier: Verifier, prompt: TokenArray) -> Any:
     return decode(verifier, load_drafter("cacheback"), request)
 
 
-def in_forward(model: Any, engine: str, prompt: TokenArray) -> tuple[float, float]:
+def in_forward(model: Any, prompt: TokenArray) -> tuple[float, float]:
     """Seconds of a step in the model's forward, and of the whole step."""
     begun: list[float] = []
     spent: list[float] = []
@@ -171,7 +146,7 @@ def in_forward(model: Any, engine: str, prompt: TokenArray) -> tuple[float, floa
     room = len(prompt) + NEW_TOKENS + NODES
     runs = []
     for _ in range(3):
-        verifier = open_verifier(model, "tree", engine, room=room)
+        verifier = open_verifier(model, "tree", room=room)
         spent.clear()
         run = decoded(model, verifier, prompt)
         steps = run.seconds - run.prefill_seconds
@@ -179,42 +154,3 @@ def in_forward(model: Any, engine: str, prompt: TokenArray) -> tuple[float, floa
     before.remove()
     after.remove()
     return min(runs, key=lambda run: run[1])
-
-
-class Counted:
-    """A verifier that notes the drafts' sizes."""
-
-    def __init__(self, verifier: Verifier) -> None:
-        self._verifier = verifier
-        self.sizes: Counter[int] = Counter()
-        self.prefill, self.keep = verifier.prefill, verifier.keep
-
-    @property
-    def length(self) -> int:
-        return self._verifier.length
-
-    def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        self.sizes[len(tree)] += 1
-        return self._verifier.verify(root, tree)
-
-
-def in_passes(model: Any, prompt: TokenArray) -> tuple[float, float]:
-    """Seconds of a step's pass on the device, and of the whole step.
-
-    A pass alone: many in a row that the host does not wait for, so that it is never what is waited
-    for.
-    """
-    room = len(prompt) + NEW_TOKENS + NODES
-    for _ in range(2):  # the second finds everything captured
-        verifier = Counted(open_verifier(model, "tree", "static", room=room))
-        run = decoded(model, verifier, prompt)
-    device = 0.0
-    for size, count in verifier.sizes.items():
-        tree = binary(size)
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(ROUNDS):
-            verifier.verify(1, tree)
-        torch.cuda.synchronize()
-        device += count * (time.perf_counter() - started) / ROUNDS
-    return device / run.passes, (run.seconds - run.prefill_seconds) / run.passes

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from benchmarks import Row, interleaved
 from benchmarks._decoding import Tokens, held_out, task_of
 from benchmarks.rest import _data
+from ngramkit.decode.compare import warm_up
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.session import Task, warm_up
+from ngramkit.decode.session import Session
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import NoDraft
@@ -49,7 +50,7 @@ def rows() -> Iterator[Row]:
     yield worst_buffer(model, ordinary)
 
 
-def learning(task: Task, prompts: list[Tokens], requests: list[Tokens]) -> Row:
+def learning(task: Session, prompts: list[Tokens], requests: list[Tokens]) -> Row:
     """Requests that come a second time against the same requests the first time."""
     first = passes(task, taught(task.model, ()), prompts)
     again = passes(task, taught(task.model, requests), prompts)
@@ -64,7 +65,7 @@ def learning(task: Task, prompts: list[Tokens], requests: list[Tokens]) -> Row:
     )
 
 
-def stale(task: Task, prompts: list[Tokens], ordinary: Tokens) -> Row:
+def stale(task: Session, prompts: list[Tokens], ordinary: Tokens) -> Row:
     """A history of requests whose words are these ones' words, in an order that nobody writes."""
     order = np.random.default_rng(0).permutation(len(ordinary) * 50) % len(ordinary)
     drafter = taught(task.model, np.split(ordinary[order], range(500, len(order), 500)))
@@ -153,5 +154,5 @@ def taught(model: LanguageModel, requests: Sequence[npt.NDArray[np.int32]]) -> S
     return Ssd(past, least_score=model.least_score)
 
 
-def passes(task: Task, drafter: Drafter, prompts: list[Tokens]) -> int:
+def passes(task: Session, drafter: Drafter, prompts: list[Tokens]) -> int:
     return sum(task.complete(prompt, drafter).passes for prompt in prompts)

@@ -29,10 +29,12 @@ from benchmarks import Row
 from benchmarks._decoding import Drafters
 from benchmarks._never_slower import Calibrated, Measured, drafters_of, models, texts
 from ngramkit.decode.calibrate import measure
+from ngramkit.decode.compare import in_lockstep, warm_up
 from ngramkit.decode.loop import Run
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock, Decoded
-from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.session import Runner, Task, in_lockstep, prompt_ids, warm_up
+from ngramkit.decode.session import Session
+from ngramkit.decode.text import prompt_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.registry import DRAFTERS, NoDraft
 
@@ -60,9 +62,8 @@ class Asked:
 
     def __init__(self, given: Drafters, new_tokens: int, *, sampled: bool) -> None:
         self.model, self._drafts = given.model, given
-        runner = replace(Runner.of(self.model.model), profile=None)
-        sampling = Sampling(temperature=1.0) if sampled else GREEDY
-        self._task = Task(self.model, runner, new_tokens, sampling)
+        options = DecodeOptions(max_new_tokens=new_tokens, temperature=1.0 if sampled else 0.0)
+        self._task = replace(Session.settle(self.model, options), profile=None)
         self._alone = self._task.undrafted()
         self._profile = measure(self.model, seconds=CALIBRATION)
         self.names = [name for name in DRAFTERS if name != NONE]

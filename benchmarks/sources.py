@@ -74,7 +74,7 @@ def _compared(what: str, datastore: Datastore, beside: Datastore, pairs: Pairs) 
 
 def _replayed(drafter: Any, pair: tuple[TokenArray, TokenArray]) -> tuple[int, int, int]:
     """Tokens, passes, and the nanoseconds of their drafts."""
-    from ngramkit.drafters.base import accepted
+    from ngramkit.decode.accept import accept
 
     prompt, answer = pair
     drafter.start(prompt)
@@ -85,7 +85,7 @@ def _replayed(drafter: Any, pair: tuple[TokenArray, TokenArray]) -> tuple[int, i
         tree = drafter.draft(BUDGET)
         spent += time.thread_time_ns() - begun
         rest = iter(answer[position:].tolist())
-        nodes, _ = accepted(tree, lambda row, rest=rest: next(rest, -1))
+        nodes, _ = accept(tree, lambda row, rest=rest: next(rest, -1))
         drafter.accept(answer[position : position + len(nodes) + 1])
         position += len(nodes) + 1
         passes += 1

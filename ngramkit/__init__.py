@@ -14,161 +14,170 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
+from ngramkit.errors import (
+    ArtifactError as ArtifactError,
+)
+from ngramkit.errors import (
+    InputError as InputError,
+)
+from ngramkit.errors import (
+    NetworkError as NetworkError,
+)
+from ngramkit.errors import (
+    NgramkitError as NgramkitError,
+)
+from ngramkit.errors import (
+    UsageError as UsageError,
+)
 
 if TYPE_CHECKING:
     from ngramkit.build import (
-        BuiltTable,
-        build_datastore,
-        build_frozen,
-        model_bigram,
-        model_unigram,
-        tokenize,
+        BuiltTable as BuiltTable,
     )
-    from ngramkit.choose import choose_drafter
-    from ngramkit.corpus.open import open_corpus
-    from ngramkit.corpus.tokenizer import load_tokenizer
-    from ngramkit.decode.answer import decode
-    from ngramkit.decode.calibrate import calibrate
-    from ngramkit.decode.candidates import NgramkitCandidates
-    from ngramkit.decode.conversation import Conversation
-    from ngramkit.decode.generate import custom_generate, generate
-    from ngramkit.decode.sampling import Sampling
-    from ngramkit.decode.self_check import self_check
-    from ngramkit.decode.session import PassOptions
-    from ngramkit.decode.specache.options import SpeCache
-    from ngramkit.drafters.base import Drafter, DraftTree, Evidence
-    from ngramkit.drafters.registry import load_drafter
-    from ngramkit.drafters.sources import PastUse, Sources
-    from ngramkit.evaluate.bench import bench
-    from ngramkit.evaluate.needle_test import needle_test
-    from ngramkit.evaluate.prune import prune
-    from ngramkit.evaluate.record import record
-    from ngramkit.evaluate.replay import KeepState, replay
-    from ngramkit.evaluate.self_corpus import self_corpus
-    from ngramkit.exchange.convert import export, import_
+    from ngramkit.build import (
+        build_datastore as build_datastore,
+    )
+    from ngramkit.build import (
+        build_frozen as build_frozen,
+    )
+    from ngramkit.build import (
+        model_bigram as model_bigram,
+    )
+    from ngramkit.build import (
+        model_unigram as model_unigram,
+    )
+    from ngramkit.build import (
+        tokenize as tokenize,
+    )
+    from ngramkit.choose import choose_drafter as choose_drafter
+    from ngramkit.corpus.open import open_corpus as open_corpus
+    from ngramkit.corpus.tokenizer import load_tokenizer as load_tokenizer
+    from ngramkit.decode.answer import decode as decode
+    from ngramkit.decode.calibrate import calibrate as calibrate
+    from ngramkit.decode.candidates import NgramkitCandidates as NgramkitCandidates
+    from ngramkit.decode.conversation import Conversation as Conversation
+    from ngramkit.decode.generate import (
+        custom_generate as custom_generate,
+    )
+    from ngramkit.decode.generate import (
+        generate as generate,
+    )
+    from ngramkit.decode.options import (
+        DecodeOptions as DecodeOptions,
+    )
+    from ngramkit.decode.options import (
+        PassOptions as PassOptions,
+    )
+    from ngramkit.decode.sampling import Sampling as Sampling
+    from ngramkit.decode.specache.options import SpeCache as SpeCache
+    from ngramkit.drafters.base import (
+        Drafter as Drafter,
+    )
+    from ngramkit.drafters.base import (
+        DraftTree as DraftTree,
+    )
+    from ngramkit.drafters.base import (
+        Evidence as Evidence,
+    )
+    from ngramkit.drafters.registry import load_drafter as load_drafter
+    from ngramkit.drafters.sources import (
+        PastUse as PastUse,
+    )
+    from ngramkit.drafters.sources import (
+        Sources as Sources,
+    )
+    from ngramkit.evaluate.bench import bench as bench
+    from ngramkit.evaluate.needle_test import needle_test as needle_test
+    from ngramkit.evaluate.prune import prune as prune
+    from ngramkit.evaluate.record import record as record
+    from ngramkit.evaluate.replay import (
+        KeepState as KeepState,
+    )
+    from ngramkit.evaluate.replay import (
+        replay as replay,
+    )
+    from ngramkit.evaluate.self_corpus import self_corpus as self_corpus
+    from ngramkit.exchange.convert import (
+        export as export,
+    )
+    from ngramkit.exchange.convert import (
+        import_ as import_,
+    )
     from ngramkit.inspect import (
-        history,
-        inspect,
-        merge_histories,
-        open_artifact,
-        trim_history,
-        verify,
+        history as history,
     )
-    from ngramkit.recipes import build_recipe
-    from ngramkit.remote.staging import using_cache
-    from ngramkit.ship import merge, pull, push, search
-    from ngramkit.warm import Warmed, warm
-
+    from ngramkit.inspect import (
+        inspect as inspect,
+    )
+    from ngramkit.inspect import (
+        merge_histories as merge_histories,
+    )
+    from ngramkit.inspect import (
+        open_artifact as open_artifact,
+    )
+    from ngramkit.inspect import (
+        trim_history as trim_history,
+    )
+    from ngramkit.inspect import (
+        verify as verify,
+    )
+    from ngramkit.recipes import build_recipe as build_recipe
+    from ngramkit.remote.staging import using_cache as using_cache
+    from ngramkit.ship import (
+        merge as merge,
+    )
+    from ngramkit.ship import (
+        pull as pull,
+    )
+    from ngramkit.ship import (
+        push as push,
+    )
+    from ngramkit.ship import (
+        search as search,
+    )
+    from ngramkit.warm import (
+        Warmed as Warmed,
+    )
+    from ngramkit.warm import (
+        warm as warm,
+    )
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "choose_drafter": "ngramkit.choose",
-    "decode": "ngramkit.decode.answer",
-    "calibrate": "ngramkit.decode.calibrate",
-    "self_check": "ngramkit.decode.self_check",
-    "build_datastore": "ngramkit.build",
-    "build_frozen": "ngramkit.build",
-    "model_bigram": "ngramkit.build",
-    "model_unigram": "ngramkit.build",
-    "tokenize": "ngramkit.build",
-    "BuiltTable": "ngramkit.build",
-    "history": "ngramkit.inspect",
-    "inspect": "ngramkit.inspect",
-    "open_artifact": "ngramkit.inspect",
-    "verify": "ngramkit.inspect",
-    "build_recipe": "ngramkit.recipes",
-    "export": "ngramkit.exchange.convert",
-    "import_": "ngramkit.exchange.convert",
-    "merge": "ngramkit.ship",
-    "merge_histories": "ngramkit.inspect",
-    "pull": "ngramkit.ship",
-    "push": "ngramkit.ship",
-    "search": "ngramkit.ship",
-    "trim_history": "ngramkit.inspect",
-    "NgramkitCandidates": "ngramkit.decode.candidates",
-    "Conversation": "ngramkit.decode.conversation",
-    "custom_generate": "ngramkit.decode.generate",
-    "generate": "ngramkit.decode.generate",
-    "load_tokenizer": "ngramkit.corpus.tokenizer",
-    "PassOptions": "ngramkit.decode.session",
-    "Sampling": "ngramkit.decode.sampling",
-    "SpeCache": "ngramkit.decode.specache.options",
-    "load_drafter": "ngramkit.drafters.registry",
-    "Drafter": "ngramkit.drafters.base",
-    "DraftTree": "ngramkit.drafters.base",
-    "Evidence": "ngramkit.drafters.base",
-    "bench": "ngramkit.evaluate.bench",
-    "needle_test": "ngramkit.evaluate.needle_test",
-    "prune": "ngramkit.evaluate.prune",
-    "record": "ngramkit.evaluate.record",
-    "KeepState": "ngramkit.evaluate.replay",
-    "replay": "ngramkit.evaluate.replay",
-    "self_corpus": "ngramkit.evaluate.self_corpus",
-    "open_corpus": "ngramkit.corpus.open",
-    "PastUse": "ngramkit.drafters.sources",
-    "Sources": "ngramkit.drafters.sources",
-    "using_cache": "ngramkit.remote.staging",
-    "Warmed": "ngramkit.warm",
-    "warm": "ngramkit.warm",
+# Module -> the names that are imported from it at their first use; the imports above are for
+# editors.
+_NAMES = {
+    "ngramkit.build": "BuiltTable build_datastore build_frozen model_bigram model_unigram tokenize",
+    "ngramkit.choose": "choose_drafter",
+    "ngramkit.corpus.open": "open_corpus",
+    "ngramkit.corpus.tokenizer": "load_tokenizer",
+    "ngramkit.decode.answer": "decode",
+    "ngramkit.decode.calibrate": "calibrate",
+    "ngramkit.decode.candidates": "NgramkitCandidates",
+    "ngramkit.decode.conversation": "Conversation",
+    "ngramkit.decode.generate": "custom_generate generate",
+    "ngramkit.decode.options": "DecodeOptions PassOptions",
+    "ngramkit.decode.sampling": "Sampling",
+    "ngramkit.decode.specache.options": "SpeCache",
+    "ngramkit.drafters.base": "DraftTree Drafter Evidence",
+    "ngramkit.drafters.registry": "load_drafter",
+    "ngramkit.drafters.sources": "PastUse Sources",
+    "ngramkit.evaluate.bench": "bench",
+    "ngramkit.evaluate.needle_test": "needle_test",
+    "ngramkit.evaluate.prune": "prune",
+    "ngramkit.evaluate.record": "record",
+    "ngramkit.evaluate.replay": "KeepState replay",
+    "ngramkit.evaluate.self_corpus": "self_corpus",
+    "ngramkit.exchange.convert": "export import_",
+    "ngramkit.inspect": "history inspect merge_histories open_artifact trim_history verify",
+    "ngramkit.recipes": "build_recipe",
+    "ngramkit.remote.staging": "using_cache",
+    "ngramkit.ship": "merge pull push search",
+    "ngramkit.warm": "Warmed warm",
 }
-
-__all__ = [
-    "ArtifactError",
-    "BuiltTable",
-    "Conversation",
-    "DraftTree",
-    "Drafter",
-    "Evidence",
-    "InputError",
-    "KeepState",
-    "NetworkError",
-    "NgramkitCandidates",
-    "NgramkitError",
-    "PassOptions",
-    "PastUse",
-    "Sampling",
-    "Sources",
-    "SpeCache",
-    "UsageError",
-    "Warmed",
-    "bench",
-    "build_datastore",
-    "build_frozen",
-    "build_recipe",
-    "calibrate",
-    "choose_drafter",
-    "custom_generate",
-    "decode",
-    "export",
-    "generate",
-    "history",
-    "import_",
-    "inspect",
-    "load_drafter",
-    "load_tokenizer",
-    "merge",
-    "merge_histories",
-    "model_bigram",
-    "model_unigram",
-    "needle_test",
-    "open_artifact",
-    "open_corpus",
-    "prune",
-    "pull",
-    "push",
-    "record",
-    "replay",
-    "search",
-    "self_check",
-    "self_corpus",
-    "tokenize",
-    "trim_history",
-    "using_cache",
-    "verify",
-    "warm",
-]
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_ERRORS = "ArtifactError InputError NetworkError NgramkitError UsageError"
+__all__ = sorted([*_HOMES, *_ERRORS.split()])
 
 
 def __getattr__(name: str) -> Any:

@@ -30,13 +30,6 @@ OutFolder = Annotated[
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", min=2, help="Tokens of an answer at most.")
 ]
-SelfCheck = Annotated[
-    bool,
-    typer.Option(
-        "--self-check",
-        help="Only compare the static engine's passes with the eager one's, for a bug report.",
-    ),
-]
 
 
 @takes_urls
@@ -54,7 +47,6 @@ def bench(
     out_path: OutFolder = None,
     hidden: NeedleOptions,
     kv: KvOptions,
-    self_check: SelfCheck = False,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -70,9 +62,6 @@ def bench(
     """
     with Output("bench", json=json, debug=debug) as out:
         name = the_model(model, out)
-        if self_check:
-            _self_check(name, running, out)
-            return
         if hidden.is_needle:
             _needle(name, hidden, kv, running, out)
             return
@@ -108,32 +97,6 @@ def _asked(asking: QuestionOptions, model: str) -> Questions | None:
     if asking.questions is not None:
         return read_questions(asking.questions)
     return embedded_questions() if model == DEFAULT else None
-
-
-def _self_check(model: str, running: opt.RunOptions, out: Output) -> None:
-    from ngramkit.decode.self_check import self_check
-
-    found = self_check(model, passes=running.passes(), reporter=out.reporter)
-    out.reporter.close()
-    rows = [
-        (
-            f"{each.nodes} nodes behind {each.context}",
-            f"{each.logits:.1e}",
-            f"{each.kept:.1e}",
-            f"{1000 * each.eager_seconds:.2f} ms",
-            f"{1000 * each.static_seconds:.2f} ms",
-        )
-        for each in found.passes
-    ]
-    software = ", ".join(f"{name} {version}" for name, version in found.software.items())
-    out.say(f"{found.device}, {found.dtype}, {software}")
-    head = ("", "logits off by", "keys and values", "eager", "static")
-    out.say("", *figures(rows, head))
-    right = found.fault or f"right, {found.gain:.2f} times the eager engine's speed"
-    out.say("", f"{found.model}, engine=static: {right}")
-    out.result(**found.to_dict())
-    if found.fault:
-        raise typer.Exit(1)
 
 
 def _needle(

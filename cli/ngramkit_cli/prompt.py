@@ -6,7 +6,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -84,10 +84,14 @@ class PromptOptions:
     def is_conversation(self) -> bool:
         return self.chat and not self.prompt and self.prompt_file is None
 
-    @property
-    def form(self) -> str | None:
-        """The template's name; None: the prompt as it stands."""
-        return self.template or ("auto" if self.chat else None)
+    def words(self) -> dict[str, Any]:
+        """Return the words of DecodeOptions."""
+        return {
+            "chat": self.chat,
+            "template": self.template,
+            "system": self.system,
+            "references": self.reference or (),
+        }
 
     def read(self, model: str, out: Output) -> list[str]:
         """The prompts' texts. Raises UsageError where there is none or two sources of them,

@@ -87,12 +87,8 @@ class InPlaceCache(Cache):
 
     @property
     def bytes(self) -> int:
-        held = [layer for layer in self.in_place if layer.is_initialized]
-        return sum(layer.keys.nbytes + layer.values.nbytes for layer in held)
-
-    def held(self, begin: int) -> list[torch.Tensor]:
-        """Keys and values of the accepted tokens from `begin` on, [tokens, heads, dim] each."""
-        return held([layer for layer in self.in_place if layer.is_initialized], begin, self.length)
+        layers = [layer for layer in self.in_place if layer.is_initialized]
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Of the last pass's rows only `rows` stay, moved together; ascending, from 0.
@@ -113,9 +109,3 @@ class InPlaceCache(Cache):
         for layer in self.in_place:
             layer.spread(row, self.length, self.length + tokens)
         self.length += tokens
-
-
-def held(layers: Sequence[Any], begin: int, end: int) -> list[torch.Tensor]:
-    """Keys and values of a request's tokens from begin to end, [tokens, heads, dim] each."""
-    pairs = ((layer.keys, layer.values) for layer in layers)
-    return [states[0, :, begin:end].transpose(0, 1) for pair in pairs for states in pair]

@@ -6,6 +6,7 @@
 `ngramkit export --to transformers` copies this file as it is.
 """
 
+import functools
 import inspect
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,10 @@ def generate(
     sources: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
     return model.generate(
         inputs,
-        custom_generate=ngramkit.custom_generate,
+        streamer=streamer,
+        custom_generate=functools.partial(ngramkit.custom_generate, streamer=streamer),
         drafter=lambda: ngramkit.load_drafter(drafter or name, **sources),
         budget=budget,
-        streamer=streamer,
         **with_stop_strings({key: value for key, value in given.items() if value is not None}),
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from transformers.cache_utils import (
@@ -24,16 +23,13 @@ from transformers.cache_utils import (
 
 from ngramkit.decode.cache import InPlaceCache, InPlaceLayer
 
-_RECURRENT: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 States = dict[int, torch.Tensor]  # by their number in the layer, [rows, ...]
 
 
 def is_recurrent(model: Any) -> bool:
-    """Whether transformers keeps states for any of the model's layers."""
-    if model not in _RECURRENT:
-        layers = _layers(model.config.get_text_config(decoder=True))
-        _RECURRENT[model] = any(isinstance(each, LinearAttentionCacheLayerMixin) for each in layers)
-    return _RECURRENT[model]
+    """Return whether transformers keeps states for any of the model's layers."""
+    layers = _layers(model.config.get_text_config(decoder=True))
+    return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in layers)
 
 
 class RecurrentLayer(LinearAttentionLayer):

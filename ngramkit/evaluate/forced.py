@@ -17,7 +17,6 @@ from ngramkit.decode.base import Verifier
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.cache import Hits
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
@@ -63,8 +62,7 @@ def forced_each(
         if options.speculative == "drafter" and drafter is not None:
             guesses = Guesses(drafter())
             guesses.start(prompt)
-        copies = copies_of(model, options)
-        verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses, copies=copies)
+        verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses)
         try:
             with torch.inference_mode():
                 verifier.take_over(cache)
@@ -81,7 +79,7 @@ def forced(model: Any, prompt: TokenArray, text: TokenArray, cache: SpeCache | N
         full = TreeVerifier(model, room=room)
         with torch.inference_mode():
             return _read(full, full.prefill(prompt), text)
-    verifier = SpeCacheVerifier(model, cache, room=room, copies=copies_of(model, cache))
+    verifier = SpeCacheVerifier(model, cache, room=room)
     try:
         with torch.inference_mode():
             return _of_specache(verifier, _read(verifier, verifier.prefill(prompt), text), cache)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.session import PassOptions
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.session import load
 from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of, require_fit
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate.needle import CHARACTERS, NeedleResult, docstrings, needles, search_needles
@@ -91,7 +92,7 @@ def needle_test(
     caches: Sequence[str] = CACHES,
     options: SpeCache = SpeCache(measure=True),  # noqa: B008 (frozen)
     haystack: Path | None = None,
-    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     reporter: Reporter = SILENT,
 ) -> NeedleResults:
     """Hides `seeds` needles at `depths` places of texts of `lengths` tokens, and asks for each.
@@ -104,7 +105,7 @@ def needle_test(
         cache_of(name, options)
     if not caches or not lengths or depths < 1 or seeds < 1:
         raise UsageError("a needle test needs a cache, a length, a depth and a needle at least")
-    loaded = passes.load(model, reporter)
+    loaded = load(replace(passes, model=model, reporter=reporter))
     require_fit(options, loaded.model.config.get_text_config())
     longest = max(lengths)
     if loaded.context is not None and longest > loaded.context:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
+from ngramkit.decode.accept import accept
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.references import start
 from ngramkit.errors import require_between
 from ngramkit.evaluate.oracle import Misses, Oracle, Witness
@@ -195,7 +196,7 @@ def drafts_of(
         tree = drafter.draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
         yield tree
-        nodes, _ = accepted(tree, _written(answer[position:]))
+        nodes, _ = accept(tree, _written(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if witness is None or left <= 0 else witness.of(tree)
         position += _write(drafter, written, evidence, witness)

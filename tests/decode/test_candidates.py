@@ -9,30 +9,11 @@ from scripted import NoisyOracle, tree_of
 from tiny_models import tiny_model
 
 from ngramkit import NgramkitCandidates
-from ngramkit.decode.candidates import best_path
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.cacheback import Cacheback
 
 VOCABULARY = 60
 PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])
-
-
-def scored(pairs, scores):
-    tree = tree_of(pairs)
-    return DraftTree(tree.token_ids, tree.parents, np.array(scores, np.float32), tree.source)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "scores", "path"),
-    [
-        ([], [], []),
-        ([(9, -1), (7, -1), (8, 1)], [0.6, 0.5, 0.4], [7, 8]),
-        ([(9, -1), (7, -1), (8, 1)], [0.6, 0.3, 0.2], [9]),
-        ([(1, -1), (2, 0), (3, 1), (4, 1)], [0.9, 0.8, 0.2, 0.5], [1, 2, 4]),
-    ],
-)
-def test_the_path_with_the_most_expected_tokens(pairs, scores, path):
-    assert best_path(scored(pairs, scores)).tolist() == path
 
 
 @pytest.mark.parametrize("drafter", [Cacheback(None), "oracle"])
@@ -64,7 +45,9 @@ class Line:
         self.heard.append(("start", prompt.tolist()))
 
     def draft(self, budget):
-        return scored([(10 + i, i - 1) for i in range(budget)], [0.5**i for i in range(budget)])
+        tree = tree_of([(10 + i, i - 1) for i in range(budget)])
+        scores = np.array([0.5**i for i in range(budget)], np.float32)
+        return DraftTree(tree.token_ids, tree.parents, scores, tree.source)
 
     def accept(self, tokens, evidence=None):
         self.heard.append(("accept", tokens.tolist()))

@@ -12,7 +12,7 @@ from transformers import Qwen2Config
 import ngramkit
 from ngramkit.decode.load import load_model
 from ngramkit.decode.masks import TreeMasks
-from ngramkit.decode.session import PassOptions
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.drafters.base import NOTHING, DraftTree
 from ngramkit.drafters.blend import Blend
@@ -39,7 +39,7 @@ def oracle(request, model, tmp_path, monkeypatch):
     """Of two turns, answered without drafts; its model is asked in one way of three."""
     if request.param == "small parts":
         monkeypatch.setattr(record, "MOST_ROWS", 7)
-    passes = PassOptions(budget=4)
+    passes = DecodeOptions(budget=4)
     ngramkit.record(QUESTIONS, model, out=tmp_path / "evidence", drafters="none",
                     template="none", max_new_tokens=TOKENS, passes=passes)  # fmt: skip
     found = Oracle.open(tmp_path / "evidence")

@@ -9,10 +9,8 @@ from typing import Any
 
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
-from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.drafters.base import Drafter
-from ngramkit.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -57,16 +55,6 @@ class CacheFacts:
         }
 
 
-def require_no_drafts(options: SpeCache, drafter: object) -> None:
-    """Raises UsageError where a drafter is given that nothing would be asked of."""
-    if drafter not in (None, "none") and options.speculative != "drafter":
-        raise UsageError(
-            "drafts are not verified with a SpeCache; a drafter may only guess the next token",
-            "leave out the drafter, or add speculative_token=drafter",
-            option="speculative_token",
-        )
-
-
 @contextmanager
 def specache_verifier(
     model: Any, options: SpeCache, *, room: int, drafter: Drafter | None = None
@@ -79,8 +67,7 @@ def specache_verifier(
     """
     guesses = None if drafter is None or options.speculative == "model" else Guesses(drafter)
     require_fit(options, model.config.get_text_config())
-    copies = copies_of(model, options)
-    verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses, copies=copies)
+    verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses)
     try:
         yield verifier
     finally:

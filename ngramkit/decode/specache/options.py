@@ -109,5 +109,15 @@ def require_fit(options: SpeCache, config: Any) -> None:
     options.of_layers(config.num_hidden_layers)
 
 
+def require_no_drafts(options: SpeCache, drafter: object) -> None:
+    """Raises UsageError where a drafter is given that nothing would be asked of."""
+    if drafter not in (None, "none") and options.speculative != "drafter":
+        raise UsageError(
+            "drafts are not verified with a SpeCache; a drafter may only guess the next token",
+            "leave out the drafter, or add speculative_token=drafter",
+            option="speculative_token",
+        )
+
+
 def _each(value: int | Sequence[int]) -> Sequence[int]:
     return [value] if isinstance(value, int) else value

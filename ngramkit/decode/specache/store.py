@@ -49,7 +49,7 @@ class InLine:
 
 
 class OnStream:
-    """A side stream of a CUDA device. It has never run on one here: `proof` tries it first."""
+    """A side stream of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,6 +74,11 @@ class OnStream:
 
     def wait_here(self, mark: Any) -> None:
         mark.synchronize()
+
+
+def copies_for(device: torch.device) -> Copies:
+    """Return how pairs travel between `device` and CPU memory."""
+    return OnStream(device) if device.type == "cuda" else InLine()
 
 
 def cpu_memory(like: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

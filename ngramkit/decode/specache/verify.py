@@ -17,7 +17,7 @@ from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
-from ngramkit.decode.specache.store import Copies
+from ngramkit.decode.specache.store import Copies, copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -56,7 +56,7 @@ class SpeCacheVerifier:
 
     `room` is the number of tokens that memory is taken for at first. Raises UsageError where the
     options do not fit the model, InputError where the model's attention cannot be had. `copies`:
-    those in line, unless others are given.
+    those for the model's device, unless others are given.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class SpeCacheVerifier:
             raise UsageError("speculative is drafter, but no drafter is given", option="drafter")
         self._model, self._options, self._guesses = model, options, guesses
         self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
+        copies = copies or copies_for(model.device)
         self.run = SpeCacheRun(options, config.num_hidden_layers, room=room, copies=copies)
         self._speculative: torch.Tensor | None = None
         self._open = ExitStack()
