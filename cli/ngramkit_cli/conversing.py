@@ -24,7 +24,8 @@ HELP = "/exit (or Ctrl-D) ends, /new begins another conversation, Ctrl-C ends an
 
 
 def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """All replies, in order. Raises UsageError where there is nothing to answer."""
+    """Hold the conversation; return all replies, in order. Raises UsageError where there is no
+    prompt."""
     if sys.stdin is None:
         raise InputError("stdin is closed", "give --prompt")
     if sys.stdin.isatty():
@@ -36,7 +37,7 @@ def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
 
 
 def _turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """Turn after turn until /exit or the input's end. What does not fit is said."""
+    """Answer turn after turn until /exit or the input's end. Prints what does not fit."""
     out.say(HELP)
     replies: list[Reply] = []
     for line in _typed():
@@ -56,7 +57,7 @@ def _turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
 
 
 def _lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
-    """Every line is a prompt of its own. Ctrl-C ends them all."""
+    """Answer every line as a prompt of its own. Ctrl-C ends them all."""
     replies: list[Reply] = []
     while line := lines.readline(MOST_BYTES + 1):
         if len(line) > MOST_BYTES:
@@ -70,7 +71,7 @@ def _lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> l
 
 
 def _typed() -> Iterator[str]:
-    """Lines as they are typed, with the keys of readline where there is one."""
+    """Yield lines as they are typed, with the keys of readline where there is one."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (input() uses it)
     while True:

@@ -68,7 +68,7 @@ Color = Annotated[
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How the next token is chosen. A field is an option."""
+    """Options of how the next token is chosen. A field is an option."""
 
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0
     top_p: Annotated[
@@ -90,7 +90,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How passes are run and drafts verified. A field is an option."""
+    """Options of how passes are run and drafts verified. A field is an option."""
 
     budget: Annotated[
         str | None,

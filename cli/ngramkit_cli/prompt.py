@@ -1,4 +1,4 @@
-"""Where the prompt comes from: --prompt, --prompt-file, stdin, or for `demo` an embedded one."""
+"""The prompt: from --prompt, --prompt-file, stdin, or for `demo` an embedded one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TemplateOfQuestions = Annotated[
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """What is asked. A field is an option."""
+    """Options of what is asked. A field is an option."""
 
     questions: Questions = None
     template: TemplateOfQuestions = "auto"
@@ -47,7 +47,7 @@ class QuestionOptions:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """What the model goes on with. A field is an option."""
+    """Options of what the model goes on with. A field is an option."""
 
     prompt: Annotated[
         list[str] | None,
@@ -94,7 +94,7 @@ class PromptOptions:
         }
 
     def read(self, model: str, out: Output) -> list[str]:
-        """The prompts' texts. Raises UsageError where there is none or two sources of them,
+        """Read the prompts' texts. Raises UsageError where there is none or two sources of them,
         InputError where a file cannot be read."""
         if self.prompt and self.prompt_file is not None:
             raise UsageError("--prompt and --prompt-file exclude each other", "give one of them")
@@ -102,7 +102,8 @@ class PromptOptions:
 
 
 def read_prompt(file: Path | None, model: str, out: Output) -> str:
-    """Raises UsageError where there is none, InputError where a file cannot be read."""
+    """Read a prompt. Raises UsageError where there is none, InputError where a file cannot be
+    read."""
     if file is not None and str(file) != "-":
         return _read(file)
     if file is not None or (sys.stdin is not None and not sys.stdin.isatty()):

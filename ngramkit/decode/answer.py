@@ -30,7 +30,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """What the model wrote after one prompt, with what, and in which time."""
+    """One answer: what the model wrote after a prompt, with what, and in which time."""
 
     text: str
     run: Decoded

@@ -45,7 +45,7 @@ class NgramkitCandidates(CandidateGenerator):
     def get_candidates(  # type: ignore[override]
         self, input_ids: torch.Tensor, **kwargs: object
     ) -> tuple[torch.Tensor, None]:
-        """int64[1, n] -> int64[1, n + m]. Returns no draft logits."""
+        """Draft behind input ids, int64[1, n] -> int64[1, n + m]. Returns no draft logits."""
         self._pass_on(input_ids[0].cpu().numpy().astype(np.int32))
         budget = self._budget
         if self._max_length is not None:

@@ -1,4 +1,4 @@
-"""What drafts bring: the same text written with and without them, timed fairly.
+"""A comparison of decoding with and without drafts: the same text, timed fairly.
 
 A machine that other programs use is slower now and faster then, by a fifth within a second. Runs
 one after another differ by that. On a CPU both runs therefore go on in turns, a pass at a time.

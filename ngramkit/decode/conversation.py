@@ -35,7 +35,7 @@ class Reply:
     held: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         run = self.run
         return {
             "text": self.text,
@@ -141,8 +141,8 @@ class Conversation:
         return self._drafter
 
     def _resumed(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
-        """The verifier, rewound to where the prompt and what it holds part (or further, where
-        recurrent layers cannot go back so little), and how many tokens it holds then.
+        """Return the verifier, rewound to where the prompt and what it holds part (or further,
+        where recurrent layers cannot go back so little), and how many tokens it holds then.
 
         At least one token is left to be read: its logits are what an answer begins with.
         """

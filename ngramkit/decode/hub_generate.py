@@ -37,7 +37,7 @@ def generate(
     stop_strings: Any = None,
     **options: Any,
 ) -> Any:
-    """As `model.generate`. `artifact`: a folder, in place of the repository's own."""
+    """Generate as `model.generate` does. `artifact`: a folder, in place of the repository's own."""
     if artifact is None:
         # transformers copies this file elsewhere, and tells it everything but where it came from.
         frame = inspect.currentframe()
@@ -69,7 +69,8 @@ def _fetch(home: Any, revision: str | None) -> Path:
 
 
 def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
-    """The model's ids must be the artifact's; with `tokenizer=` that is proven, not only likely."""
+    """Raise ArtifactError where the model's ids are not the artifact's; only with `tokenizer` is
+    that certain."""
     record = artifact.tokenizer
     vocabulary = model.config.get_text_config().vocab_size
     if record.vocabulary > vocabulary:

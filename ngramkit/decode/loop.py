@@ -1,4 +1,4 @@
-"""draft -> verify -> accept -> append
+"""draft -> verify -> accept -> append.
 
 The loop knows drafters and verifiers by their protocols only. What it writes is what the model
 would have written alone: a draft changes how many passes that takes, nothing else.
@@ -24,8 +24,8 @@ from ngramkit.drafters.references import start
 
 @dataclass(frozen=True)
 class Request:
-    """What to write after a prompt. `context` is the most tokens, prompt and output, that the model
-    can hold."""
+    """A request: a prompt and what to write after it. `context` is the most tokens, prompt and
+    output, that the model can hold."""
 
     prompt: TokenArray  # int32[n], n >= 1
     max_new_tokens: int

@@ -1,4 +1,4 @@
-"""What a pass's rows may attend to: the accepted tokens, their ancestors in the draft, themselves.
+"""Ancestor masks: which rows a row of a pass may attend to: accepted tokens, its ancestors, itself.
 
 Masks are additive floats in the model's dtype (a boolean mask is silently wrong under eager
 attention). Sliding windows are part of the mask, because the cache drops nothing.

@@ -317,7 +317,8 @@ class FakeLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """[rows, heads, n, dim] -> [rows, heads, length + n, dim], both."""
+        """Return the pretended states with the pass's behind them: [rows, heads, n, dim] -> [rows,
+        heads, length + n, dim]."""
         edge, length = self._cache.edge, self._cache.length
         keys = self._outsized(key_states, KEY_SIZE)
         values = self._outsized(value_states, VALUE_SIZE * length / max(edge, 1) ** 0.5)
@@ -327,7 +328,7 @@ class FakeLayer(DynamicLayer):
         return self._cache.length
 
     def _outsized(self, new: torch.Tensor, times: float) -> torch.Tensor:
-        """[edge, dim], by the size of the pass's first token, which is the same in every draft."""
+        """Return [edge, dim], sized by the pass's first token, which is the same in every draft."""
         size = new[:1, :, :1].float().abs().mean()
         most = torch.finfo(new.dtype).max / 8
         return (self._cache.waves(new) * size * times).clamp(-most, most)

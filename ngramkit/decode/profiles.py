@@ -1,4 +1,4 @@
-"""Where profiles of passes, and what they were learnt to cost, are kept between processes.
+"""Profiles of passes, and the costs learnt from passes, kept between processes.
 
 A profile is a file in the user's cache folder for each model and machine, what was learnt another.
 

@@ -1,4 +1,4 @@
-"""What a decoding run wrote, and where its time went."""
+"""The result of a decoding run: what was written, and where the time went."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Clock:
         self._last = now
 
     def resume(self) -> None:
-        """The time since the last lap is nobody's."""
+        """Restart the timer without charging the elapsed time."""
         self._last = self._now()
 
     @property
@@ -98,7 +98,7 @@ class Clock:
 
 
 def work_clock(device: str) -> Callable[[], float]:
-    """Seconds for comparing passes: of processor time where one thread does all the work, so that
-    other programs do not count."""
+    """Return a clock for comparing passes: processor time where one thread does all the work, so
+    that other programs do not count."""
     alone = device == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if alone else time.perf_counter

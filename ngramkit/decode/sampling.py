@@ -1,4 +1,4 @@
-"""How the next token is chosen from logits: the likeliest one, or drawn."""
+"""Sampling: temperature, top-k, top-p and seed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ngramkit.drafters.base import Drafter
 
 @dataclass(frozen=True)
 class CacheFacts:
-    """What a SpeCache held and fetched while it wrote one text."""
+    """Facts of a SpeCache's use for one text: sizes, and what was fetched."""
 
     options: SpeCache
     bytes: dict[str, int]  # see SpeCacheRun.bytes
@@ -59,7 +59,8 @@ class CacheFacts:
 def specache_verifier(
     model: Any, options: SpeCache, *, room: int, drafter: Drafter | None = None
 ) -> Iterator[SpeCacheVerifier]:
-    """For one request; the model attends as before afterwards. Decode with it and its `drafter`.
+    """Open a verifier for one request; the model attends as before afterwards. Decode with it and
+    its `drafter`
 
     What is written is not what the model writes with its full cache. `drafter` guesses the
     speculative token where the options say so. Raises UsageError and InputError where options and

@@ -38,7 +38,7 @@ class Guesses:
         self._drafter.start(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        """None; the best node of one is kept as `best`."""
+        """Draft nothing; keep the drafter's best node as `best`."""
         tree = self._drafter.draft(1)
         self.best = int(tree.token_ids[0]) if len(tree) else None
         return DraftTree.empty()
@@ -87,7 +87,7 @@ class SpeCacheVerifier:
         self._open.enter_context(attending(model))
 
     def close(self) -> None:
-        """The model attends as before."""
+        """Let the model attend as before."""
         self._open.close()
 
     @property
@@ -96,7 +96,7 @@ class SpeCacheVerifier:
         return self.run.length
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads the prompt in full precision; the logits [1, V] after its last token."""
+        """Read the prompt in full precision; return the logits [1, V] after its last token."""
         self._speculative = None
         logits = self._pass(prompt.tolist(), logits_to_keep=1)
         if self.run.missing:
@@ -108,15 +108,15 @@ class SpeCacheVerifier:
         return logits
 
     def take_over(self, cache: InPlaceCache) -> None:
-        """In place of `prefill`: the prompt that `cache`, this model's own, has read already. The
-        paper reads it in full precision too, so both come to the same."""
+        """Take over, in place of `prefill`, the prompt that `cache`, this model's own, has read
+        already. The paper reads it in full precision too, so both come to the same."""
         self._speculative = None
         for layer, full in zip(self.run.low_layers, cache.in_place, strict=True):
             layer.update(full.keys[:1, :, : cache.length], full.values[:1, :, : cache.length])
         self.run.end_pass()
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""
+        """Return logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""
         if len(tree):
             raise UsageError("SpeCache takes no drafts", "leave out the drafter")
         if not self._options.fetches:
@@ -130,7 +130,8 @@ class SpeCacheVerifier:
         return logits[:1]
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """The root stays, and stayed at the end of its pass; the speculative row never does."""
+        """Do nothing: the root was kept at the end of its pass, and the speculative row never
+        is."""
 
     def _pass(self, tokens: list[int], keeps: int = 1, **inputs: Any) -> torch.Tensor:
         self.run.keeps = keeps
