@@ -53,8 +53,8 @@ class LanguageModel:
 
     @property
     def default_budget(self) -> int:
-        """Draft nodes per pass."""
-        return default_budget(self.model)
+        """Draft nodes per pass, by the device."""
+        return BUDGETS.get(self.model.device.type, BUDGETS["cuda"])
 
     @property
     def least_score(self) -> float:
@@ -66,11 +66,6 @@ def context_of(model: Any) -> int | None:
     """Return the most tokens that a transformers model was made for; None if unknown."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return None if limit is None else int(limit)
-
-
-def default_budget(model: Any) -> int:
-    """Draft nodes per pass of a transformers model, by its device."""
-    return BUDGETS.get(model.device.type, BUDGETS["cuda"])
 
 
 def load_model(
@@ -172,10 +167,10 @@ def require_no_kernels(config: Any, name: str) -> None:
 def quantisation(config: Any) -> str | None:
     """Return how a checkpoint's weights are quantised (gptq, awq, bitsandbytes, fp8, ...), if they
     are."""
-    found = getattr(config, "quantization_config", None)
-    if found is None:
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
         return None
-    method = found.get("quant_method") if isinstance(found, dict) else found.quant_method
+    method = settings.get("quant_method") if isinstance(settings, dict) else settings.quant_method
     return str(getattr(method, "value", method) or "quantised")
 
 
@@ -188,9 +183,9 @@ def _placement(device_map: str | None, where: torch.device, method: str | None) 
 
 
 def _not_dequantised(name: str, method: str, error: Exception) -> NgramkitError:
-    known = from_hub(error, name, "model") if isinstance(error, OSError) else None
-    if known is not None:
-        return known
+    hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
+    if hub_error is not None:
+        return hub_error
     first_line = (str(error).splitlines() or [repr(error)])[0]
     return InputError(
         f"{name} is quantised ({method}) and cannot be loaded here: {first_line}",
@@ -236,9 +231,9 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
-    known = from_hub(error, source, "model") or needs_code(error, name)
-    if known is not None:
-        return known
+    known_error = from_hub(error, source, "model") or needs_code(error, name)
+    if known_error is not None:
+        return known_error
     if isinstance(error, UnpicklingError):
         return InputError(
             f"the weights of {name} are a pickle that would run code, which is not done",
@@ -248,8 +243,6 @@ def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
     first_line = text.splitlines()[0] if text else repr(error)
     return InputError(f"{source} cannot be decoded with: {first_line}", f"check the model {name}")
 
-
-# What a model runs on, in words.
 
 DRIVER = Path("/proc/driver/nvidia/version")
 

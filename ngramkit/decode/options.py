@@ -166,7 +166,7 @@ class DecodeOptions:
             self.history_tokens,
             store=self.store,
         )
-        named = Sources(self.datastores, self.frozen_table, self.bigram, self.unigram, past)
+        named = Sources(tuple(self.datastores), self.frozen_table, self.bigram, self.unigram, past)
         if isinstance(self.artifacts, Sequence) and not len(self.artifacts):
             return named
         if replace(named, past=PastUse()) != Sources():

@@ -161,8 +161,8 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 
 
 def product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
-    return found
+    output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
+    return output
 
 
 def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
@@ -173,10 +173,10 @@ def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
         packed = [PackedLinear(each, pack(each.weight), tied=True) for each in plain]
         if not all(_agrees(plain[0], packed[0], rows) for rows in ROWS):
             return "the output differs"
-        gains = _known(shape)
+        gains = _read_gains(shape)
         if gains is None:
             gains = gains_of(plain, packed)
-            _keep(shape, gains)
+            _record_gains(shape, gains)
     except (RuntimeError, AttributeError, TypeError) as error:
         return (str(error).splitlines() or [repr(error)])[0]
     return "" if gains else "packed ones are not faster"
@@ -185,10 +185,10 @@ def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
 def _agrees(linear: nn.Linear, packed: PackedLinear, rows: int) -> bool:
     """Return whether both give the same output but for rounding."""
     inputs = inputs_for(linear, rows)
-    right, found = linear(inputs), packed(inputs)
-    off = (found.float() - right.float()).norm()
-    return found.shape == right.shape and bool(
-        off <= TOLERANCES[linear.weight.dtype] * right.float().norm()
+    plain, output = linear(inputs), packed(inputs)
+    off = (output.float() - plain.float()).norm()
+    return output.shape == plain.shape and bool(
+        off <= TOLERANCES[linear.weight.dtype] * plain.float().norm()
     )
 
 
@@ -216,20 +216,20 @@ def seconds_of(layers: Sequence[Callable[[torch.Tensor], Any]], inputs: torch.Te
     return time.perf_counter() - started
 
 
-def _known(shape: tuple[Any, ...]) -> bool | None:
+def _read_gains(shape: tuple[Any, ...]) -> bool | None:
     """Read what an earlier process measured; None where nothing readable was kept."""
     file = _file(shape)
     if file is None:
         return None
     try:
         with file.open("rb") as opened:
-            found = opened.read(len(PACKED) + 1)
+            content = opened.read(len(PACKED) + 1)
     except OSError:
         return None
-    return {PACKED.encode(): True, PLAIN.encode(): False}.get(found)
+    return {PACKED.encode(): True, PLAIN.encode(): False}.get(content)
 
 
-def _keep(shape: tuple[Any, ...], gains: bool) -> None:
+def _record_gains(shape: tuple[Any, ...], gains: bool) -> None:
     file = _file(shape)
     if file is not None:
         keep_text(file, PACKED if gains else PLAIN, MOST_FILES)
@@ -245,10 +245,10 @@ def _file(shape: tuple[Any, ...]) -> Path | None:
 def _mapped_files() -> list[tuple[int, int]]:
     """Return the addresses at which files are mapped for this process alone, on Linux."""
     try:
-        found = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED.findall(found)]
+    return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED.findall(maps)]
 
 
 def _forget(weight: torch.Tensor, mapped: Sequence[tuple[int, int]]) -> None:

@@ -39,8 +39,8 @@ def profile_path(model: LanguageModel) -> Path:
 
 def profile_file(model: Any) -> Path | None:
     """Return a transformers model's profile, whatever name it was calibrated under."""
-    found = sorted(cache_folder("profiles").glob(f"*-{_digest(model)}.json"))
-    return found[0] if found else None
+    files = sorted(cache_folder("profiles").glob(f"*-{_digest(model)}.json"))
+    return files[0] if files else None
 
 
 def _digest(model: Any, **more: str) -> str:

@@ -13,7 +13,7 @@ import torch
 from ngramkit.drafters.base import TokenArray
 
 if TYPE_CHECKING:
-    from ngramkit.decode.specache.decoding import CacheFacts
+    from ngramkit.decode.specache.cache import CacheFacts
 
 
 @dataclass(frozen=True)

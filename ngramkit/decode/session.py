@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,9 @@ from ngramkit.decode.loop import Request, Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.specache.decoding import CacheFacts, specache_verifier
+from ngramkit.decode.specache.cache import CacheFacts
+from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray
@@ -109,17 +112,25 @@ class Session:
         verifier: Verifier | None = None,
     ) -> Decoded:
         """Answer a request, as `complete`."""
-        model, cache = self.model.model, self.options.specache
-        if cache is not None:
-            room = len(request.prompt) + request.longest
-            with specache_verifier(model, cache, room=room, drafter=drafter) as low:
-                run = decode(low, low.drafter, request, sink)
-                return replace(run, cache=CacheFacts.of(low.run))
+        if self.options.specache is not None:
+            return self._decode_with(self.options.specache, request, drafter, sink)
         request = self._budgeted(request, drafter)
         run = decode(verifier or self._open(request), drafter, request, sink)
         if request.auto is not None:
-            keep_costs(model, self.verify, request.auto.costs)
+            keep_costs(self.model.model, self.verify, request.auto.costs)
         return run
+
+    def _decode_with(
+        self, cache: SpeCache, request: Request, drafter: Drafter, sink: Sink | None
+    ) -> Decoded:
+        """Answer a request with a SpeCache; `drafter` guesses the speculative token where the
+        cache's options say so."""
+        guesses = None if cache.speculative == "model" else Guesses(drafter)
+        room = len(request.prompt) + request.longest
+        verifier = SpeCacheVerifier(self.model.model, cache, room=room, guesses=guesses)
+        with closing(verifier):
+            run = decode(verifier, verifier.drafter, request, sink)
+            return replace(run, cache=CacheFacts.of(verifier.run))
 
     def run(self, prompt: TokenArray, drafter: Drafter) -> Run:
         """Return the same as `complete` does, not begun yet."""

@@ -31,8 +31,8 @@ class ChainVerifier:
         self._model = model
         self._device = model.device
         self._cache = RecurrentCache(config, room)
-        known = inspect.signature(model.forward).parameters
-        self._name = "cache_params" if "cache_params" in known else "past_key_values"
+        inputs = inspect.signature(model.forward).parameters
+        self._name = "cache_params" if "cache_params" in inputs else "past_key_values"
         self._replayed: list[int] = []  # written, but not in the cache
         self._rows = np.zeros(1, np.int64)  # of the root and every node of the last draft
         self._written: list[int] = []  # the root and the draft's tokens

@@ -81,7 +81,7 @@ def test_sources_by_role_or_by_kind():
         datastores=["a"], bigram="b", history="h", history_tokens=9, store=False
     )
     past = PastUse(Path("h"), 9, store=False)
-    assert options.sources() == Sources(["a"], bigram="b", past=past)
+    assert options.sources() == Sources(("a",), bigram="b", past=past)
     assert DecodeOptions().sources() == Sources()
     sources = Sources(unigram="u")
     assert DecodeOptions(artifacts=sources).sources() is sources

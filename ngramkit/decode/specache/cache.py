@@ -140,6 +140,49 @@ class SpeCacheRun(Cache):
         return total
 
 
+@dataclass(frozen=True)
+class CacheFacts:
+    """Facts of a SpeCache's use for one text: sizes, and what was fetched."""
+
+    options: SpeCache
+    bytes: dict[str, int]  # see SpeCacheRun.bytes
+    mass_held: list[float] | None  # per layer, where hits were measured
+    top_k_found: list[float] | None
+
+    @classmethod
+    def of(cls, run: SpeCacheRun) -> CacheFacts:
+        hits = run.hits if run.options.measure else None
+        return cls(
+            run.options,
+            run.bytes,
+            None if hits is None else hits.mass_held(),
+            None if hits is None else hits.top_k_found(),
+        )
+
+    def __str__(self) -> str:
+        sizes = {name: f"{size / 1e6:.1f} MB" for name, size in self.bytes.items()}
+        what = f"specache, {self.options.bits} bits" if self.options.fetches else "low bits alone"
+        return (
+            f"cache: {what}, not lossless; {sizes['low_bit']} low-bit, "
+            f"{sizes['residual']} residual, {sizes['fetched']} fetched, "
+            f"{sizes['mixed']} work space, {sizes['store']} in CPU memory"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        options = self.options
+        return {
+            "cache": "specache" if options.fetches else "low-bit",
+            "bits": options.bits,
+            "group": options.group,
+            "top_k": options.top_k,
+            "residual": options.residual,
+            "speculative_token": options.speculative,
+            "cache_bytes": self.bytes,
+            "mass_held": self.mass_held,
+            "top_k_found": self.top_k_found,
+        }
+
+
 # One layer of the cache: low-bit pairs, the pairs fetched back, the newest in full precision.
 #
 # In the order of the text: [quantised | residual | the pass's own rows]. A pass reads the
@@ -290,9 +333,9 @@ class SpeCacheLayer(CacheLayerMixin):
         assert self._residual is not None
         positions, there, mark = self._asked
         self._copies.wait_here(mark)
-        found = self.store.gather(there)
+        pairs = self.store.gather(there)
         buffers = self._buffer(self._residual, positions.shape[1])
-        for buffer, part in zip(buffers, found, strict=True):
+        for buffer, part in zip(buffers, pairs, strict=True):
             self._copies.copy(buffer, part, now=True)
         self.fetched = Fetched(positions, *buffers, self._copies.mark())
 
