@@ -35,7 +35,7 @@ def decode(
     drafter: DrafterName = None,
     model: opt.Model = None,
     sources: SourceOptions,
-    asked: PromptOptions,
+    prompting: PromptOptions,
     max_new_tokens: opt.NewTokensOrMore = None,
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
@@ -59,7 +59,7 @@ def decode(
             "model": the_model(model, out),
             "drafter": drafter,
             "artifacts": sources.sources(),
-            **asked.words(),
+            **prompting.words(),
             **asdict(sampling),
             **running.words(),
             "cache": kv.named(cache),
@@ -71,10 +71,10 @@ def decode(
             words["max_new_tokens"] = max_new_tokens
         options = DecodeOptions(**words)  # before a prompt is asked for
         screen = Screen(sys.stderr if json else sys.stdout, color=color)
-        if asked.is_conversation:
+        if prompting.is_conversation:
             say_turns(words, screen, out)
             return
-        answers = say_answers(asked.read(words["model"], out), words, screen, out)
+        answers = say_answers(prompting.read(words["model"], out), words, screen, out)
         for answer in answers:
             say_times(out, answer, greedy=options.sampling.greedy)
             if answer.run.cache is not None:

@@ -105,37 +105,37 @@ def read_prompt(file: Path | None, model: str, out: Output) -> str:
     """Read a prompt. Raises UsageError where there is none, InputError where a file cannot be
     read."""
     if file is not None and str(file) != "-":
-        return _read(file)
+        return _read_file(file)
     if file is not None or (sys.stdin is not None and not sys.stdin.isatty()):
-        text = _stdin()
+        text = _read_stdin()
         if text or file is not None:
             return text
-    return _embedded(model, out)
+    return _embedded_prompt(model, out)
 
 
-def _stdin() -> str:
+def _read_stdin() -> str:
     if sys.stdin is None:
         raise InputError("stdin is closed", "give --prompt, or a file")
     raw = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
         raise InputError(f"stdin has more than {MOST_BYTES:,} bytes", "give a shorter prompt")
-    return _text(raw, "stdin")
+    return _decode(raw, "stdin")
 
 
-def _read(file: Path) -> str:
+def _read_file(file: Path) -> str:
     from ngramkit.untrusted import read_given
 
-    return _text(read_given(file, MOST_BYTES, hint="check --prompt-file"), str(file))
+    return _decode(read_given(file, MOST_BYTES, hint="check --prompt-file"), str(file))
 
 
-def _text(raw: bytes, where: str) -> str:
+def _decode(raw: bytes, where: str) -> str:
     try:
         return io.IncrementalNewlineDecoder(None, translate=True).decode(raw.decode("utf-8"), True)
     except UnicodeDecodeError as error:
         raise InputError(f"{where} is not UTF-8: {error}", "convert it to UTF-8") from error
 
 
-def _embedded(model: str, out: Output) -> str:
+def _embedded_prompt(model: str, out: Output) -> str:
     if model != "demo":
         raise UsageError("there is no prompt", "give --prompt, --prompt-file or text on stdin")
     from ngramkit.demo import demo_prompts
