@@ -25,9 +25,13 @@ def ancestors(parents: TokenArray) -> npt.NDArray[np.bool_]:
 
     [-1, 0, -1] -> row 2 (node 1) sees columns 0, 1 and 2, row 3 sees 0 and 3.
     """
-    seen = np.eye(len(parents) + 1, dtype=np.bool_)
-    for row, parent in enumerate(parents.tolist(), start=1):
-        seen[row] |= seen[parent + 1]
+    above = np.zeros(len(parents) + 1, np.intp)  # the row 1, 2, 4, ... steps up; the root's is 0
+    above[1:] = parents + 1
+    seen = np.eye(len(above), dtype=np.bool_)
+    while above.any():
+        seen |= seen[above]
+        above = above[above]
+    seen[:, 0] = True
     return seen
 
 
