@@ -40,7 +40,7 @@ from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels import jit
 from ngramkit.kernels.code_folder import folder
-from ngramkit.kernels.tree import layout, paths
+from ngramkit.kernels.tree import paths
 from ngramkit.machine import cores, start_python
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
@@ -222,7 +222,6 @@ def draft_first(name: str, place: Path, of: TokenizerRecord) -> None:
     """What a first draft waits for, with nothing that it can do without."""
     needed = sources(place, of) if drafter_entry(name).required else {"tokenizer": of}
     request(load_drafter(name, **needed))
-    layout(np.array([-1, 0, -1], np.int32), np.float32(-1))
     prepare()
 
 

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.budget.profile import Profile
-from ngramkit.budget.static_sizes import padded
 
 Costs = npt.NDArray[np.float64]
 
@@ -49,12 +48,10 @@ class Prior:
     measured: bool = False
 
     @staticmethod
-    def by_device(device: str, engine: str, sizes: int) -> Prior:
+    def by_device(device: str, sizes: int) -> Prior:
         """For passes of up to `sizes` - 1 rows beside the root, on "cpu", else as on "cuda"."""
         points = BY_DEVICE.get(device, BY_DEVICE["cuda"])
         rows = np.arange(sizes)
-        if engine == "static":
-            rows = np.array([padded(size) for size in range(sizes)])
         curve = _continued(rows, list(points), list(points.values()))
         return Prior([0], [curve], FIRST.get(device, FIRST["cuda"]))
 
@@ -93,7 +90,7 @@ def _continued(rows: npt.NDArray[np.int64], known: list[int], costs: list[float]
 
 # What passes cost here, learnt from the passes themselves.
 #
-# One PassCosts belongs to a model, an engine and a way to verify. It holds, by context length,
+# One PassCosts belongs to a model and a way to verify. It holds, by context length,
 # what a pass takes by its rows, and tells costs in passes without a draft (the unit). No shape is
 # supposed of them: kernels change at some row counts, GPUs have tiles, engines have graph sizes. A
 # size is judged by its own latest passes, one that was not run by its measured neighbours, a few
@@ -120,17 +117,17 @@ LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a
 
 Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
 
-_COSTS: WeakKeyDictionary[Any, dict[tuple[str, str, bool], PassCosts]] = WeakKeyDictionary()
+_COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDictionary()
 
 
-def costs_of(model: Any, engine: str, verify: str, profile: Profile | None = None) -> PassCosts:
+def costs_of(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
     """Return what is known of the model's passes; a `profile` is begun with."""
     known = _COSTS.setdefault(model, {})
-    key = engine, verify, profile is not None
+    key = verify, profile is not None
     if key not in known:
         sizes = MOST + 1 if verify == "tree" else 4 * MOST + 1  # rows share nothing
         if profile is None:
-            prior = Prior.by_device(model.device.type, engine, sizes)
+            prior = Prior.by_device(model.device.type, sizes)
         else:
             prior = Prior.by_profile(profile, sizes)
         known[key] = PassCosts(prior)

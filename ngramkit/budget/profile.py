@@ -32,7 +32,6 @@ class Profile:
     model: str
     device: str
     dtype: str
-    engine: str
     passes: list[Pass]
 
     @property
@@ -76,6 +75,7 @@ class Profile:
         try:
             body = read_json(path, error=InputError, hint="run ngramkit calibrate")
             passes = [Pass(**each) for each in body.pop("passes")]
+            body.pop("engine", None)  # older profiles name one
             profile = Profile(passes=passes, **body)
             profile.table()
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -24,7 +24,6 @@ from ngramkit.budget.costs import MOST, Costs, PassCosts
 from ngramkit.budget.pause import Asking
 from ngramkit.drafters.base import DraftTree
 from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
-from ngramkit.kernels.tree import layout
 
 FADE = 0.99  # of what is known, per pass
 MEMORY = 0.98  # of the rate, per pass
@@ -92,37 +91,37 @@ class AutoBudget:
         """How many nodes the drafter need not exceed, behind `length` tokens."""
         return min(budget, self._ask, self.costs.reach(length) + SPARE)
 
-    def cut(self, tree: DraftTree, length: int, riding: int | None = None) -> DraftTree:
+    def cut(self, tree: DraftTree, length: int, replayed: int | None = None) -> DraftTree:
         """The part of the tree that is worth verifying behind `length` tokens.
 
-        `riding`: a chain's pass repeats so many tokens in front of it.
+        `replayed`: a chain's pass repeats so many tokens in front of it.
         """
         self._whole, self._length, self._trying = tree, length, False
-        if len(tree) == 0 and not riding:
+        if len(tree) == 0 and not replayed:
             self._size, self._cost, self.declined = 0, 1.0, not self._asked
             return tree
         alone, kept = self.costs.at(length), tree
         if len(tree):
-            kept, self._size = self._worthwhile(tree, alone, riding)
+            kept, self._size = self._worthwhile(tree, alone, replayed)
         else:
-            self._size = riding or 0
+            self._size = replayed or 0
         self._cost = float(alone[min(self._size, self.costs.most)])
         self.declined = not len(kept) and (len(tree) > 0 or not self._asked)
         return kept
 
     def _worthwhile(
-        self, tree: DraftTree, alone: Costs, riding: int | None
+        self, tree: DraftTree, alone: Costs, replayed: int | None
     ) -> tuple[DraftTree, int]:
         """What of it to verify, and the rows of a pass with that, the root's apart."""
         known, length = self._known, self._length
         scored = tree.parents, tree.scores, known.record, self._trust, self._run
-        sizes = (riding or 0) + np.arange(len(tree) + 1)
+        sizes = (replayed or 0) + np.arange(len(tree) + 1)
         if self._rows:
-            sizes = cells(tree.parents, chances(*scored), riding or 0)
+            sizes = cells(tree.parents, chances(*scored), replayed or 0)
         sizes = np.minimum(sizes, self.costs.most)
         costs, hopes = alone[sizes], self.costs.hopeful(length)[sizes]
-        if riding is not None:
-            repeats = self._repeats(alone, chances(*scored), riding)
+        if replayed is not None:
+            repeats = self._repeats(alone, chances(*scored), replayed)
             costs, hopes = costs + repeats, hopes + repeats
         out_of_reach = sizes > self.costs.reach(length)
         out_of_reach[0] = False
@@ -165,13 +164,13 @@ class AutoBudget:
         self._known.allowance -= max(float(lost[at]), 0.0)
         return int(guessed[at])
 
-    def _repeats(self, alone: Costs, chance: npt.NDArray[np.float32], riding: int) -> Costs:
+    def _repeats(self, alone: Costs, chance: npt.NDArray[np.float32], replayed: int) -> Costs:
         """What drafting 0, 1, ... nodes costs a model with recurrent layers beside this pass,
         float64[n + 1]: by the chance that the draft does not come true to its end, repeating what
         it brought in the next one. Of rows, only one can."""
         likeliest = -np.sort(-chance)
         fails = 1 - likeliest if not self._rows else np.ones_like(likeliest)
-        repeated = np.minimum(riding + 1 + np.cumsum(likeliest), self.costs.most)
+        repeated = np.minimum(replayed + 1 + np.cumsum(likeliest), self.costs.most)
         again = np.interp(repeated, np.arange(len(alone)), alone) - alone[0]
         return np.concatenate([[0.0], fails * again])
 
@@ -223,6 +222,5 @@ def prepare() -> None:
     """Loads the kernels that the first draft would wait for."""
     parents, tokens = np.array([-1, 0], np.int32), np.array([1, 2], np.int32)
     scores, record = np.array([0.5, 0.2], np.float32), Known().record
-    layout(parents, np.float32(-1))
     cut(parents, scores, record, CALIBRATED, 0, np.linspace(1.0, 2.0, 3), 1.5)
     recorded(tokens, parents, scores, tokens, record, FADE, 0)

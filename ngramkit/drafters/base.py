@@ -5,7 +5,7 @@ A drafter never sees text, a model or a torch tensor; a verifier never knows who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -83,29 +83,6 @@ class DraftTree:
         pairs = set(zip(parents.tolist(), self.token_ids.tolist(), strict=True))
         if len(pairs) != len(self):
             raise ValueError("two siblings hold the same token")
-
-
-def accepted(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
-    """The path of nodes that are what is written, and its tokens with one more at the end.
-
-    Goes from the root to the child that is the chosen token, as long as there is one. `choose` is
-    asked along that path: choose(0) follows the root, choose(i + 1) node i.
-
-    [7, 8, 9] with parents [-1, 0, -1], and 7, 8, 5 are chosen -> [0, 1], [7, 8, 5].
-    """
-    pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
-    children = {pair: node for node, pair in enumerate(pairs)}
-    nodes: list[int] = []
-    tokens: list[int] = []
-    node = -1
-    while True:
-        token = choose(node + 1)
-        tokens.append(token)
-        child = children.get((node, token))
-        if child is None:
-            return nodes, tokens
-        nodes.append(child)
-        node = child
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.history import History
-from ngramkit.formats.history import merge as merge_histories
+from ngramkit.formats.history import History, merge as merge_histories
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
 from ngramkit.recipes import build_recipe

@@ -6,8 +6,7 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ngramkit.builders.tokens import tokenize, tokens_plan
 from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts

@@ -66,7 +66,7 @@ def test_one_that_helps_again_is_asked_again():
     assert asked == list(range(asked[0], 200))
 
 
-def test_another_text_is_tried_at_once():
+def test_another_text_is_probed_at_once():
     asking = Asking()
     passes(asking, lambda i: (0, 2.0, 0.5), 100)
     assert not asking.opens()

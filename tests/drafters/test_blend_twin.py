@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from blend_sources import EOS, VOCABULARY, ids, scores_by_path
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from twins.blend import Twin
 
 from ngramkit.drafters.base import Evidence

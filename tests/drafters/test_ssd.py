@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, ids, remembering, serve
 from twins import ssd as reference_ssd
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from forked import in_child
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree

@@ -10,8 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree

@@ -23,9 +23,9 @@ PROMPT = "def read_config(path):\n    with open(path) as file:\n"
 
 
 @pytest.fixture(autouse=True)
-def _tried_at_once(monkeypatch):
+def _probed_at_once(monkeypatch):
     """Texts here are short, and about drafts."""
-    monkeypatch.setattr("ngramkit.decode.generate.SHORT", 0)
+    monkeypatch.setattr("ngramkit.decode.probe.SHORT", 0)
 
 
 @pytest.fixture(scope="module")

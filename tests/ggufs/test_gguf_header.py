@@ -8,8 +8,7 @@ import struct
 import numpy as np
 import pytest
 from gguf_files import text, value, write_gguf
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ngramkit.errors import InputError
 from ngramkit.gguf import header

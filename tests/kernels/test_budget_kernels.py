@@ -1,6 +1,5 @@
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins import budget as reference_budget
 
 from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded

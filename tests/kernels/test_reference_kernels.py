@@ -1,8 +1,7 @@
 import random
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins.alignment import Alignment
 
 from ngramkit.drafters.references import ReferenceTexts

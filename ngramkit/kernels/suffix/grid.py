@@ -18,6 +18,7 @@ from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.search import (
     HIGH,
     LOW,
+    ROWS as SEARCH,
     SHARD,
     VOCABULARY,
     lower_bound,
@@ -25,7 +26,6 @@ from ngramkit.kernels.suffix.search import (
     position_at,
     token_at,
 )
-from ngramkit.kernels.suffix.search import ROWS as SEARCH
 
 TALLIES = 256  # from so many points on, tokens are not told apart by them
 APART = 16  # more lanes than these are taken together: see `most_of`
