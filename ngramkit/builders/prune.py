@@ -258,7 +258,7 @@ def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
 # for, which weigh more.
 #
 # Short n-grams only: longer ones are of the subjects that a corpus happens to have, and other text
-# has other subjects. docs/benchmarks.md has the figures, beside a random sample and other rules.
+# has other subjects. research/benchmarks.md has the figures, with a random sample and other rules.
 
 PASSAGE = 64  # tokens at most
 ORDERS = (2, 3)  # lengths of the n-grams that a passage is worth something for
