@@ -217,7 +217,7 @@ def replayed(work: Work) -> dict[str, Any]:
     for budget in BUDGETS:
         replays = {
             **_replayed(makers, records, budget, topk),
-            "blend, told nothing": _replayed({"": makers["blend"]}, records, budget, None)[""],
+            "blend, without evidence": _replayed({"": makers["blend"]}, records, budget, None)[""],
             **_replayed(others, records, budget, None),
         }
         for name, each in replays.items():
@@ -336,7 +336,7 @@ def facts(figures: Figures) -> str:
         f"**{NAMES[figures['model']]}**, float32, greedy, {count} questions, answers of up to "
         f"{figures['max_new_tokens']} tokens ({asked}; {figures['tokens']:,} tokens), "
         f"{figures['contexts']:,} contexts on record. "
-        + (f"Not on record, at most: {missing}." if missing else "All that was asked is on record.")
+        + (f"Not on record, at most: {missing}." if missing else "All contexts are on record.")
     )
 
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "decode": ("decode_cmd.decode", "Decode with drafts"),
     "history": ("history_cmd.app", "Past requests"),
     "bench": ("bench_cmd.bench", "Measure drafters on a model"),
-    "record": ("record_cmd.record", "Record what a model holds likely for replays without it"),
+    "record": ("record_cmd.record", "Record a model's answers and its top-k at verified nodes"),
     "self-corpus": ("self_corpus_cmd.self_corpus", "Write a model's own answers as a corpus"),
     "build": ("recipe_cmd.build", "Build artifacts from recipes"),
     "push": ("hub_cmd.push", "Upload an artifact to the Hub"),
