@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ngramkit.model_tables import model_bigram, model_unigram
     from ngramkit.recipes import build_recipe
     from ngramkit.remote.staging import using_cache
-    from ngramkit.warm import Warmed, warm
+    from ngramkit.warming import Warmed, warm
 
 
 __version__ = "0.2.0"
@@ -102,8 +102,8 @@ _HOMES = {
     "PastUse": "ngramkit.drafters.sources",
     "Sources": "ngramkit.drafters.sources",
     "using_cache": "ngramkit.remote.staging",
-    "Warmed": "ngramkit.warm",
-    "warm": "ngramkit.warm",
+    "Warmed": "ngramkit.warming",
+    "warm": "ngramkit.warming",
 }
 
 __all__ = [

@@ -1,46 +1,109 @@
-"""Where ngramkit keeps what it can do without: in the user's cache folder, by the system's custom.
+"""The user's caches: small texts by key, in private folders of the system's cache folder.
 
-Nothing in it decides a result; all of it may be deleted at any time.
+    tokenizers  as transformers loads them, and what tells them apart    ngramkit.corpus.tokenizer
+    gguf        GGUF files as model folders                              ngramkit.gguf.folder
+    proofs      artifacts that were checked whole                        ngramkit.formats.artifact
+    kernels     compiled code                                            ngramkit.kernels
+    probes, packing, costs  what was measured of models                  ngramkit.decode
+    staged      files of artifacts behind URLs                           ngramkit.remote.staging
+
+All of it may be deleted at any time, and is then found out again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
+import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
+LOG = logging.getLogger("ngramkit")
+
+
+@dataclass(frozen=True)
+class TextCache:
+    """Texts under keys that are file names; of those, the last written within the bounds stay."""
+
+    name: str  # of the folder
+    most: int  # texts
+    most_bytes: int = 1 << 30  # of all texts
+
+    def get(self, key: str) -> str | None:
+        """Return the text, None where none is kept or it cannot be read."""
+        folder = private_folder(self.name)
+        if folder is None:
+            return None
+        try:
+            return (folder / key).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def put(self, key: str, text: str) -> bool:
+        """Keep the text, whole or not at all; return False where there is no place for it."""
+        folder = private_folder(self.name)
+        if folder is None:
+            return False
+        temporary = folder / f"{key}.{os.getpid()}-{threading.get_ident()}.tmp"
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(folder / key)
+            make_room(folder, self.most, self.most_bytes)
+        except OSError as error:
+            LOG.debug("%s: %s", folder / key, error)
+            with suppress(OSError):
+                temporary.unlink()
+            return False
+        return True
+
+
+def make_room(folder: Path, most: int, most_bytes: int) -> None:
+    """Delete the files of the folder that were written first, until `most` files of `most_bytes` in
+    all are left."""
+    with suppress(OSError):  # another process may be doing the same
+        states = [(path, path.stat()) for path in folder.iterdir()]
+        total = sum(state.st_size for _, state in states)
+        if len(states) <= most and total <= most_bytes:
+            return
+        states.sort(key=lambda each: each[1].st_mtime_ns)
+        for number, (path, state) in enumerate(states):
+            if len(states) - number <= most and total <= most_bytes:
+                return
+            path.unlink()
+            total -= state.st_size
+
 
 def cache_folder(name: str) -> Path:
-    """The folder for one purpose, maybe not there yet: ~/.cache/ngramkit/NAME on Linux."""
+    """Return the folder for one purpose, ~/.cache/ngramkit/NAME on Linux; it may not exist yet."""
     return user_cache_path("ngramkit", appauthor=False) / name
 
 
 def private_folder(name: str) -> Path | None:
-    """Return the folder for one purpose, made if need be; None where it cannot be made or is not
-    private (see `is_private`).
+    """Return the folder for one purpose, which only the user may enter.
 
-    Only the user may enter it, so what is found there is the user's own.
+    It is made if need be. None where it cannot be made or is not private, see `is_private`.
     """
     folder = cache_folder(name)
     if not folder.is_absolute():  # nobody's home is known
         return None
     try:
         _make_private(folder)
-        found = folder.lstat()
+        state = folder.lstat()
     except OSError:
         return None
-    if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o077):
+    if hasattr(os, "geteuid") and (state.st_uid != os.geteuid() or state.st_mode & 0o077):
         return None
-    return folder if stat.S_ISDIR(found.st_mode) and _known_private(folder.parent) else None
+    return folder if stat.S_ISDIR(state.st_mode) and _is_private_once(folder.parent) else None
 
 
 @lru_cache
-def _known_private(path: Path) -> bool:
-    """As `is_private`, found out once per process: it is asked whenever an artifact is opened."""
+def _is_private_once(path: Path) -> bool:
+    """Return `is_private`, asked once per process: every artifact that is opened needs it."""
     return is_private(path)
 
 
@@ -69,17 +132,17 @@ def is_private(path: Path) -> bool:
     place, ahead = Path(path.anchor), list(reversed(path.parts[1:]))
     try:
         while True:
-            found = place.lstat()
-            if found.st_uid not in owners:
+            state = place.lstat()
+            if state.st_uid not in owners:
                 return False
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(state.st_mode):
                 links += 1
                 target = place.readlink()
                 ahead += reversed(target.parts[1:] if target.is_absolute() else target.parts)
                 place = Path(target.anchor) if target.is_absolute() else place.parent
                 if links > MOST_LINKS:
                     return False
-            elif _others_write(found):
+            elif _others_write(state):
                 return False
             if not ahead:
                 return True
@@ -89,31 +152,21 @@ def is_private(path: Path) -> bool:
         return False
 
 
-def _others_write(found: os.stat_result) -> bool:
-    if found.st_mode & stat.S_ISVTX and stat.S_ISDIR(found.st_mode):
+def _others_write(state: os.stat_result) -> bool:
+    if state.st_mode & stat.S_ISVTX and stat.S_ISDIR(state.st_mode):
         return False
-    by_group = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
-    return bool(found.st_mode & stat.S_IWOTH or by_group)
+    by_group = state.st_mode & stat.S_IWGRP and not _is_own_group(state.st_gid)
+    return bool(state.st_mode & stat.S_IWOTH or by_group)
 
 
 def _is_own_group(group: int) -> bool:
-    """Return whether the group has the user's name and nobody else in it."""
+    """Return whether the group has the user's name and no other member."""
     import grp
     import pwd
 
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
-        found = grp.getgrgid(group)
+        entry = grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == name and set(found.gr_mem) <= {name}
-
-
-def make_room(folder: Path, most: int) -> None:
-    """Leaves the `most` files of the folder that were written last."""
-    held = list(folder.iterdir())
-    if len(held) <= most:
-        return
-    with suppress(OSError):  # another process may be doing the same
-        for path in sorted(held, key=lambda path: path.stat().st_mtime_ns)[: len(held) - most]:
-            path.unlink()
+    return entry.gr_name == name and set(entry.gr_mem) <= {name}

@@ -15,12 +15,11 @@ from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.remote.pull import Source
-from ngramkit.remote.pull import pull as download
+from ngramkit.remote.hub import Found, HubName
+from ngramkit.remote.hub import pull as download
+from ngramkit.remote.hub import search as list_artifacts
 from ngramkit.remote.push import Pushed
 from ngramkit.remote.push import push as upload
-from ngramkit.remote.search import Found
-from ngramkit.remote.search import search as list_artifacts
 from ngramkit.results import Result, Rows
 
 
@@ -49,9 +48,9 @@ def pull(
 ) -> Pulled:
     """Download USER/NAME[@REVISION] to `out` (default: artifacts/NAME), proven before it is there.
 
-    Raises as `ngramkit.remote.pull.pull`.
+    Raises as `ngramkit.remote.hub.pull`.
     """
-    name = Source.parse(source).repository
+    name = HubName.parse(source).repository
     target = Path(out) if out is not None else ARTIFACTS / name.partition("/")[2]
     done = download(source, target, reporter=reporter, force=force)
     manifest = read_manifest(done.path)

@@ -62,8 +62,8 @@ from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.fetch import fetch
+from ngramkit.remote.hub import silence_client
 from ngramkit.remote.publishing import written
-from ngramkit.remote.pull import quiet
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import Place, as_path, as_url
 from ngramkit.results import Result
@@ -332,7 +332,7 @@ def _hub_recipe(destination: str) -> Any:
         RepositoryNotFoundError,
     )
 
-    quiet()
+    silence_client()
     with hub_errors(destination):
         try:
             path = hf_hub_download(destination, RECIPE, repo_type="dataset")

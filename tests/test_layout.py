@@ -34,7 +34,7 @@ FLOORS = [
     ["gguf", "remote"],
     ["corpus", "drafters"],
     ["builders", "budget", "histories", "hub", "inspection"],
-    ["choose", "engines", "exchange", "warm"],
+    ["choose", "engines", "exchange", "warming"],
     ["decode"],
     ["demo", "model_tables", "recipes"],
     ["evaluate"],

@@ -34,11 +34,7 @@ def find_chat_template(files: TokenizerFiles) -> str | None:
     """chat_template.jinja, else what tokenizer_config.json holds; of several, the default one."""
     if TEMPLATE in files.paths:
         return files.text(TEMPLATE)
-    return default_template(files.json(CONFIG).get("chat_template"))
-
-
-def default_template(given: Any) -> str | None:
-    """Of one text, or of several that have names."""
+    given = files.json(CONFIG).get("chat_template")
     if isinstance(given, list):
         given = {each["name"]: each["template"] for each in given if _is_named(each)}
     if isinstance(given, dict):

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.corpus.document import Document
-from ngramkit.corpus.tokenizer_files import refuse_fault
+from ngramkit.corpus.tokenizer import refuse_fault
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.machine import threads

@@ -26,7 +26,7 @@ from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import NAME
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.remote.pull import is_remote
+from ngramkit.remote.hub import is_hub_name
 from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
 
 
@@ -280,7 +280,7 @@ def is_artifact(source: str | Path) -> bool:
     """Return whether it names an artifact rather than text. Of a URL, the storage is asked."""
     url = as_url(source)
     if url is None:
-        return is_remote(source) or (as_path(source) / NAME).is_file()
+        return is_hub_name(source) or (as_path(source) / NAME).is_file()
     if has_magic(url) or is_read(plain_path(url)):
         return False
     from ngramkit.remote.staging import find_remote

@@ -1,7 +1,7 @@
 """Text to ids and back, and the fingerprint that says which ids they are.
 
-The tokenizer's own files are read, without transformers, in a hundredth of its time; it is asked
-only where it alone knows how a tokenizer is loaded.
+transformers loads a model's tokenizer once; what it made of the files is kept in the user's cache,
+so that later starts need no transformers. The embedded model's file is read as it stands.
 """
 
 from __future__ import annotations
@@ -10,30 +10,31 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import tokenizers
+from tokenizers import Tokenizer
 
-from ngramkit.cache import private_folder
-from ngramkit.corpus.chat_template import default_template, find_chat_template, render_confined
-from ngramkit.corpus.tokenizer_files import TokenizerFiles, find_files, refuse_fault
-from ngramkit.errors import ArtifactError, InputError, NgramkitError, UsageError, from_hub
-from ngramkit.formats.manifest import SHA256, TokenizerRecord
+from ngramkit.cache import TextCache
+from ngramkit.corpus.chat_template import find_chat_template, render_confined
+from ngramkit.corpus.tokenizer_files import AGAIN, CONFIG, TOKENIZER, TokenizerFiles, find_files
+from ngramkit.errors import InputError, NgramkitError, UsageError, from_hub
+from ngramkit.formats.manifest import MOST_TOKENS, SHA256, TokenizerRecord
 from ngramkit.formats.probes import FORM, PROBES, encodes, same_ids
-from ngramkit.formats.writer import keep_text
-from ngramkit.models import resolve_model, split_revision
-from ngramkit.untrusted import read_json, whole_number
+from ngramkit.models import DEFAULT, resolve_model, split_revision
+from ngramkit.untrusted import parse_json, whole_number
 
-# Where tokenizers differ: spaces, digits, contractions, scripts, combining marks, code, marks.
-PROBE = (
-    "Hello  world, it's 12345 days \u2014 na\u00efve e\u0301 \u6f22\u5b57 \U0001f642\n"
-    "\n\tdef f(x):\n"
-    "  return 'a</s><s>b' <|endoftext|> <|im_end|>\n<unk>end "
-)
+CACHE = TextCache("tokenizers", 256, 1 << 29)
+CACHE_FORM = 1  # goes up when what is kept of a tokenizer changes
+# The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
+DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
+LARGEST = 1 << 31  # vocabulary that is believed of a cached text
+PANIC = "PanicException"  # of Rust, by pyo3; no Exception, and nowhere to import from
 log = logging.getLogger(__name__)
 
 
@@ -112,105 +113,139 @@ class TextTokenizer:
 
 
 def load_tokenizer(
-    model: str,
-    revision: str | None = None,
-    *,
-    confirm: bool = False,
-    trust_remote_code: bool = False,
+    model: str, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> TextTokenizer:
-    """The tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`, which may
-    stand behind an @ in its name.
+    """Return the tokenizer of a short name, a Hub id or a folder; of a Hub id at `revision`, which
+    may also stand behind an @ in its name.
 
-    `confirm` asks transformers too, and takes its tokenizer where the ids differ: for a model that
-    transformers runs, so that it is fed as it always is. `trust_remote_code` lets transformers run
-    Python code that the model brings for its tokenizer.
-    Raises InputError where there is none (or only a slow one), NetworkError without a network.
+    `trust_remote_code` lets transformers run Python code that the model brings for its tokenizer.
+    Raises InputError where there is no tokenizer (or only a slow one), NetworkError without a
+    network.
     """
-    from ngramkit.corpus.tokenizer_files import OnlyTransformersError, load_json
-
     resolve_model(model)  # a folder has no revisions
     model, revision = split_revision(model, revision)
     files = find_files(model, revision)
     template = find_chat_template(files)
     try:
-        backend, special = load_json(files)
-    except OnlyTransformersError as reason:
-        log.warning("the tokenizer of %s is loaded by transformers: %s", model, reason)
-        full = _load_full(model, files, revision, trust_remote_code=trust_remote_code)
-        return _of_transformers(model, full, template)
-    tokenizer = _described(model, backend, special, template)
-    if confirm:
-        full = _load_full(model, files, revision, trust_remote_code=trust_remote_code)
-        if not _agree(full, tokenizer):
-            log.warning("%s: transformers gives other ids than tokenizer.json; taking its", model)
-            return _of_transformers(model, full, template)
-    return tokenizer
-
-
-def _described(
-    model: str, backend: Any, special: Mapping[str, str], template: str | None
-) -> TextTokenizer:
-    eos = special.get("eos_token")
-    try:
-        found = digests(backend)
+        if files.source == resolve_model(DEFAULT):
+            loaded = _load_embedded(files)
+        elif trust_remote_code or TOKENIZER not in files.paths:
+            loaded = _load_by_transformers(model, files, revision, trust_remote_code)
+        else:
+            loaded = _load_cached(model, files, revision)
+        backend, special = loaded
+        eos = special.get("eos_token")
+        record = TokenizerRecord(
+            id=model,
+            eos=None if eos is None else backend.token_to_id(eos),
+            **digests(backend)._asdict(),
+        )
     except BaseException as error:
         refuse_fault(error, model)
         raise
-    record = TokenizerRecord(
-        id=model,
-        eos=None if eos is None else backend.token_to_id(eos),
-        **found._asdict(),
-    )
     return TextTokenizer(record, backend, special, template)
 
 
-def _of_transformers(model: str, full: Any, template: str | None) -> TextTokenizer:
-    special = {key: str(token) for key, token in full.special_tokens_map.items()}
-    template = template or default_template(full.chat_template)
-    return _described(model, full.backend_tokenizer, special, template)
+class _Loaded(NamedTuple):
+    backend: Any  # a tokenizers.Tokenizer
+    special: dict[str, str]  # "eos_token": "</s>" and so on
 
 
-def _agree(full: Any, tokenizer: TextTokenizer) -> bool:
-    """Whether both give the same ids to PROBE, special tokens included, and end in the same way."""
-    ids = full(PROBE)["input_ids"]
-    same = tokenizer.encode_prompt(PROBE).tolist() == ids
-    return bool(same and full.eos_token_id == tokenizer.record.eos)
+def _load_embedded(files: TokenizerFiles) -> _Loaded:
+    """Read the embedded model's tokenizer.json, which is as transformers loads it."""
+    named = {key: text for key, text in files.json(CONFIG).items() if key.endswith("_token")}
+    return _Loaded(Tokenizer.from_str(files.text(TOKENIZER)), named)
 
 
-def agrees(backend: Any, record: TokenizerRecord) -> bool:
-    """Whether a tokenizers.Tokenizer gives the ids that `record` tells of."""
-    found = digests(backend)
-    return found.fingerprint == record.fingerprint or same_ids(found.encodes, record.encodes)
+def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> _Loaded:
+    """Return what was kept of these very files, else ask transformers and keep its answer.
+
+    A cached text is a line of JSON, then the tokenizers.Tokenizer as JSON.
+    """
+    key = _cache_key(files)
+    loaded = _parse(CACHE.get(key) or "")
+    if loaded is None:
+        _require_safe(files)
+        loaded = _load_by_transformers(model, files, revision, trust_remote_code=False)
+        backend, special = loaded
+        head = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
+        CACHE.put(key, f"{json.dumps(head)}\n{backend.to_str()}")
+    return loaded
 
 
-def _load_full(
-    model: str, files: TokenizerFiles, revision: str | None, *, trust_remote_code: bool
-) -> Any:
-    """As transformers loads it: its fast tokenizer. Raises InputError where there is none."""
+def _cache_key(files: TokenizerFiles) -> str:
+    """Return the sha256 over all that decides what transformers makes of the files."""
+    contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
+    # Of some Hub ids transformers knows better than their files; a folder's name is nothing to it.
+    source = None if Path(files.source).is_dir() else files.source
+    versions = [version("transformers"), tokenizers.__version__]
+    decisive = json.dumps([CACHE_FORM, versions, source, contents])
+    return f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
+
+
+def _parse(text: str) -> _Loaded | None:
+    """Read a cached text; None where it is not as it was written."""
+    head, _, body = text.partition("\n")
     try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
+        facts = json.loads(head)
+        backend = Tokenizer.from_str(body)
+        backend.encode_special_tokens = bool(facts["encode_special_tokens"])
+        return _Loaded(backend, {str(key): str(token) for key, token in facts["special"].items()})
+    except Exception as error:  # tokenizers raises bare Exceptions
+        log.debug("nothing is kept of the tokenizer: %r", error)
+        return None
+
+
+def _require_safe(files: TokenizerFiles) -> None:
+    """Raise InputError for a tokenizer.json that transformers must not see.
+
+    Ids so far apart that tokenizers' walk over them all takes all memory are refused, and a
+    configuration that names another file in its place.
+    """
+    path = files.paths[TOKENIZER]
+    if "fast_tokenizer_files" in files.json(CONFIG):
         raise InputError(
-            f"the tokenizer of {model} can be loaded by transformers only, which is not installed",
-            "pip install transformers, or use a model with a tokenizer.json",
-        ) from error
+            f"{files.paths[CONFIG]} names several tokenizer files",
+            "keep one tokenizer.json, and take fast_tokenizer_files out",
+        )
+    text = files.text(TOKENIZER)
+    try:
+        vocabulary = Tokenizer.from_str(text).get_vocab()
+    except Exception as error:  # tokenizers raises bare Exceptions
+        raise InputError(f"{path} is no tokenizer: {error}", AGAIN) from error
+    if max(vocabulary.values(), default=0) >= MOST_TOKENS:
+        raise InputError(f"{path} is no tokenizer: an id of it is {MOST_TOKENS:,} or more", AGAIN)
+
+
+def _load_by_transformers(
+    model: str, files: TokenizerFiles, revision: str | None, trust_remote_code: bool
+) -> _Loaded:
+    """Return transformers' fast tokenizer. Raises InputError where there is none."""
+    from transformers import AutoTokenizer
+
+    here = TOKENIZER in files.paths and not trust_remote_code
+    if here and not Path(files.source).is_dir():
+        revision = files.paths[TOKENIZER].parent.name  # the commit, in the Hub's cache
     try:
         full = AutoTokenizer.from_pretrained(
             files.source,
             revision=revision,
-            local_files_only=files.offline,
+            local_files_only=here or files.offline,
             trust_remote_code=trust_remote_code,
         )
     except MemoryError:
         raise
     except Exception as error:  # strangers' values anywhere in transformers' reading of them
         raise _not_loaded(model, files.source, error) from error
-    if getattr(full, "backend_tokenizer", None) is None:
+    backend = getattr(full, "backend_tokenizer", None)
+    if backend is None:
         raise InputError(
             f"the tokenizer of {model} has no fast version (tokenizer.json)",
             "convert it with transformers first, or use another model",
         )
-    return full
+    backend.no_truncation()
+    backend.no_padding()
+    return _Loaded(backend, {key: str(token) for key, token in full.special_tokens_map.items()})
 
 
 def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:
@@ -233,18 +268,18 @@ def needs_code(error: Exception, what: str) -> InputError | None:
     )
 
 
-# What tells tokenizers apart, kept in the user's cache once it is known.
-#
-# To put into words which ids a tokenizer gives takes a quarter of a second at 49,152 tokens and a
-# second at 152,000, at the start of every command. A file's name says of which tokenizer it speaks,
-# whatever folder that came from; where none can be kept, it is found out each time.
+def refuse_fault(error: BaseException, model: str) -> None:
+    """Raise InputError where `error` is a bare Exception or a panic of Rust.
 
-# What decides ids: not the post-processor, the padding or the file's name.
-DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
-MOST = 256  # tokenizers that are kept; the oldest go first
-LARGEST = 1 << 31
+    tokenizers has no errors of its own, and raises these where a file asks for the impossible.
+    """
+    if type(error) is Exception or type(error).__name__ == PANIC:
+        message = str(error).partition("\n")[0]
+        raise InputError(f"the tokenizer of {model} fails: {message:.200}", AGAIN) from error
 
-log = logging.getLogger(__name__)
+
+# What tells tokenizers apart. To compute it takes a quarter of a second at 49,152 tokens and a
+# second at 152,000, so it is kept in the user's cache.
 
 
 class Digests(NamedTuple):
@@ -253,16 +288,20 @@ class Digests(NamedTuple):
     encodes: str  # see ngramkit.formats.probes
 
 
-def fingerprint(backend: Any) -> str:
-    """sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical JSON."""
-    body = json.loads(backend.to_str())
-    decisive = {part: body.get(part) for part in DECISIVE}
-    text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+def digests(backend: Any, find: Callable[[Any], Digests] | None = None) -> Digests:
+    """Return the digests of a tokenizers.Tokenizer: those that are kept, else computed by `find`
+    and kept from now on."""
+    key = _digests_key(backend)
+    kept = _parse_digests(CACHE.get(key) or "")
+    if kept is not None:
+        return kept
+    computed = (find or compute_digests)(backend)
+    CACHE.put(key, json.dumps(computed._asdict()))
+    return computed
 
 
-def found_out(backend: Any) -> Digests:
-    """Those of a tokenizers.Tokenizer, whatever is kept."""
+def compute_digests(backend: Any) -> Digests:
+    """Compute the digests of a tokenizers.Tokenizer."""
     vocabulary = backend.get_vocab(with_added_tokens=True)
     return Digests(
         max(vocabulary.values()) + 1,
@@ -271,39 +310,36 @@ def found_out(backend: Any) -> Digests:
     )
 
 
-def digests(backend: Any, find: Callable[[Any], Digests] = found_out) -> Digests:
-    """Those of a tokenizers.Tokenizer: what is kept of it, else what `find` finds, kept from now
-    on."""
-    folder = private_folder("tokenizers")
-    if folder is None:
-        return find(backend)
-    file = folder / f"{_name(backend)}.json"
-    kept = _read(file)
-    if kept is not None:
-        return kept
-    found = find(backend)
-    keep_text(file, json.dumps(found._asdict()), MOST)
-    return found
+def fingerprint(backend: Any) -> str:
+    """Return the sha256 over the parts of a tokenizers.Tokenizer that decide ids, as canonical
+    JSON."""
+    body = json.loads(backend.to_str())
+    decisive = {part: body.get(part) for part in DECISIVE}
+    text = json.dumps(decisive, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _name(backend: Any) -> str:
-    """sha256 over all that decides what is found: the tokenizer, what reads it, what is asked."""
-    import tokenizers
-
-    asked = [tokenizers.__version__, backend.encode_special_tokens, DECISIVE, PROBES]
-    return hashlib.sha256((json.dumps(asked) + backend.to_str()).encode()).hexdigest()
+def agrees(backend: Any, record: TokenizerRecord) -> bool:
+    """Return whether a tokenizers.Tokenizer gives the ids of the tokenizer that `record` is of."""
+    own = digests(backend)
+    return own.fingerprint == record.fingerprint or same_ids(own.encodes, record.encodes)
 
 
-def _read(file: Path) -> Digests | None:
-    """None for what is not there, or not as it was written."""
-    with suppress(FileNotFoundError, ArtifactError, TypeError):
-        kept = Digests(**read_json(file))
-        texts = isinstance(kept.fingerprint, str) and isinstance(kept.encodes, str)
-        if (
+def _digests_key(backend: Any) -> str:
+    """Return the sha256 over all that decides digests: the tokenizer, its reader, the probes."""
+    facts = [tokenizers.__version__, backend.encode_special_tokens, DECISIVE, PROBES]
+    return f"{hashlib.sha256((json.dumps(facts) + backend.to_str()).encode()).hexdigest()}.json"
+
+
+def _parse_digests(text: str) -> Digests | None:
+    """Read a cached text; None where it is not as it was written."""
+    try:
+        kept = Digests(**parse_json(text, "digests of a tokenizer"))
+        sound = (
             whole_number(kept.vocabulary, 1, LARGEST)
-            and texts
             and SHA256.fullmatch(kept.fingerprint)
             and FORM.fullmatch(kept.encodes)
-        ):
-            return kept
-    return None
+        )
+    except (InputError, TypeError):
+        return None
+    return kept if sound else None

@@ -103,7 +103,7 @@ def load_model(
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
     where = device_of(device)
-    tokenizer = load_tokenizer(name, revision, confirm=True, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(name, revision, trust_remote_code=trust_remote_code)
     gguf = find_gguf(name, revision)
     source = resolve_model(name, revision) if gguf is None else str(model_folder(gguf))
     revision = split_revision(name, revision)[1]

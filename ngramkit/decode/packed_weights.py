@@ -25,14 +25,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ngramkit.cache import private_folder
-from ngramkit.formats.writer import keep_text
+from ngramkit.cache import TextCache
 from ngramkit.machine import processor
 
 LOG = logging.getLogger("ngramkit")
-FOLDER = "packing"
+CACHE = TextCache("packing", 1024)  # one text for each shape
 PACKED, PLAIN = "packed\n", "plain\n"
-MOST_FILES = 1024  # one for each shape, of a few bytes
 ROWS = (1, 16)  # of passes without drafts and with
 SAMPLE = 1 << 25  # bytes of weights that are tried of a shape; more than most caches hold
 ROUNDS = 5
@@ -218,28 +216,16 @@ def seconds_of(layers: Sequence[Callable[[torch.Tensor], Any]], inputs: torch.Te
 
 def _known(shape: tuple[Any, ...]) -> bool | None:
     """What an earlier process found out; None where nothing readable was kept."""
-    file = _file(shape)
-    if file is None:
-        return None
-    try:
-        with file.open("rb") as opened:
-            found = opened.read(len(PACKED) + 1)
-    except OSError:
-        return None
-    return {PACKED.encode(): True, PLAIN.encode(): False}.get(found)
+    return {PACKED: True, PLAIN: False}.get(CACHE.get(_key(shape)) or "")
 
 
 def _keep(shape: tuple[Any, ...], gains: bool) -> None:
-    file = _file(shape)
-    if file is not None:
-        keep_text(file, PACKED if gains else PLAIN, MOST_FILES)
+    CACHE.put(_key(shape), PACKED if gains else PLAIN)
 
 
-def _file(shape: tuple[Any, ...]) -> Path | None:
-    folder = private_folder(FOLDER)
+def _key(shape: tuple[Any, ...]) -> str:
     decides = (processor(), torch.__version__, torch.get_num_threads(), *shape)
-    name = hashlib.sha256(repr(decides).encode()).hexdigest()[:32]
-    return None if folder is None else folder / name
+    return hashlib.sha256(repr(decides).encode()).hexdigest()[:32]
 
 
 def _mapped_files() -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from ngramkit.cache import private_folder
+from ngramkit.cache import TextCache
 from ngramkit.decode.load import context_of, device_facts, software_facts
 from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.static_pass import StaticPass, packed
@@ -35,7 +35,6 @@ from ngramkit.decode.verify_chain import ChainVerifier
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
-from ngramkit.formats.writer import write_text
 
 Kind = type[TreeVerifier | BatchVerifier | ChainVerifier | StaticVerifier]
 
@@ -246,7 +245,7 @@ class HollowCache(Cache):
 # altered since are kept so; what a model cannot do is found out anew each time.
 
 LOG = logging.getLogger("ngramkit")
-FOLDER = "probes"
+CACHE = TextCache("probes", 4096)
 _FOUND: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
 _PASSES: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
@@ -275,8 +274,8 @@ def known(model: Any, what: str) -> bool:
     """Whether `what` was remembered to be true of the model, here or on disk."""
     found = _FOUND.setdefault(model, {})
     if what not in found:
-        file = _file(model, what)
-        if file is not None and file.is_file():
+        key = _key(model, what)
+        if key is not None and CACHE.get(key) is not None:
             found[what] = True
     return found.get(what, False)
 
@@ -284,15 +283,8 @@ def known(model: Any, what: str) -> bool:
 def remember(model: Any, what: str) -> str:
     """`what` is true of the model; "on disk" where other processes will know, too."""
     _FOUND.setdefault(model, {})[what] = True
-    file = _file(model, what)
-    if file is None:
-        return ""
-    try:
-        write_text(file, "fits\n")
-    except OSError as error:
-        LOG.debug("%s: %s", file, error)
-        return ""
-    return "on disk"
+    key = _key(model, what)
+    return "on disk" if key is not None and CACHE.put(key, "fits\n") else ""
 
 
 @contextmanager
@@ -317,12 +309,11 @@ def probe_passes(model: Any) -> int:
     return _PASSES.get(model, 0)
 
 
-def _file(model: Any, what: str) -> Path | None:
-    """None for a model that is not as its checkpoint and config tell, and where nothing is kept."""
+def _key(model: Any, what: str) -> str | None:
+    """None for a model that is not as its checkpoint and config tell."""
     if not getattr(model, "name_or_path", "") or _altered(model):
         return None
-    folder = private_folder(FOLDER)
-    return None if folder is None else folder / f"{what}-{_digest(model)}"
+    return f"{what}-{_digest(model)}"
 
 
 def _altered(model: Any) -> bool:

@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from ngramkit.budget.costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
-from ngramkit.cache import cache_folder, private_folder
+from ngramkit.cache import TextCache, cache_folder
 from ngramkit.decode.load import device_facts, software_facts
 from ngramkit.errors import InputError
-from ngramkit.formats.writer import keep_text
-from ngramkit.untrusted import read_json
+from ngramkit.untrusted import parse_json
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
 
 
 KEPT_AFTER = 32  # passes, after which what was learnt is written
-MOST_FILES = 256
+COSTS = TextCache("costs", 256)
 
 
 def profile_path(model: LanguageModel, engine: str = "eager") -> Path:
@@ -64,10 +63,10 @@ def learnt_costs(model: Any, engine: str, verify: str, profile: Profile | None =
     costs = costs_of(model, engine, verify, profile)
     if costs.learnt or profile is not None:
         return costs
-    file = _costs_file(model, engine, verify)
-    if file is not None and file.is_file():
+    text = COSTS.get(_costs_key(model, engine, verify))
+    if text is not None:
         with suppress(InputError):  # what cannot be read was not learnt
-            costs.recall(read_json(file, error=InputError, hint="delete it"))
+            costs.recall(parse_json(text, "learnt costs"))
     return costs
 
 
@@ -76,13 +75,8 @@ def keep_costs(model: Any, engine: str, verify: str, costs: PassCosts) -> None:
     if costs.learnt - costs.kept < KEPT_AFTER:
         return
     costs.kept = costs.learnt
-    file = _costs_file(model, engine, verify)
-    if file is not None:
-        keep_text(file, json.dumps(costs.summary()) + "\n", MOST_FILES)
+    COSTS.put(_costs_key(model, engine, verify), json.dumps(costs.summary()) + "\n")
 
 
-def _costs_file(model: Any, engine: str, verify: str) -> Path | None:
-    folder = private_folder("costs")
-    if folder is None:
-        return None
-    return folder / f"{_digest(model, engine, **software_facts())}-{verify}.json"
+def _costs_key(model: Any, engine: str, verify: str) -> str:
+    return f"{_digest(model, engine, **software_facts())}-{verify}.json"

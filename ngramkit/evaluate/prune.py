@@ -14,7 +14,7 @@ from ngramkit.evaluate.records import read_records
 from ngramkit.formats.artifact import Artifact
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.remote.fetch import called_after, open_fetched
+from ngramkit.remote.fetch import default_output, open_fetched
 from ngramkit.remote.publishing import written
 
 CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
@@ -56,7 +56,7 @@ def prune(
     def build(path: Path, **how: Any) -> Artifact:
         return pruned(artifact, path, size, answers=wanted, **how)
 
-    place = out or f"{called_after(source)}-{bytes}"
+    place = out or f"{default_output(source)}-{bytes}"
     return written(build, place, reporter=reporter, force=force)
 
 

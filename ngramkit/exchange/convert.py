@@ -14,7 +14,7 @@ from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit.inspection import open_artifact
 from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.remote.fetch import called_after
+from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import written
 from ngramkit.results import Result
 
@@ -96,7 +96,7 @@ def export(
 
 
 def _default(source: str | Path | Artifact, to: str) -> Path:
-    named = called_after(source)
+    named = default_output(source)
     path = named.with_name(named.name + TARGETS[to])
     path.parent.mkdir(exist_ok=True)
     return path

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +26,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ngramkit.cache import make_room, private_folder
-from ngramkit.errors import ArtifactError
+from ngramkit.cache import TextCache
+from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.container import (
     Array,
     FileRecord,
@@ -41,7 +39,7 @@ from ngramkit.formats.container import (
 from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
 from ngramkit.machine import cores
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.untrusted import AGAIN, Identity, identity, read_json, whole_number
+from ngramkit.untrusted import AGAIN, Identity, identity, parse_json, whole_number
 
 # array name -> (allowed dtypes, number of dimensions)
 Layout = Mapping[str, tuple[tuple[str, ...], int]]
@@ -53,7 +51,7 @@ MOST_PARAMETER = (1 << 31) - 1
 SLOW = 1.0  # seconds from which on a check is logged
 CHECKS = 1  # goes up when an artifact that passed before might not pass now
 COPIES = 8  # of one artifact, whose identities a proof holds
-MOST = 4096  # proofs kept; the oldest go first
+PROOFS = TextCache("proofs", 4096)
 # A file that is written again within a tick of the file system's clock looks the same.
 TICK_NS = 20_000_000
 
@@ -287,12 +285,12 @@ def recall(checksum: str) -> list[Copy] | None:
 
     None where its values were never checked by these checks.
     """
-    folder = private_folder("proofs")
-    if folder is None:
+    text = PROOFS.get(_name(checksum))
+    if text is None:
         return None
     try:
-        body = read_json(folder / _name(checksum))
-    except (FileNotFoundError, ArtifactError):
+        body = parse_json(text, "a proof")
+    except InputError:
         return None
     copies = body.get("copies") if isinstance(body, dict) else None
     if not isinstance(copies, list):
@@ -302,23 +300,12 @@ def recall(checksum: str) -> list[Copy] | None:
 
 def remember(checksum: str, copy: Mapping[str, Identity]) -> None:
     """Write a proof that `copy` was found whole, bytes and values."""
-    folder = private_folder("proofs")
-    if folder is None:
-        _warn_once()
-        return
     if any(time.time_ns() - each[-1] < TICK_NS for each in copy.values()):
         copies = recall(checksum) or []
     else:
         copies = [each for each in recall(checksum) or [] if each != copy][-COPIES + 1 :]
         copies.append(dict(copy))
-    temporary = folder / f"{_name(checksum)}.{os.getpid()}-{threading.get_ident()}"
-    try:
-        temporary.write_text(json.dumps({"copies": copies}), encoding="utf-8")
-        temporary.replace(folder / _name(checksum))
-        make_room(folder, MOST)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+    if not PROOFS.put(_name(checksum), json.dumps({"copies": copies})):
         _warn_once()
 
 

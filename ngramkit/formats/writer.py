@@ -9,7 +9,6 @@ starts over.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import time
@@ -20,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ngramkit.cache import make_room
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import vouch
 from ngramkit.formats.card import card
@@ -29,8 +27,6 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id,
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 from ngramkit.untrusted import not_linked, read_json
-
-LOG = logging.getLogger("ngramkit")
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone
 MANY = 256  # files, from which on progress.json is not written after each
@@ -198,18 +194,6 @@ def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
     """Return recipe.json of the artifact `build`, made of `inputs`."""
     body = {"build": build, "inputs": inputs}
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def keep_text(path: Path, text: str, most: int) -> None:
-    """Write a file of the user's caches; of those beside it, the `most` written last stay.
-
-    A folder that cannot be written is only logged: the next process does the work again.
-    """
-    try:
-        write_text(path, text)
-        make_room(path.parent, most)
-    except OSError as error:
-        LOG.debug("%s: %s", path, error)
 
 
 def write_text(path: Path, text: str) -> None:

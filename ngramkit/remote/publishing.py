@@ -1,4 +1,11 @@
-"""What is said of a work folder, said of the URL that its content goes to."""
+"""An artifact that is built on this machine and kept behind a URL: `out="s3://bucket/x"`.
+
+It is built in a work folder of the cache (ngramkit.remote.staging), as any other: a build that was
+killed goes on there. Then its files are uploaded, each there whole or not at all, and the manifest
+last, so that before it there is no artifact. Two processes that write the same leave one whole
+artifact; of two that write different ones at a time, the one that ends last notices. The files
+become blobs of the cache.
+"""
 
 from __future__ import annotations
 
@@ -36,47 +43,8 @@ from ngramkit.remote.urls import Place, as_path, as_url, require_writable
 from ngramkit.text import visible
 from ngramkit.untrusted import read_json
 
-
-class Renamed(Reporter):
-    """Tells `reporter`, with `there` in place of the folder `here`."""
-
-    def __init__(self, reporter: Reporter, here: Path, there: str) -> None:
-        self.reporter, self._here, self._there = reporter, str(here), there
-
-    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
-        self.reporter.stage(name.replace(self._here, self._there), total, unit)
-
-    def advance(self, amount: float, **counts: float) -> None:
-        self.reporter.advance(amount, **counts)
-
-    def note(self, text: str) -> None:
-        self.reporter.note(text.replace(self._here, self._there))
-
-    def fetched(self, source: str, commit: str) -> None:
-        self.reporter.fetched(source, commit)
-
-
-@contextmanager
-def renamed(here: Path, there: str) -> Iterator[None]:
-    """The same of errors."""
-    try:
-        yield
-    except NgramkitError as error:
-        error.args = (str(error).replace(str(here), there), *error.args[1:])
-        error.hint = error.hint.replace(str(here), there)
-        raise
-
-
-# An artifact that is built here and kept behind a URL: `out="s3://bucket/x"`.
-#
-# It is built in a work folder of the cache (ngramkit.remote.staging), as any other: killed, it
-# goes on there. Then its files are uploaded, each there whole or not at all, and the manifest
-# last, so that before it there is no artifact. Two that write the same leave one whole artifact;
-# of two that write different ones at a time, the one that ends last notices. Its files become
-# blobs of the cache.
-
 Made = TypeVar("Made", bound=Artifact)
-UPLOADS = "uploads.json"  # beside the work folder: what has arrived
+UPLOADS = "uploads.json"  # beside the work folder: the files that have arrived
 
 
 def written(
@@ -86,11 +54,12 @@ def written(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Made:
-    """What `build(FOLDER, reporter=, force=)` makes at `out`; None leaves the place to it.
+    """Call `build(FOLDER, reporter=, force=)` so that its artifact ends up at `out`, a path or URL.
 
-    Of a URL, FOLDER is one of this machine. `build` keeps what is there of the same plan; what else
-    is there it replaces with `force`, or else refuses. Raises what it raises, UsageError where the
-    URL's storage is not written to or holds another artifact, NetworkError where it refuses.
+    For a path, FOLDER is `out`; None leaves the choice to `build`. For a URL it is a work folder of
+    this machine. `build` keeps an artifact of the same plan that is there; with `force` it replaces
+    anything else, which it refuses without. Raises what `build` raises, UsageError where the URL's
+    storage cannot be written to or holds another artifact, NetworkError where it refuses.
     """
     url = None if out is None else as_url(out)
     if url is None:
@@ -114,20 +83,20 @@ def _written(
     reporter: Reporter,
     force: bool,
 ) -> Made:
-    told, done = Renamed(reporter, work, str(place)), work.with_name("published")
+    relabelled, done = _Relabelled(reporter, work, str(place)), work.with_name("published")
     if done.exists():  # a process was killed while it moved that to the cache
         remove(ours_in(done))
-    with _stand_in(place, work) as stood_in, renamed(work, str(place)):
+    with _stand_in(place, work) as stood_in, _errors_relabelled(work, str(place)):
         try:
-            made = build(work, reporter=told, force=force)
+            made = build(work, reporter=relabelled, force=force)
         except ArtifactError:
             if not stood_in or not (work / NAME).exists():
                 raise
             # The manifest there is that of this very plan, and its files are not here.
             folder, _ = stage(place.url, reporter=reporter)
         else:
-            _publish(place, made, force, told)
-            folder = _to_cache(place, cache, made, done, reporter)
+            _publish(place, made, force, relabelled)
+            folder = _move_to_cache(place, cache, made, done, reporter)
     opened = open_artifact(folder)
     opened.origin = str(place)
     return cast("Made", opened)
@@ -135,8 +104,10 @@ def _written(
 
 @contextmanager
 def _stand_in(place: Place, work: Path) -> Iterator[bool]:
-    """Whether the manifest of what is at the URL is in the work folder, so that a builder sees what
-    is there. Not where something was built here that was not uploaded yet."""
+    """Put the manifest at the URL into the work folder, so that a builder sees what is there.
+
+    Yields whether that was done: not where a build was begun here that was not uploaded yet.
+    """
     _clear_stand_in(work)  # of a process that was killed
     stands_in = not work.exists() and fetch_texts(place, work)
     try:
@@ -153,18 +124,19 @@ def _clear_stand_in(work: Path) -> None:
 
 
 def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> None:
-    """Uploads what is not there yet; a manifest of something else goes first, and the new last."""
+    """Upload the files that are missing; another artifact's manifest is deleted first, and the new
+    one comes last."""
     manifest, work = made.manifest, made.path
-    there = find_remote(place)
-    other = there is not None and there[1] != manifest
+    remote = find_remote(place)
+    other = remote is not None and remote[1] != manifest
     if other and not force:
         hint = "choose another out, or replace it with force=True"
         raise UsageError(f"{place} exists", hint, option=("out", "force"))
-    known, found = _Uploads(work.with_name(UPLOADS), manifest), place.contents()
-    if there is None:
-        _require_ours_only(place, found)
-    missing = [entry for entry in manifest.files.items() if not known.arrived(entry[0], found)]
-    if there is not None and not other and (not missing or known.fits(found)):
+    uploads, contents = _Uploads(work.with_name(UPLOADS), manifest), place.contents()
+    if remote is None:
+        _require_ours_only(place, contents)
+    missing = [entry for entry in manifest.files.items() if not uploads.arrived(entry[0], contents)]
+    if remote is not None and not other and (not missing or uploads.fits(contents)):
         put_texts(place, work, CARD, RECIPE)
         return
     if other:
@@ -172,34 +144,34 @@ def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> N
     reporter.stage(f"uploading {place}", sum(record.bytes for _, record in missing), "bytes")
 
     def upload(entry: Entry) -> None:
-        known.add(entry[0], place.put(work / entry[0], entry[0]))
+        uploads.add(entry[0], place.put(work / entry[0], entry[0]))
         reporter.advance(entry[1].bytes)
 
     at_a_time(place.uploads, upload, missing)
     put_texts(place, work, CARD, RECIPE)
     place.put(work / NAME, NAME)
-    _require_ours(place, manifest, known)
-    if there is not None:
-        for name in there[1].files.keys() - manifest.files.keys():
+    _require_ours(place, manifest, uploads)
+    if remote is not None:
+        for name in remote[1].files.keys() - manifest.files.keys():
             place.remove(name)
 
 
-def _require_ours(place: Place, manifest: Manifest, known: _Uploads) -> None:
-    """Raises InputError where another writer has put something over what was uploaded."""
-    found, there = place.contents(), find_remote(place)
-    whole = all(known.arrived(name, found) for name in manifest.files)
-    if not whole or there is None or there[1] != manifest:
+def _require_ours(place: Place, manifest: Manifest, uploads: _Uploads) -> None:
+    """Raise InputError where another writer has replaced a file that was uploaded."""
+    contents, remote = place.contents(), find_remote(place)
+    whole = all(uploads.arrived(name, contents) for name in manifest.files)
+    if not whole or remote is None or remote[1] != manifest:
         raise InputError(
             f"somebody else wrote to {place} at the same time",
             "run the same command again when they are done",
         )
 
 
-def _require_ours_only(place: Place, found: Mapping[str, str]) -> None:
-    """Raises UsageError where a folder without a manifest holds more than what a killed upload of
-    ours leaves."""
-    begun = any(name.endswith(".safetensors") for name in found)
-    foreign = [name for name in found if not (begun and WRITTEN.fullmatch(name))]
+def _require_ours_only(place: Place, contents: Mapping[str, str]) -> None:
+    """Raise UsageError where a folder without a manifest holds files that no killed upload of an
+    artifact leaves."""
+    begun = any(name.endswith(".safetensors") for name in contents)
+    foreign = [name for name in contents if not (begun and WRITTEN.fullmatch(name))]
     if foreign:
         raise UsageError(
             f"{place} holds {visible(foreign[0], 80)}, which ngramkit did not write",
@@ -209,8 +181,10 @@ def _require_ours_only(place: Place, found: Mapping[str, str]) -> None:
 
 
 class _Uploads:
-    """What has arrived of the artifact `manifest`, kept in `file`; what it says of another does not
-    count."""
+    """The files of the artifact `manifest` that have arrived, remembered in `file`.
+
+    What `file` says of another artifact is ignored.
+    """
 
     def __init__(self, file: Path, manifest: Manifest) -> None:
         self._file, self._manifest, self._checksum = file, manifest, manifest.checksum
@@ -221,15 +195,16 @@ class _Uploads:
             if body.get("checksum") == self._checksum:
                 self._contents = dict(body["files"])
 
-    def fits(self, found: Mapping[str, str]) -> bool:
-        """Whether nothing is known from here, and the sizes are those of the manifest."""
-        sizes = {name: content.partition(" ")[0] for name, content in found.items()}
+    def fits(self, contents: Mapping[str, str]) -> bool:
+        """Return whether nothing was uploaded from here, and the sizes are those of the
+        manifest."""
+        sizes = {name: content.partition(" ")[0] for name, content in contents.items()}
         files = self._manifest.files.items()
         return not self._contents and all(sizes.get(n) == str(each.bytes) for n, each in files)
 
-    def arrived(self, name: str, found: Mapping[str, str]) -> bool:
-        """Whether the storage still says of the file what it said after the upload."""
-        return name in self._contents and self._contents[name] == found.get(name)
+    def arrived(self, name: str, contents: Mapping[str, str]) -> bool:
+        """Return whether the storage lists the file as it did right after the upload."""
+        return name in self._contents and self._contents[name] == contents.get(name)
 
     def add(self, name: str, content: str) -> None:
         with self._writing:
@@ -238,12 +213,17 @@ class _Uploads:
             write_text(self._file, json.dumps(body))
 
 
-def _to_cache(place: Place, cache: Cache, made: Artifact, done: Path, reporter: Reporter) -> Path:
-    """The files as blobs, in the folder that `stage` gives; where they do not fit, as they are."""
+def _move_to_cache(
+    place: Place, cache: Cache, made: Artifact, done: Path, reporter: Reporter
+) -> Path:
+    """Make the files blobs of the cache; return the folder that `stage` would return.
+
+    Where they do not fit, they stay where they are.
+    """
     manifest, work = made.manifest, made.path
     records = {record.sha256: record for record in manifest.files.values()}
-    held = {each for each, record in records.items() if cache.find(each, record.bytes)}
-    needed = sum(record.bytes for sha, record in records.items() if sha not in held)
+    cached = {each for each, record in records.items() if cache.find(each, record.bytes)}
+    needed = sum(record.bytes for sha, record in records.items() if sha not in cached)
     try:
         cache.make_room(needed, set(records), str(place))
     except InputError as error:
@@ -252,8 +232,8 @@ def _to_cache(place: Place, cache: Cache, made: Artifact, done: Path, reporter: 
     work.rename(done)
     folder = staged_folder(cache, place, manifest)
     for name, record in manifest.files.items():
-        if record.sha256 not in held:
-            held.add(record.sha256)
+        if record.sha256 not in cached:
+            cached.add(record.sha256)
             cache.adopt(record.sha256, done / name)
     link_blobs(cache, folder, manifest)
     for name in (CARD, RECIPE, NAME):
@@ -263,3 +243,33 @@ def _to_cache(place: Place, cache: Cache, made: Artifact, done: Path, reporter: 
     remove(ours_in(done))
     (work.with_name(UPLOADS)).unlink(missing_ok=True)
     return folder
+
+
+class _Relabelled(Reporter):
+    """A reporter that calls the work folder by its URL, `name`."""
+
+    def __init__(self, reporter: Reporter, folder: Path, name: str) -> None:
+        self.reporter, self._folder, self._name = reporter, str(folder), name
+
+    def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
+        self.reporter.stage(name.replace(self._folder, self._name), total, unit)
+
+    def advance(self, amount: float, **counts: float) -> None:
+        self.reporter.advance(amount, **counts)
+
+    def note(self, text: str) -> None:
+        self.reporter.note(text.replace(self._folder, self._name))
+
+    def fetched(self, source: str, commit: str) -> None:
+        self.reporter.fetched(source, commit)
+
+
+@contextmanager
+def _errors_relabelled(folder: Path, name: str) -> Iterator[None]:
+    """Call the work folder by its URL in errors, too."""
+    try:
+        yield
+    except NgramkitError as error:
+        error.args = (str(error).replace(str(folder), name), *error.args[1:])
+        error.hint = error.hint.replace(str(folder), name)
+        raise

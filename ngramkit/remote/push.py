@@ -1,6 +1,12 @@
-"""A repository on the Hub that an artifact is pushed to: what is there, and commits of what is not.
+"""An artifact folder to a Hub repository: verified first, only what differs, resumable.
 
-Knows files and commits; what they are of is the pusher's affair.
+Only what the artifact owns leaves the machine: the files that its manifest lists, each proven by
+its sha256, and texts that are written anew from their parsed content. Other files in the folder
+stay, and no link is followed out of it.
+
+Files whose sha256 the repository has are not sent; those of an interrupted upload are known to the
+Hub's store and not sent again. One commit makes everything visible at once, and removes the files
+that the artifact no longer has. A folder of `export --to transformers` becomes a model repository.
 """
 
 from __future__ import annotations
@@ -23,23 +29,26 @@ from ngramkit.formats.query import most_frequent
 from ngramkit.formats.writer import recipe_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.fetch import fetch
-from ngramkit.remote.pull import Source, quiet
+from ngramkit.remote.hub import HubName, silence_client
 from ngramkit.results import Result
 from ngramkit.untrusted import read_json, read_plain, require_no_links
 
 GENERATE = Path("custom_generate") / "generate.py"
 FIRST = {".gitattributes", CARD}  # what a new repository may have
 MARK = {"dataset": NAME, "model": GENERATE.as_posix()}  # what one of ours has
-# What a commit may take away.
+# Files that a commit may remove.
 OURS = {
     "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}"),
     "model": re.compile(r"artifact/.*"),
 }
+ENTRIES = 10  # rows of the card's table of frequent entries
+MOST_TEXT = 1 << 22  # bytes of a card or of generate.py
+Decoder = Callable[[str], Callable[[list[int]], str]]  # a tokenizer's name -> its ids to text
 
 
 @dataclass(frozen=True)
 class Upload:
-    """What goes up: content is a file, or bytes made here."""
+    """One file to upload; its content is a file of this machine, or bytes made here."""
 
     name: str
     content: Path | bytes
@@ -47,7 +56,7 @@ class Upload:
     bytes: int
 
     def is_there(self, remote: Any) -> bool:
-        """Whether the file `remote` of a repository (None: none) has this content."""
+        """Return whether `remote`, a file of the repository or None, has this content."""
         if remote is None or remote.size != self.bytes:
             return False
         if remote.lfs:
@@ -70,7 +79,7 @@ class Repository:
     revision: str | None
 
     def create(self, *, private: bool) -> None:
-        """The repository and the branch, where they are not there yet."""
+        """Create the repository and the branch where they do not exist."""
         self.api.create_repo(self.name, repo_type=self.kind, private=private, exist_ok=True)
         if self.revision:
             self.api.create_branch(
@@ -78,7 +87,7 @@ class Repository:
             )
 
     def files(self) -> dict[str, Any]:
-        """Every file there, by its path. UsageError: files of something that is not ours."""
+        """Return every file by its path. Raises UsageError where ngramkit did not write them."""
         from huggingface_hub import RepoFolder
 
         entries = self.api.list_repo_tree(self.name, recursive=True, **self._where)
@@ -91,18 +100,19 @@ class Repository:
         return files
 
     def head(self) -> str:
-        """The branch's newest commit."""
+        """Return the branch's newest commit."""
         return str(self.api.repo_info(self.name, **self._where).sha)
 
     def url(self, commit: str) -> str:
-        """Where people see it."""
+        """Return the page that shows the commit."""
         folder = "datasets/" if self.kind == "dataset" else ""
         return f"{self.api.endpoint}/{folder}{self.name}/tree/{commit}"
 
     def commit(
         self, send: Sequence[Upload], stale: Sequence[str], reporter: Reporter, *, create_pr: bool
     ) -> tuple[str, str | None]:
-        """Uploads `send` and removes `stale` at once; the commit, and the pull request if asked."""
+        """Upload `send` and remove `stale` in one commit; return it and its pull request, if
+        any."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         where = {**self._where, "create_pr": create_pr}
@@ -122,7 +132,8 @@ class Repository:
         return done.oid, done.pr_url
 
     def tag(self, tag: str, commit: str) -> None:
-        """Raises UsageError where the tag stands elsewhere: a tag that moves pins nothing."""
+        """Tag the commit. Raises UsageError where the tag is on another: a tag that moves pins
+        nothing."""
         self.api.create_tag(self.name, tag=tag, revision=commit, repo_type=self.kind, exist_ok=True)
         tags = self.api.list_repo_refs(self.name, repo_type=self.kind).tags
         if any(ref.name == tag and ref.target_commit != commit for ref in tags):
@@ -137,25 +148,9 @@ class Repository:
         return {"repo_type": self.kind, "revision": self.revision}
 
 
-# An artifact folder to a Hub repository: verified first, only what differs, resumable.
-#
-# What leaves the machine is what the artifact owns: the files that its manifest lists, each proven
-# by its sha256, and texts that are written anew from what was understood of them. Nothing else in
-# the folder goes along, and no link is followed out of a folder of the user's.
-#
-# Files whose sha256 the repository has are not sent; those of an interrupted upload are known to
-# the Hub's store and not sent again. One commit makes everything visible at once, and takes away
-# what the artifact no longer has. A folder of `export --to transformers` becomes a model
-# repository.
-
-ENTRIES = 10  # rows of the card's table of frequent entries
-MOST_TEXT = 1 << 22  # bytes of a card or of generate.py
-Decoder = Callable[[str], Callable[[list[int]], str]]  # a tokenizer's name -> its ids to text
-
-
 @dataclass(frozen=True)
 class Pushed(Result):
-    """What was sent where."""
+    """A finished push: the files that were sent, and the commit."""
 
     repository: str
     revision: str  # the commit
@@ -177,13 +172,13 @@ def push(
     decoder: Decoder = lambda tokenizer: str,
     reporter: Reporter = SILENT,
 ) -> Pushed:
-    """Upload an artifact to the Hub, with a card; only what is not there yet.
+    """Upload an artifact to the Hub, with a card; files that are there already are not sent.
 
-    `decoder` gives for a tokenizer's name what turns its ids into the card's text; by default the
-    card shows ids.
-    `private` counts where the repository is new; `revision` is a branch, made where it is new;
-    `tag` names the commit; `create_pr` asks for a pull request. Raises NetworkError where nobody
-    is logged in or the Hub refuses, ArtifactError where a file is not what the manifest says.
+    `private` is for a new repository; `revision` is a branch, made where it is new; `tag` names the
+    commit; `create_pr` asks for a pull request. `decoder` returns, for a tokenizer's name, a
+    function from its ids to the card's text; by default the card shows ids.
+    Raises NetworkError where nobody is logged in or the Hub refuses, ArtifactError where a file is
+    not what the manifest says.
     """
     if create_pr and (revision or tag):
         raise UsageError(
@@ -191,7 +186,7 @@ def push(
             "drop one of them",
             option=("create_pr", "revision", "tag"),
         )
-    fetched, name = fetch(path, reporter=reporter), Source.parse(repository).repository
+    fetched, name = fetch(path, reporter=reporter), HubName.parse(repository).repository
     path = fetched.path
     if fetched.commit is None:
         require_no_links(path)
@@ -202,21 +197,21 @@ def push(
         uploads = _artifact(open_artifact(path), decoder, reporter)
     uploads = [_addressed(upload, name) for upload in uploads]
     with hub_errors(name, kind):
-        there = Repository(_api(name), name, kind, revision)
-        there.create(private=private)
-        pushed = _update(there, uploads, create_pr, reporter)
+        remote = Repository(_api(name), name, kind, revision)
+        remote.create(private=private)
+        pushed = _update(remote, uploads, create_pr, reporter)
         if tag:
-            there.tag(tag, pushed.revision)
+            remote.tag(tag, pushed.revision)
     return pushed
 
 
 def _update(
     repository: Repository, uploads: Sequence[Upload], create_pr: bool, reporter: Reporter
 ) -> Pushed:
-    """One commit of what differs, or none where nothing does."""
-    there = repository.files()
-    send = [upload for upload in uploads if not upload.is_there(there.get(upload.name))]
-    ours = filter(OURS[repository.kind].fullmatch, there.keys() - {u.name for u in uploads})
+    """Make one commit of all differences, or none where there are none."""
+    remote = repository.files()
+    send = [upload for upload in uploads if not upload.is_there(remote.get(upload.name))]
+    ours = filter(OURS[repository.kind].fullmatch, remote.keys() - {u.name for u in uploads})
     stale = sorted(ours)
     commit, pull_request = repository.head(), None
     if send or stale:
@@ -237,12 +232,12 @@ def _api(name: str) -> Any:
 
     if get_token() is None:
         raise NetworkError(f"not logged in, so {name} cannot be written", "run: hf auth login")
-    quiet()
+    silence_client()
     return HfApi()
 
 
 def _artifact(artifact: Artifact, decoder: Decoder, reporter: Reporter) -> list[Upload]:
-    """The listed files, each proven against the manifest, the manifest and the card."""
+    """Return the listed files, each proven against the manifest, with manifest, recipe and card."""
     manifest, path = artifact.manifest, artifact.path
     reporter.stage(f"verifying {path}", manifest.bytes, "bytes")
     uploads = []
@@ -254,14 +249,18 @@ def _artifact(artifact: Artifact, decoder: Decoder, reporter: Reporter) -> list[
             )
         uploads.append(Upload(name, path / name, record.sha256, record.bytes))
         reporter.advance(record.bytes)
-    texts = [_made(NAME, manifest.to_json())]
+    texts = [_text_upload(NAME, manifest.to_json())]
     if (recipe := _recipe(path, manifest.build)) is not None:
-        texts.append(_made(RECIPE, recipe))
-    return [*uploads, *texts, _made(CARD, card(manifest, frequent_entries(artifact, decoder)))]
+        texts.append(_text_upload(RECIPE, recipe))
+    return [
+        *uploads,
+        *texts,
+        _text_upload(CARD, card(manifest, frequent_entries(artifact, decoder))),
+    ]
 
 
 def _recipe(path: Path, build: str) -> str | None:
-    """The artifact's recipe.json, written anew; None where it has none."""
+    """Return the artifact's recipe.json, written anew; None where it has none."""
     try:
         body = read_json(path / RECIPE)
     except FileNotFoundError:
@@ -285,22 +284,22 @@ def frequent_entries(artifact: Artifact, decoder: Decoder) -> list[Entry]:
 
 
 def _addressed(upload: Upload, name: str) -> Upload:
-    """A card says where it is."""
+    """Put the repository's name into a card."""
     if upload.name != CARD:
         return upload
     assert isinstance(upload.content, bytes)
-    return _made(CARD, upload.content.decode().replace(PLACEHOLDER, name))
+    return _text_upload(CARD, upload.content.decode().replace(PLACEHOLDER, name))
 
 
 def _export(path: Path, decoder: Decoder, reporter: Reporter) -> list[Upload]:
-    """What `export --to transformers` wrote: the artifact, the code, and the card, which people add
-    to."""
+    """Return the files of a folder of `export --to transformers`: the artifact, the code, and the
+    card, which people may have edited."""
     inside = _artifact(open_artifact(path / ARTIFACT), decoder, reporter)
     uploads = [replace(each, name=f"{ARTIFACT}/{each.name}") for each in inside]
     for name in (CARD, *CODE):
         raw = read_plain(path / name, MOST_TEXT, hint="export it again")
         try:
-            uploads.append(_made(name, raw.decode()))
+            uploads.append(_text_upload(name, raw.decode()))
         except UnicodeDecodeError as error:
             raise ArtifactError(f"{path / name} is no text", "export it again") from error
     left = {file.relative_to(path).as_posix() for file in path.rglob("*") if not file.is_dir()}
@@ -309,6 +308,6 @@ def _export(path: Path, decoder: Decoder, reporter: Reporter) -> list[Upload]:
     return uploads
 
 
-def _made(name: str, text: str) -> Upload:
+def _text_upload(name: str, text: str) -> Upload:
     content = text.encode()
     return Upload(name, content, hashlib.sha256(content).hexdigest(), len(content))

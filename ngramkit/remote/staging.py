@@ -1,12 +1,17 @@
-"""Files of elsewhere, staged on this machine by their sha256, because a memory map needs a file.
+"""Artifacts behind URLs, staged on this machine: a memory map needs a file.
 
     FOLDER/blobs/SHA256        a file, read-only; SHA256.used beside it is as old as its last use
     FOLDER/artifacts/KEY/NAME  an artifact: its manifest, and links to its blobs
     FOLDER/work/KEY/NAME       an artifact that is built here before it is uploaded
-    FOLDER/incoming/           what is being fetched; what a killed process left is deleted
+    FOLDER/incoming/           files that are being fetched; a killed process's are deleted
 
-Where `size` bytes are held, those go first that were unused longest. A blob that is deleted while
-a process has it mapped stays that process's until it ends. Knows bytes; not where they come from.
+A manifest is read each time, so the artifact that is opened is the one that the URL holds now. Its
+files come by their sha256, several at a time. Nobody there is trusted: names that leave a folder,
+sizes and sums that differ are refused, and every value is checked, once (formats.artifact).
+
+The cache is bounded: the blobs unused longest are deleted first. A blob that is deleted while a
+process has it mapped stays that process's until it ends. fsspec's own caches are not used: theirs
+are bounded by time alone, and give a file before its sha256 is proven.
 """
 
 from __future__ import annotations
@@ -37,17 +42,20 @@ from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, Place
 from ngramkit.untrusted import AGAIN, MOST, parse_json
 
 DIR, SIZE = "NGRAMKIT_CACHE_DIR", "NGRAMKIT_CACHE_SIZE"
-ABANDONED = 24 * 3600.0  # seconds after which what is incoming has no process any more
+ABANDONED = 24 * 3600.0  # seconds after which no process is fetching an incoming file any more
+TRIES = 2
+MOST_TEXT = 1 << 22  # bytes of a card or a recipe's record
+Entry = tuple[str, FileRecord]  # a name, and what the manifest says of that file
 
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
 
 
 @contextmanager
 def using_cache(folder: str | Path | None = None, size: int | str | None = None) -> Iterator[None]:
-    """Inside, what is staged is in `folder`, at most `size` bytes (or "20G"); None leaves it as is.
+    """Stage files in `folder`, at most `size` bytes (or "20G"), inside the with block.
 
-    Outside: NGRAMKIT_CACHE_DIR and NGRAMKIT_CACHE_SIZE, else the user's cache folder and half of
-    what is free there. Raises UsageError where `size` is no size.
+    None leaves a setting as it is. The default is NGRAMKIT_CACHE_DIR and NGRAMKIT_CACHE_SIZE, else
+    the user's cache folder and half of its free space. Raises UsageError where `size` is no size.
     """
     bound = parse_size(size) if isinstance(size, str) else size
     before = _chosen.get()
@@ -61,12 +69,14 @@ def using_cache(folder: str | Path | None = None, size: int | str | None = None)
 
 @dataclass(frozen=True)
 class Cache:
+    """The folder of staged files, and its bound."""
+
     folder: Path
     bound: int | None  # bytes; None: half of what would be free were it empty
 
     @classmethod
     def chosen(cls) -> Cache:
-        """As `using_cache` says. Raises InputError where no folder can be made."""
+        """Return the cache that `using_cache` sets. Raises InputError where it cannot be made."""
         folder, size = _chosen.get()
         given = folder or (Path(os.environ[DIR]) if os.environ.get(DIR) else None)
         if size is None and os.environ.get(SIZE):
@@ -84,17 +94,17 @@ class Cache:
 
     @property
     def size(self) -> int:
-        """Bytes that are held at most."""
+        """The most bytes that all blobs may have."""
         if self.bound is not None:
             return self.bound
         return (shutil.disk_usage(self.folder).free + self.held()) // 2
 
     def held(self) -> int:
-        """Bytes of all blobs."""
+        """Return the bytes of all blobs."""
         return sum(size for _, size, _ in self._blobs())
 
     def find(self, sha256: str, size: int) -> Path | None:
-        """The blob, used now; None where it is not there whole."""
+        """Return the blob, marked as used now; None where it is not there whole."""
         path = self.blob(sha256)
         try:
             if path.stat().st_size != size:
@@ -108,7 +118,7 @@ class Cache:
         return self.folder / "blobs" / sha256
 
     def add(self, sha256: str, fill: Callable[[Path], None]) -> Path:
-        """The blob, after `fill` has written it to the path that it is given, and proven it.
+        """Return the blob; `fill(path)` writes it, proven, where it is not there.
 
         Of several processes that need it, one fetches it.
         """
@@ -126,19 +136,19 @@ class Cache:
         return path
 
     def adopt(self, sha256: str, file: Path) -> None:
-        """`file`, proven to be that blob, moves here."""
+        """Move `file`, which is proven to be that blob, into the cache."""
         file.chmod(0o400)
         file.replace(self.blob(sha256))
         self._use(self.blob(sha256))
 
     def drop(self, sha256: str) -> None:
-        """A blob that turned out not to be what its name says."""
+        """Delete a blob whose bytes turned out not to have the sha256 in its name."""
         self.blob(sha256).unlink(missing_ok=True)
 
     def make_room(self, needed: int, keep: Collection[str], what: str) -> None:
-        """Deletes what was unused longest until `needed` more bytes fit; never one of `keep`.
+        """Delete the blobs unused longest until `needed` more bytes fit; never one of `keep`.
 
-        Raises InputError, naming `what`, where it does not fit beside those.
+        Raises InputError, naming `what`, where they do not fit beside those.
         """
         with locked(self.folder / "lock"):
             self._tidy()
@@ -161,7 +171,7 @@ class Cache:
                     held -= size
 
     def _blobs(self) -> Iterator[tuple[Path, int, float]]:
-        """Path, bytes, time of the last use."""
+        """Yield (path, bytes, time of the last use)."""
         for path in (self.folder / "blobs").iterdir():
             if SHA256.fullmatch(path.name):
                 with suppress(FileNotFoundError):
@@ -188,20 +198,8 @@ def _used(path: Path) -> float:
         return 0.0
 
 
-# Artifacts behind URLs, on this machine: what the cache lacks is fetched, proven, and linked.
-#
-# A manifest is read each time, so what is opened is what the URL holds now. Its files come by
-# their sha256, several at a time, into ngramkit.remote.staging. Nobody there is trusted: names
-# that leave a folder, sizes and sums that differ are refused, and every value is checked, once
-# (formats.artifact).
-
-Entry = tuple[str, FileRecord]  # a name, and what the manifest says of that file
-TRIES = 2
-MOST_TEXT = 1 << 22  # bytes of a card or a recipe's record
-
-
 def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
-    """The artifact at `url` as a folder of this machine, proven whole, and its manifest.
+    """Return the artifact at `url` as a folder of this machine, proven whole, and its manifest.
 
     Raises UsageError for a storage that is unknown or needs a package, NetworkError where it
     refuses or is out of reach, ArtifactError where there is no artifact or a damaged one,
@@ -216,7 +214,7 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
             _lay_out(place, cache, folder, raw, manifest)
             open_artifact(folder, reporter=reporter)
         except ArtifactError as error:
-            if not left or not _may_pass(error, cache, manifest):
+            if not left or not _is_worth_a_retry(error, cache, manifest):
                 raise
             continue
         reporter.fetched(str(place), manifest.checksum)
@@ -224,9 +222,9 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
     raise AssertionError
 
 
-def _may_pass(error: ArtifactError, cache: Cache, manifest: Manifest) -> bool:
-    """Whether it may be otherwise the next time: a bit that flipped on the way or on the disk, an
-    upload that was going on, a blob that another process made room of."""
+def _is_worth_a_retry(error: ArtifactError, cache: Cache, manifest: Manifest) -> bool:
+    """Return whether the next try may succeed: after a bit that flipped on the way or on the disk,
+    during an upload, or where another process has deleted a blob to make room."""
     if isinstance(error, WrongFileError):
         cache.drop(manifest.files[error.file.name].sha256)
     missing = any(not cache.blob(each.sha256).exists() for each in manifest.files.values())
@@ -234,22 +232,23 @@ def _may_pass(error: ArtifactError, cache: Cache, manifest: Manifest) -> bool:
 
 
 def read_remote(place: Place) -> tuple[bytes, Manifest]:
-    """The manifest there, as it is written and as it is read. Raises ArtifactError without one."""
-    found = find_remote(place)
-    if found is None:
+    """Return the manifest at a URL, as bytes and parsed. Raises ArtifactError where there is
+    none."""
+    remote = find_remote(place)
+    if remote is None:
         raise ArtifactError(
             f"{place} holds no {NAME}, so it is not an ngramkit artifact", "check the URL"
         )
-    kind_of(str(place), found[1].kind)  # known here, or nothing is fetched
-    if not found[1].files:
+    kind_of(str(place), remote[1].kind)  # of an unknown kind nothing is fetched
+    if not remote[1].files:
         raise ArtifactError(
-            f"{place} is a {found[1].kind}, which grows while it is used", "copy its folder"
+            f"{place} is a {remote[1].kind}, which grows while it is used", "copy its folder"
         )
-    return found
+    return remote
 
 
 def find_remote(place: Place) -> tuple[bytes, Manifest] | None:
-    """As `read_remote`; None where there is no manifest."""
+    """Return the same as `read_remote`; None where there is no manifest."""
     raw = place.read(NAME, MOST)
     if raw is None:
         return None
@@ -259,7 +258,7 @@ def find_remote(place: Place) -> tuple[bytes, Manifest] | None:
 
 
 def staged_folder(cache: Cache, place: Place, manifest: Manifest) -> Path:
-    """Of one URL and one manifest; its name is that of the URL's last part."""
+    """Return the folder for one URL and one manifest, named by the URL's last part."""
     key = hashlib.sha256(f"{place.url}\0{manifest.checksum}".encode()).hexdigest()[:16]
     return cache.folder / "artifacts" / key / local_name(place)
 
@@ -288,7 +287,7 @@ def _fetch(place: Place, cache: Cache, manifest: Manifest, reporter: Reporter) -
 
 
 def at_a_time(workers: int, work: Callable[[Entry], None], entries: Iterable[Entry]) -> None:
-    """`work` on each, on `workers` threads; after the first error no more are begun."""
+    """Call `work` on each entry, on `workers` threads; after the first error no more are begun."""
     pool = ThreadPoolExecutor(workers)
     try:
         for done in [pool.submit(work, entry) for entry in entries]:
@@ -298,7 +297,8 @@ def at_a_time(workers: int, work: Callable[[Entry], None], entries: Iterable[Ent
 
 
 def _lay_out(place: Place, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
-    """The folder: links to blobs, the manifest last; card and recipe where the URL has them."""
+    """Fill the artifact's folder: links to blobs, card and recipe where the URL has them, and the
+    manifest last."""
     link_blobs(cache, folder, manifest)
     if (folder / NAME).exists():
         return
@@ -310,25 +310,26 @@ def _lay_out(place: Place, cache: Cache, folder: Path, raw: bytes, manifest: Man
 
 
 def link_blobs(cache: Cache, folder: Path, manifest: Manifest) -> None:
-    """Each file's name in `folder` stands for its blob."""
+    """Make each file's name in `folder` a link to its blob."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, record in manifest.files.items():
         blob = Path(os.path.relpath(cache.blob(record.sha256), folder))
         if not (folder / name).is_symlink() or (folder / name).readlink() != blob:
-            temporary = _beside(folder / name)
+            temporary = _temporary(folder / name)
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(blob)
             temporary.replace(folder / name)
 
 
 def write_whole(path: Path, raw: bytes) -> None:
-    temporary = _beside(path)
+    """Write a file that is there whole or not at all."""
+    temporary = _temporary(path)
     temporary.write_bytes(raw)
     temporary.replace(path)
 
 
-def _beside(path: Path) -> Path:
-    """A name of this thread's own."""
+def _temporary(path: Path) -> Path:
+    """Return a path beside `path` of this thread's own."""
     return path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
 
 
@@ -336,20 +337,23 @@ def _beside(path: Path) -> Path:
 
 
 def fetch_texts(place: Place, folder: Path) -> bool:
-    """Whether an artifact is there; its manifest and its recipe's record are then in `folder`."""
-    there = find_remote(place)
-    if there is None:
+    """Fetch an artifact's manifest and its recipe's record into a new `folder`.
+
+    Return False, and make no folder, where there is no artifact.
+    """
+    remote = find_remote(place)
+    if remote is None:
         return False
     folder.mkdir()
     recipe = place.read(RECIPE, MOST_TEXT)
     if recipe is not None:
         write_whole(folder / RECIPE, recipe)
-    write_whole(folder / NAME, there[0])
+    write_whole(folder / NAME, remote[0])
     return True
 
 
 def put_texts(place: Place, folder: Path, *names: str) -> None:
-    """Uploads those that `folder` has, where others are there, or none."""
+    """Upload those of the named texts that `folder` has and the storage has not."""
     for name in names:
         if (folder / name).is_file():
             text = (folder / name).read_bytes()
@@ -358,7 +362,7 @@ def put_texts(place: Place, folder: Path, *names: str) -> None:
 
 
 def put_text(place: Place, name: str, text: str) -> None:
-    """The same of a `text` that is in no file yet."""
+    """Upload `text` as the file `name`, unless it is there."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(text, encoding="utf-8")
         put_texts(place, Path(folder), name)

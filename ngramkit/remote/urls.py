@@ -1,8 +1,9 @@
-"""What a URL is here, and which storage is behind it: s3://, gs://, https://, hf://datasets/... .
+"""URLs of storages, read and written by fsspec: s3://, gs://, https://, hf://datasets/... .
 
-`hf://USER/NAME` is an artifact of the Hub (ngramkit.remote.pull) and no URL of a storage; `file://`
+`hf://USER/NAME` is an artifact of the Hub (ngramkit.remote.hub) and no URL of a storage; `file://`
 is the path itself. Nothing of a URL but its path is shown or written anywhere: user names,
-passwords and signatures stay out. Knows fsspec; nothing of what lies behind a URL.
+passwords and signatures stay out. A `Place` is a folder behind a URL, whose files are read in part,
+fetched and proven, or written whole.
 """
 
 from __future__ import annotations
@@ -40,19 +41,32 @@ PACKAGES = {
     **dict.fromkeys(("s3", "s3a", "gs", "gcs", "http", "https"), CLOUD),
     "az": "pip install adlfs", "abfs": "pip install adlfs",
 }  # fmt: skip
-# Of this machine, or of what runs there: those are named as paths, or not at all.
+# Protocols of fsspec that read this machine, or what runs on it.
 NOT_REMOTE = {
     "local", "dir", "reference", "simplecache", "filecache", "blockcache", "generic",
     "data", "cached", "jupyter", "git", "zip", "tar", "libarchive",
 }  # fmt: skip
+BLOCK = 8 << 20  # bytes read at a time
+PART = 16 << 20  # bytes of a part of a large upload to S3, of which PARTS are in memory
+PARTS = 4
+MOST_PARTS = 9000  # S3 takes 10,000
+# Storages in which a written file is there whole or not at all.
+ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
+# Storages whose clients try again by themselves, unless the checksum of what came differs.
+RETRYING = {"s3", "s3a", "gs", "gcs", "hf"}
+TRIES = 3
+AT_A_TIME = 8  # transfers
+# Fields of a listing that depend on a file's content alone, by storage.
+CONTENT = ("ETag", "md5Hash", "crc32c", "content_md5", "xet_hash", "blob_id")
 
 
 def is_url(name: str) -> bool:
+    """Return whether the name has a scheme of two letters or more."""
     return URL.match(name) is not None
 
 
 def as_url(given: str | Path) -> str | None:
-    """The URL of a storage that `given` is; None for paths, file:// and hf://USER/NAME.
+    """Return the URL of a storage; None for paths, file:// and hf://USER/NAME.
 
     >>> as_url(Path("s3://bucket/x")), as_url("hf://me/x"), as_url("file:///x"), as_url("a/b")
     ('s3://bucket/x', None, None, None)
@@ -65,7 +79,7 @@ def as_url(given: str | Path) -> str | None:
 
 
 def as_path(given: str | Path) -> Path:
-    """What is no URL of a storage, as a path: file:///a/b%20c is /a/b c.
+    """Return a name that is no URL of a storage as a path: file:///a/b%20c is /a/b c.
 
     Raises UsageError for a file:// of another host, or without an absolute path.
     """
@@ -79,7 +93,7 @@ def as_path(given: str | Path) -> Path:
 
 
 def open_storage(url: str, option: str = "") -> tuple[Any, str]:
-    """The fsspec file system behind `url`, with no listing remembered, and the path there.
+    """Return the fsspec file system behind `url`, with no listing cached, and the path there.
 
     Raises UsageError, naming `option`, for a storage that is unknown or needs a package.
     """
@@ -102,7 +116,7 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
     except ValueError as error:
         known = "s3://, gs://, https:// and hf://datasets/... are read"
         raise UsageError(f"nothing here reads {protocol}://", known, option=option) from error
-    # What its client logs is in the errors too: shown by -vv, and not on everybody's screen.
+    # The client's log is shown by -vv alone: its errors are in ours.
     for client in ("gcsfs", "s3fs", "fsspec", "aiobotocore", "botocore"):
         if not logging.getLogger(client).handlers:
             logging.getLogger(client).addHandler(logging.NullHandler())
@@ -111,12 +125,12 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
 
 
 def has_magic(path: str) -> bool:
-    """Whether it is a glob; the ? of a web address begins its query."""
+    """Return whether the path is a glob; the ? of a web address begins its query."""
     return glob.has_magic(path.partition("?")[0] if path.startswith("http") else path)
 
 
 def plain_path(name: str) -> Path:
-    """The name without scheme, user, web host and query, fit for a screen."""
+    """Return the name without scheme, user, web host and query, fit for a screen."""
     plain = name
     if is_url(name):
         split = urlsplit(name)
@@ -126,7 +140,7 @@ def plain_path(name: str) -> Path:
 
 
 def label(url: str) -> str:
-    """The last part, and of a glob all from the folder before it on."""
+    """Return the last part of a URL; of a glob, all parts from the folder before it on."""
     parts = PurePosixPath(plain_path(url)).parts
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
     begin = max(wild - 1, 0) if any(map(glob.has_magic, parts)) else len(parts) - 1
@@ -134,7 +148,7 @@ def label(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The URL for a screen: without user, password and query.
+    """Return the URL for a screen: without user, password and query.
 
     >>> shown("s3://key:secret@bucket/x?signature=1")
     's3://bucket/x'
@@ -143,30 +157,12 @@ def shown(url: str) -> str:
     return visible(f"{split.scheme}://{split.netloc.rpartition('@')[2]}{split.path}".rstrip("/"))
 
 
-# A folder behind a URL: its files read in part, fetched and proven, or written whole.
-#
-# Knows files by name, size and sha256; not what is in them.
-
-BLOCK = 8 << 20  # bytes read at a time
-PART = 16 << 20  # bytes of a part of a large upload to S3, of which PARTS are in memory
-PARTS = 4
-MOST_PARTS = 9000  # S3 takes 10,000
-# Here a written file is there whole or not at all. Of other storages nobody knows.
-ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "memory"}
-# Their clients try again by themselves, but where what came has another checksum.
-RETRYING = {"s3", "s3a", "gs", "gcs", "hf"}
-TRIES = 3
-AT_A_TIME = 8  # transfers
-# What a listing says of a file's content, whoever wrote it and when, by storage.
-CONTENT = ("ETag", "md5Hash", "crc32c", "content_md5", "xet_hash", "blob_id")
-
-
 class NotAsListedError(ArtifactError):
-    """What came is not what the manifest lists."""
+    """A file that is not as its manifest lists it."""
 
 
 def require_writable(url: str) -> None:
-    """Raises UsageError where files could be seen half-written, or are written otherwise."""
+    """Raise UsageError for a storage whose files could be seen half-written."""
     protocol = url.partition(":")[0].lower()
     if protocol in ATOMIC or url.lower().startswith("hf://buckets/"):
         return
@@ -178,6 +174,8 @@ def require_writable(url: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
+    """A folder behind a URL."""
+
     url: str
     protocol: str
     storage: Any  # an fsspec file system
@@ -185,7 +183,7 @@ class Place:
 
     @classmethod
     def at(cls, url: str, option: str = "") -> Place:
-        """Raises as `open_storage`."""
+        """Open the storage of a URL. Raises as `open_storage`."""
         storage, path = open_storage(url, option)
         url = url.rstrip("/")  # one place, one work folder
         return cls(url, url.partition("://")[0].lower(), storage, path.rstrip("/"))
@@ -196,12 +194,13 @@ class Place:
 
     @property
     def uploads(self) -> int:
-        """How many at a time. The Hub's file system remembers listings, and is of one thread; its
-        client sends parts of a file side by side."""
+        """Uploads at a time. The Hub's file system caches listings and is for one thread; its
+        client sends parts of a file in parallel."""
         return 1 if self.protocol == "hf" else AT_A_TIME
 
     def read(self, name: str, most: int) -> bytes | None:
-        """The whole file; None where there is none. Raises InputError where it is larger."""
+        """Return the file's bytes; None where there is none. Raises InputError for more than
+        `most`."""
         with storage_errors(f"{self}/{name}"):
             try:
                 raw = self._range(name, 0, most + 1)
@@ -214,10 +213,10 @@ class Place:
     def fetch(
         self, name: str, record: FileRecord, target: Path, advance: Callable[[float], None]
     ) -> None:
-        """Writes the file to `target`; `advance` is told the bytes.
+        """Write the file to `target`; `advance` is called with the bytes of each block.
 
-        Raises NotAsListedError where it is missing or not what `record` says; what has been written
-        is then of no use.
+        Raises NotAsListedError where it is missing or not as `record` lists it; `target` is then
+        of no use.
         """
         digest = hashlib.sha256()
         with target.open("xb") as file:
@@ -232,7 +231,7 @@ class Place:
             file.flush()
             os.fsync(file.fileno())
         if digest.hexdigest() != record.sha256:
-            raise self.wrong(name, "sha256")
+            raise self._wrong(name, "sha256")
 
     def _block(self, name: str, begin: int, end: int, size: int) -> bytes:
         with storage_errors(f"{self}/{name}"):
@@ -244,10 +243,10 @@ class Place:
                 ) from error
         whole = begin == 0 and len(block) == size  # a web server may know no ranges
         if len(block) != end - begin and not whole:
-            raise self.wrong(name, "size")
+            raise self._wrong(name, "size")
         return block
 
-    def wrong(self, name: str, what: str) -> NotAsListedError:
+    def _wrong(self, name: str, what: str) -> NotAsListedError:
         return NotAsListedError(
             f"{self}/{name} is not what its manifest says ({what} differs)",
             "build it again; if somebody is writing there, wait until they are done",
@@ -260,14 +259,14 @@ class Place:
             except (FileNotFoundError, PermissionError):
                 raise
             except Exception as error:
-                tried = self.protocol in RETRYING and "Checksum" not in type(error).__name__
-                if tried or not left:
+                retried = self.protocol in RETRYING and "Checksum" not in type(error).__name__
+                if retried or not left:
                     raise
                 time.sleep(0.2)
         raise AssertionError
 
     def put(self, file: Path, name: str) -> str:
-        """Uploads `file`; it is there whole or not at all. Returns what `contents` says of it.
+        """Upload `file`, whole or not at all; return what `contents` says of it.
 
         Raises NetworkError where the storage refuses or has other bytes afterwards.
         """
@@ -279,25 +278,25 @@ class Place:
         with storage_errors(f"{self}/{name}", "write"):
             self.storage.put_file(str(file), f"{self.path}/{name}", **options)
             self.storage.invalidate_cache()
-            found = self.storage.info(f"{self.path}/{name}")
-        if found.get("size") != size:
+            info = self.storage.info(f"{self.path}/{name}")
+        if info.get("size") != size:
             raise NetworkError(f"{self}/{name} did not arrive whole", "run the same command again")
-        return content_of(found)
+        return content_of(info)
 
     def contents(self) -> dict[str, str]:
-        """Name -> size and the storage's own digest, of every file right in the folder."""
+        """Return {name: size and the storage's own digest} of the folder's files."""
         with storage_errors(str(self)):
             self.storage.invalidate_cache()
             try:
-                found = self.storage.ls(self.path, detail=True)
+                entries = self.storage.ls(self.path, detail=True)
             except FileNotFoundError:
                 return {}
-        files = [each for each in found if each.get("type") == "file"]
+        files = [each for each in entries if each.get("type") == "file"]
         named = {str(each["name"]).rpartition("/")[2]: content_of(each) for each in files}
         return {name: content for name, content in named.items() if name}  # a folder's own mark
 
     def remove(self, name: str) -> None:
-        """What is gone already is no error."""
+        """Delete the file, if it is there."""
         with storage_errors(f"{self}/{name}", "write"):
             try:
                 self.storage.rm_file(f"{self.path}/{name}")
@@ -306,6 +305,6 @@ class Place:
 
 
 def content_of(info: Mapping[str, Any]) -> str:
-    """What a listing says of one file's content; equal contents give equal ones."""
-    said = [str(info[key]).strip('"') for key in CONTENT if info.get(key)]
-    return " ".join([str(info.get("size")), *said])
+    """Return the part of a listing's entry that depends on the content alone."""
+    digests = [str(info[key]).strip('"') for key in CONTENT if info.get(key)]
+    return " ".join([str(info.get("size")), *digests])

@@ -45,6 +45,7 @@ from attacks.file_victims import FILE_KINDS, build_files, use_file  # noqa: E402
 from attacks.fuzzed import Report, keep, known_so_far, write  # noqa: E402
 from attacks.mutations import fresh, mutate  # noqa: E402
 from attacks.victims import KINDS, build_all, use  # noqa: E402
+from ngramkit import cache  # noqa: E402
 from ngramkit.errors import NgramkitError  # noqa: E402
 from ngramkit.formats import artifact  # noqa: E402
 
@@ -133,7 +134,7 @@ def _work(
     """In the child: never returns."""
     if not checked:
         artifact.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
-    artifact.private_folder = lambda name: None  # type: ignore[assignment]
+    cache.private_folder = lambda name: None
     logging.disable(logging.CRITICAL)
     size, attempt = len(results) - 8, _try_file if kind in FILE_KINDS else _try
     if kind in FILE_KINDS:

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ngramkit.remote.pull import fetch, pull
+from ngramkit.remote.fetch import fetch
+from ngramkit.remote.hub import pull
 from ngramkit.remote.push import push
 
 from .killing import Command, files_below

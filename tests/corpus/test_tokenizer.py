@@ -9,10 +9,16 @@ import sys
 import pytest
 from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
 
-from ngramkit.corpus.tokenizer import PROBE, fingerprint, load_tokenizer
+from ngramkit.corpus.tokenizer import fingerprint, load_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.models import resolve_model
 
+# Where tokenizers differ: spaces, digits, contractions, scripts, combining marks, code, marks.
+PROBE = (
+    "Hello  world, it's 12345 days \u2014 na\u00efve e\u0301 \u6f22\u5b57 \U0001f642\n"
+    "\n\tdef f(x):\n"
+    "  return 'a</s><s>b' <|endoftext|> <|im_end|>\n<unk>end "
+)
 TURNS = [{"role": "user", "content": "Hi <b> & 'you'"}, {"role": "assistant", "content": "Yes"}]
 
 
@@ -82,28 +88,51 @@ def test_a_template_that_breaks_or_reaches_out_is_an_error(tmp_path):
             load_tokenizer(str(path)).chat(TURNS)
 
 
-def test_what_only_transformers_can_load_is_left_to_it(tmp_path, caplog):
+def test_classes_with_steps_of_their_own(tmp_path):
     body = json.loads(byte_level().to_str())
     body["normalizer"] = {"type": "Lowercase"}
     config = {"tokenizer_class": "RobertaTokenizer", "bos_token": "<|endoftext|>"}
-    path = write(tmp_path / "roberta", json.dumps(body), config, "roberta", {})
-    require_same(path)
-    assert "loaded by transformers: its class is RobertaTokenizer" in caplog.text
+    require_same(write(tmp_path / "roberta", json.dumps(body), config, "roberta", {}))
 
 
-def test_a_tokenizer_that_transformers_loads_otherwise_is_seen_when_a_model_is_run(
-    tmp_path, monkeypatch, caplog
-):
-    """As an unknown version of transformers might: the model is fed what transformers gives."""
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    path = str(write(tmp_path / "m", byte_level().to_str(), config, "llama", {}))
-    as_found = load_tokenizer(path, confirm=True)
-    assert as_found.record == load_tokenizer(path).record
-    monkeypatch.setattr("ngramkit.corpus.tokenizer_files.class_of", lambda *_: "Qwen2Tokenizer")
-    wrong = load_tokenizer(path)
-    assert wrong.record.fingerprint != as_found.record.fingerprint
-    assert load_tokenizer(path, confirm=True).record == as_found.record
-    assert "transformers gives other ids" in caplog.text
+def test_transformers_is_asked_once(folders, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = load_tokenizer(str(folders["llama-2-more-tokens"]))
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "transformers", None)
+        again = load_tokenizer(str(folders["llama-2-more-tokens"]))
+        with pytest.raises(ImportError):
+            load_tokenizer(str(folders["llama-2"]))
+    assert again.record == first.record
+    assert again.special == first.special
+    assert again.backend.to_str() == first.backend.to_str()
+
+
+def test_transformers_is_asked_again_where_it_might_answer_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = write(tmp_path / "m", byte_level().to_str(), {"eos_token": "<|im_end|>"}, "gpt2", {})
+    kept = tmp_path / "ngramkit/tokenizers"
+
+    def texts():
+        before = load_tokenizer(str(folder))
+        assert before.record == load_tokenizer(str(folder)).record
+        return len(list(kept.glob("*.txt")))
+
+    assert texts() == 1
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+    assert texts() == 2
+    monkeypatch.setattr("ngramkit.corpus.tokenizer.version", lambda package: "99.0")
+    assert texts() == 3
+    for file in kept.glob("*.txt"):
+        file.write_text(file.read_text()[:1000])
+    assert texts() == 3
+
+
+def test_a_configuration_that_names_other_tokenizer_files(tmp_path):
+    config = {"fast_tokenizer_files": ["tokenizer.4.0.0.json"]}
+    folder = write(tmp_path / "m", byte_level().to_str(), config, "gpt2", {})
+    with pytest.raises(InputError, match="names several tokenizer files"):
+        load_tokenizer(str(folder))
 
 
 @pytest.mark.parametrize(

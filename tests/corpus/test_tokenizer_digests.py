@@ -88,7 +88,7 @@ def test_without_a_cache_it_is_found_each_time(folder, backend):
 
 
 def test_the_oldest_go_first(folder, backend, monkeypatch):
-    monkeypatch.setattr(tokenizer, "MOST", 3)
+    monkeypatch.setattr(tokenizer, "CACHE", cache.TextCache("tokenizers", 3))
     for i in range(5):
         backend.add_tokens([f"<number {i}>"])
         digests(backend, lambda _: FOUND)

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(
 def cache(tmp_path, monkeypatch):
     """The folder that answers are remembered in, empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "ngramkit" / packed_weights.FOLDER
+    return tmp_path / "ngramkit" / packed_weights.CACHE.name
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from scripted import NoisyOracle
 from tiny_models import tiny_model
 
 import ngramkit
-from ngramkit.decode.probe import FOLDER, probe_passes
+from ngramkit.decode.probe import CACHE, probe_passes
 from ngramkit.decode.verifiers import is_known, settled
 
 PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])
@@ -22,7 +22,7 @@ GREEDY = {"do_sample": False}
 def cache(tmp_path, monkeypatch):
     """The folder that answers are remembered in, empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "ngramkit" / FOLDER
+    return tmp_path / "ngramkit" / CACHE.name
 
 
 @pytest.fixture

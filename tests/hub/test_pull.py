@@ -115,12 +115,12 @@ def test_a_killed_pull_leaves_nothing_that_opens(hub, tmp_path, artifacts):
 def test_a_source_may_be_a_path_that_lost_a_slash():
     from pathlib import Path
 
-    from ngramkit.remote.pull import Source, is_remote
+    from ngramkit.remote.hub import HubName, is_hub_name
 
     mangled = Path("hf://acme/our-data@v1")
-    assert is_remote(mangled)
-    assert Source.parse(str(mangled)) == Source("acme/our-data", "v1")
-    assert not is_remote(Path("artifacts/hf"))
+    assert is_hub_name(mangled)
+    assert HubName.parse(str(mangled)) == HubName("acme/our-data", "v1")
+    assert not is_hub_name(Path("artifacts/hf"))
 
 
 def test_anyone_can_generate_with_what_was_pushed(hub, shared, tmp_path, artifacts, monkeypatch):

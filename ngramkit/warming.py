@@ -52,7 +52,7 @@ LONGEST = ("blend", "rest", "cacheback", "ssd", "ngrammys")
 TASKS = (*LONGEST, *(name for name in DRAFTERS if name not in LONGEST), "build", "verify")
 # Whose first drafts need the same kernels for token ids of two bytes and of four.
 ANY_WIDTH = {"none", "blend", "context", "prompt-lookup", "recycling", "automaton"}
-PROGRAM = "from ngramkit.warm import main; main()"
+PROGRAM = "from ngramkit.warming import main; main()"
 
 
 @dataclass(frozen=True)
