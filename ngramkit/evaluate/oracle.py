@@ -19,7 +19,7 @@ from ngramkit.drafters.base import TOPS, DraftTree, Evidence, TokenArray
 from ngramkit.errors import ArtifactError
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.container import Array
-from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, Told
+from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, RecordedRequest
 
 Likeliest = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]  # [rows, k] each
 
@@ -260,7 +260,7 @@ class Known:
             held = getattr(self, name)
             setattr(self, name, np.concatenate([held, np.empty_like(held)]))
 
-    def merge(self, told: Told) -> None:
+    def merge(self, told: RecordedRequest) -> None:
         """Takes in what is not known yet."""
         rows: list[int] = []
         tokens, parents = told.tokens.tolist(), told.parents.tolist()
@@ -303,7 +303,7 @@ class Known:
         there = min(tops, int((ids[0] >= 0).sum()))  # a small vocabulary has fewer
         return Evidence(tokens, parents, ids[:, :there], log_probs[:, :there])
 
-    def unsaved(self) -> Told:
+    def unsaved(self) -> RecordedRequest:
         """What is to be added to the folder: the new rows and those above them; maybe none."""
         size = len(self._rows)
         wanted = np.zeros(size, bool)
@@ -315,7 +315,7 @@ class Known:
         place = np.cumsum(wanted, dtype=np.int32) - 1
         rows = np.flatnonzero(wanted)
         parents = self._parents[rows]
-        return Told(
+        return RecordedRequest(
             self.about,
             self.prompt,
             self.answer,
