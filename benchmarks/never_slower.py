@@ -8,55 +8,56 @@ pass in turns, in seconds of this thread's processor time (torch has no other: r
 OMP_NUM_THREADS=1): whole runs one after another differ by a fifth on a machine that others use. A
 prompt below 0.97 is asked again in more rounds, of which the median counts then: what was noise
 goes, a loss stays. What passes cost is learnt in the first prompts of a model, as for any user.
-
-blend is also measured by the rule of 0.1, which knew what passes cost from a profile made before;
-the two in several rounds, in turns.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks import Row
 from benchmarks._decoding import Drafters
-from benchmarks._never_slower import Calibrated, Measured, drafters_of, models, texts
-from ngramkit.decode.calibrate import measure
-from ngramkit.decode.loop import Run
+from ngramkit.builders.model_unigram import build_model_unigram
+from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.result import Clock, Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.session import Runner, Task, in_lockstep, prompt_ids, warm_up
+from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.registry import DRAFTERS, NoDraft
+from ngramkit.formats.kinds import open_artifact
 
-NONE, CALIBRATED = "none", "blend, calibrated"
+REAL = Path(os.environ.get("NGRAMKIT_BENCH_REAL", "build/real"))
+NONE = "none"
 LEAST = 0.97
-COMPARED = 2  # more rounds of blend in turns with what it is compared to
 AGAIN = 6  # more rounds where a prompt was below LEAST
-CALIBRATION = 15.0  # seconds
 
 
 @dataclass
-class Tried:
-    """One prompt: of every round by way, how many times as fast as none; and the latest run."""
+class PromptRatios:
+    """One prompt: every round's speed over no drafts, by drafter, and the latest runs."""
 
     kind: str
     ratios: dict[str, list[float]] = field(default_factory=dict)
     runs: dict[str, Decoded] = field(default_factory=dict)
 
-    def ratio(self, way: str) -> float:
-        return statistics.median(self.ratios[way])
+    def ratio(self, name: str) -> float:
+        """Return the median of all rounds."""
+        return statistics.median(self.ratios[name])
 
 
-class Asked:
-    """One model."""
+class Comparison:
+    """Every drafter against none on one model."""
 
     def __init__(self, given: Drafters, new_tokens: int, *, sampled: bool) -> None:
         self.model, self._drafts = given.model, given
@@ -64,39 +65,34 @@ class Asked:
         sampling = Sampling(temperature=1.0) if sampled else GREEDY
         self._task = Task(self.model, runner, new_tokens, sampling)
         self._alone = self._task.undrafted()
-        self._profile = measure(self.model, seconds=CALIBRATION)
         self.names = [name for name in DRAFTERS if name != NONE]
 
-    def ask(self, kind: str, prompt: TokenArray, rounds: int) -> Tried:
-        tried = Tried(kind)
-        ways = [*self.names, CALIBRATED]
-        for way in ways:
-            warm_up(self._task, prompt, self._drafts.make(way.partition(",")[0]))
-        self._rounds(tried, prompt, ways, rounds)
-        self._rounds(tried, prompt, ["blend", CALIBRATED], COMPARED)
-        low = [way for way in ways if tried.ratio(way) < LEAST]
-        self._rounds(tried, prompt, low, AGAIN)
-        return tried
+    def ask(self, kind: str, prompt: TokenArray, rounds: int) -> PromptRatios:
+        """Answer one prompt with every drafter; slow ones in more rounds."""
+        result = PromptRatios(kind)
+        for name in self.names:
+            warm_up(self._task, prompt, self._drafts.make(name))
+        self._rounds(result, prompt, self.names, rounds)
+        low = [name for name in self.names if result.ratio(name) < LEAST]
+        self._rounds(result, prompt, low, AGAIN)
+        return result
 
-    def _rounds(self, tried: Tried, prompt: TokenArray, ways: list[str], rounds: int) -> None:
+    def _rounds(
+        self, result: PromptRatios, prompt: TokenArray, names: list[str], rounds: int
+    ) -> None:
         for _ in range(rounds):
-            for way in ways:
-                pair = [self._alone.run(prompt, NoDraft()), self._run(way, prompt)]
+            for name in names:
+                pair = [
+                    self._alone.run(prompt, NoDraft()),
+                    self._task.run(prompt, self._drafts.make(name)),
+                ]
                 for run in pair:
                     run.clock = Clock(time.thread_time)
                 alone, ours = in_lockstep(pair)
-                tried.ratios.setdefault(way, []).append(alone.seconds / ours.seconds)
-                tried.runs[way] = ours
+                result.ratios.setdefault(name, []).append(alone.seconds / ours.seconds)
+                result.runs[name] = ours
                 if not ours.same_tokens(alone):
-                    raise AssertionError(f"{way} is not lossless")
-
-    def _run(self, way: str, prompt: TokenArray) -> Run:
-        drafter = self._drafts.make(way.partition(",")[0])
-        if way != CALIBRATED:
-            return self._task.run(prompt, drafter)
-        request = self._task.request(prompt)
-        request = replace(request, auto=Calibrated(Measured(self._profile), drafter))
-        return Run(self._task.open(prompt), drafter, request)
+                    raise AssertionError(f"{name} is not lossless")
 
 
 def rows() -> Iterator[Row]:
@@ -104,33 +100,133 @@ def rows() -> Iterator[Row]:
     for model, each, new_tokens, rounds in models(chosen.split(",") if chosen else None):
         with TemporaryDirectory() as folder:
             drafters, sampled = drafters_of(model, Path(folder)), model.name.startswith("random")
-            asked = Asked(drafters, new_tokens, sampled=sampled)
-            found = []
+            comparison = Comparison(drafters, new_tokens, sampled=sampled)
+            prompts = []
             for kind, text in texts(each):
-                found.append(asked.ask(kind, prompt_ids(model.tokenizer, text), rounds))
-                print(json.dumps(told(found[-1])), file=sys.stderr, flush=True)
-        for way in (*asked.names, CALIBRATED):
-            yield row(model.name, way, found)
+                result = comparison.ask(kind, prompt_ids(model.tokenizer, text), rounds)
+                prompts.append(result)
+                shown = {name: round(result.ratio(name), 3) for name in result.ratios}
+                print(json.dumps({"kind": kind, **shown}), file=sys.stderr, flush=True)
+        for name in comparison.names:
+            yield row(model.name, name, prompts)
 
 
-def told(tried: Tried) -> dict[str, object]:
-    tokens = max(len(run.token_ids) for run in tried.runs.values())
-    ratios = {way: round(tried.ratio(way), 3) for way in tried.ratios}
-    return {"kind": tried.kind, "tokens": tokens, **ratios}
-
-
-def row(model: str, way: str, found: list[Tried]) -> Row:
-    ratios = [(tried.ratio(way), tried) for tried in found]
-    least, at = min(ratios, key=lambda pair: pair[0])
-    run, rounds = at.runs[way], len(at.ratios[way])
-    asked = run.passes - run.declined_passes
-    mean = statistics.fmean(ratio for ratio, _ in ratios)
-    below = sum(ratio < LEAST for ratio, _ in ratios)
+def row(model: str, name: str, prompts: list[PromptRatios]) -> Row:
+    """Return the least ratio of all prompts, and their mean."""
+    ratios = [prompt.ratio(name) for prompt in prompts]
+    slowest = min(prompts, key=lambda prompt: prompt.ratio(name))
+    run, rounds = slowest.runs[name], len(slowest.ratios[name])
+    below = sum(ratio < LEAST for ratio in ratios)
     return Row(
-        f"never slower, {model}, {len(found)} prompts, {way}",
-        f"mean {mean:.2f}; {below} below {LEAST}",
-        f"no drafts; least with {at.kind}, {rounds} rounds, {run.tokens_per_step:.2f} tokens/step, "
-        f"{run.drafted_passes} of {run.passes} passes drafted, {asked} not declined",
-        least,
-        f">= {LEAST}" if way != CALIBRATED else "blend's mean no less",
+        f"never slower, {model}, {len(prompts)} prompts, {name}",
+        f"mean {statistics.fmean(ratios):.2f}; {below} below {LEAST}",
+        f"no drafts; least with {slowest.kind}, {rounds} rounds, {run.tokens_per_step:.2f} "
+        f"tokens/step, {run.drafted_passes} of {run.passes} passes drafted, "
+        f"{run.passes - run.declined_passes} not declined",
+        min(ratios),
+        f">= {LEAST}",
+    )
+
+
+# The models and prompts.
+
+
+PROSE = (
+    "The harbour was built of grey stone, two long arms that held the water still while the sea "
+    "outside went on as it pleased. In winter nobody came but the gulls and the old pilot, who "
+    "counted the ships that did not arrive and wrote their number into a green book.",
+    "When the last train had left, the stationmaster put out the lamps one after another. He had "
+    "done so for thirty years, and he knew by the sound of the gravel whether it would rain. That "
+    "evening the gravel said nothing at all, and he stood there for a while and listened.",
+    "Glaciers are rivers that have forgotten how to hurry. Snow falls, is buried by more snow, and "
+    "turns to ice under its own weight. The ice begins to creep downhill, carrying sand and rocks "
+    "along, and where it melts it leaves them in long curved heaps across the valley.",
+    "My grandmother kept bees behind the house. She said that a hive was a single animal which "
+    "happened to be able to fly apart, and that one should speak to it as to a neighbour: not too "
+    "often, never in anger, and always before taking anything away.",
+    "The printing press did not only make books cheaper. It made them alike. For the first time "
+    "two scholars in distant cities could name a page and be certain that they meant the same "
+    "words, and errors, once found, could be mended for everybody at once.",
+    "It is easy to describe the town in fog, because then there is nothing to describe. One hears "
+    "the tram before it comes, a bell, a dog, somebody sweeping a yard. Everything is near and "
+    "nothing is there, and people greet each other more kindly than on clear days.",
+)
+CHAT = (
+    "User: How do I keep bread fresh for longer?\nAssistant: Store it in a paper bag or a bread "
+    "box, not in the fridge.\nUser: Why not in the fridge?\nAssistant:",
+    "User: Please write three sentences about the moon for a child of six.\nAssistant:",
+    "User: What is the difference between weather and climate?\nAssistant: Weather is what happens "
+    "on a day, climate is what is usual over many years.\nUser: Can you give me an example?\n"
+    "Assistant:",
+    "User: My neighbour plays loud music every night. How should I talk to him about it?\n"
+    "Assistant:",
+    "User: Make a plan for a weekend in Lisbon with two children.\nAssistant: Of course. Here is a "
+    "plan for two days.\n\nSaturday morning:",
+    "User: Explain recursion as if I had never written a program.\nAssistant:",
+)
+KINDS = ("code", "prose", "chat", "shuffled words")
+
+
+def texts(each: int) -> list[tuple[str, str]]:
+    """Return (kind, text), `each` of every kind, 6 at most; always the same."""
+    code = [text for _, text in demo_prompts(each)]
+    words = re.findall(r"\w+", " ".join(PROSE + CHAT))
+    shuffled = []
+    for seed in range(each):
+        random.Random(seed).shuffle(words)
+        shuffled.append(" ".join(words[:60]))
+    rows = zip(code, PROSE, CHAT, shuffled, strict=False)
+    return [pair for row in rows for pair in zip(KINDS, row, strict=True)]
+
+
+def random_model() -> LanguageModel:
+    """Return one layer of random numbers with the demo model's tokens."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    demo = load_model("demo", device="cpu")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=demo.model.config.vocab_size,
+        hidden_size=256,
+        intermediate_size=1024,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=4096,
+    )
+    make: Callable[..., Any] = LlamaForCausalLM
+    model = make(config).eval()
+    model.generation_config.eos_token_id = None
+    return LanguageModel("random, 1 layer", model, demo.tokenizer)
+
+
+def models(names: Sequence[str] | None = None) -> Iterator[tuple[LanguageModel, int, int, int]]:
+    """Yield each with its number of prompts of a kind, of tokens and of rounds.
+
+    NGRAMKIT_BENCH_PROMPTS: another number of prompts of a kind.
+    """
+    count = int(os.environ.get("NGRAMKIT_BENCH_PROMPTS", "0"))
+    if names is None or "demo" in names:
+        yield load_model("demo", device="cpu"), count or 6, 128, 1
+    if names is None or "random" in names:
+        yield random_model(), count or 6, 128, 1
+    if (names is None or "smollm2-135m" in names) and (REAL / "artifacts").is_dir():
+        yield load_model("smollm2-135m", device="cpu"), count or 3, 96, 1
+
+
+def drafters_of(model: LanguageModel, folder: Path) -> Drafters:
+    """Return every drafter for one of `models`; `folder` holds what is built for it."""
+    if model.name != "smollm2-135m":
+        return Drafters(model, folder)
+    built = REAL / "artifacts"
+    unigram = build_model_unigram(model.model, model.tokenizer, folder / "unigram").table
+    return Drafters(
+        model,
+        folder,
+        {
+            "datastores": [open_artifact(built / "chat-smollm2-135m-datastore")],
+            "frozen_table": open_artifact(built / "chat-smollm2-135m-frozen"),
+            "bigram": open_artifact(built / "smollm2-135m-model-bigram"),
+            "unigram": unigram,
+        },
     )

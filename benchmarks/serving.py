@@ -45,11 +45,11 @@ def _one_request() -> Iterator[Row]:
     record = TokenizerRecord("made up", VOCABULARY, "made-up")
     prompt = np.random.default_rng(0).zipf(1.3, PROMPT).clip(0, VOCABULARY - 1).astype(np.int32)
     source = BlendSource(Blend(tokenizer=record))
-    desk = source.desk()
+    workspace = source.workspace()
     held, ours, theirs = 0, [], []
     for _ in range(20):
         started = time.perf_counter()
-        request = source.request(desk, prompt)
+        request = workspace.request(prompt)
         ours.append(time.perf_counter() - started)
         held = request.bytes
         started = time.perf_counter()

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks import Row, in_turns
+from benchmarks.needle import docstrings, needles, read_with_each
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.specache.attention import attending
@@ -26,8 +27,6 @@ from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
-from ngramkit.evaluate.forced import forced_each
-from ngramkit.evaluate.needle import docstrings, needles
 
 STEPS, ROUNDS = 8, 3
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -103,7 +102,7 @@ def _losses(model: LanguageModel, hay: Any) -> Iterator[Row]:
         for bits in (2, 1)
         for top_k in (0, *TOP_K)
     }
-    found = forced_each(model.model, prompt, text, {"full": None, **caches})
+    found = read_with_each(model.model, prompt, text, {"full": None, **caches})
     full = found["full"].loss
     for bits in (2, 1):
         for top_k in (0, *TOP_K):
@@ -127,7 +126,7 @@ def _needles(model: LanguageModel, lengths: list[int]) -> Iterator[Row]:
         options = SpeCache(bits=bits, group=32, top_k=64, residual=64)
         for name in ("full", "low-bit", "specache"):
             each = {name: cache_of(name, options)}
-            found = [forced_each(model.model, n.prompt, n.answer, each)[name] for n in hidden]
+            found = [read_with_each(model.model, n.prompt, n.answer, each)[name] for n in hidden]
             losses[name] = float(np.mean([each.loss for each in found]))
             exact = sum(each.exact for each in found)
             if name != "full":

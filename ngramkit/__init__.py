@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ngramkit.drafters.registry import load_drafter
     from ngramkit.drafters.sources import PastUse, Sources
     from ngramkit.evaluate.bench import bench
-    from ngramkit.evaluate.needle_test import needle_test
     from ngramkit.evaluate.prune import prune
     from ngramkit.evaluate.record import record
     from ngramkit.evaluate.replay import KeepState, replay
@@ -92,7 +91,6 @@ _HOMES = {
     "DraftTree": "ngramkit.drafters.base",
     "Evidence": "ngramkit.drafters.base",
     "bench": "ngramkit.evaluate.bench",
-    "needle_test": "ngramkit.evaluate.needle_test",
     "prune": "ngramkit.evaluate.prune",
     "record": "ngramkit.evaluate.record",
     "KeepState": "ngramkit.evaluate.replay",
@@ -144,7 +142,6 @@ __all__ = [
     "merge_histories",
     "model_bigram",
     "model_unigram",
-    "needle_test",
     "open_artifact",
     "open_corpus",
     "prune",

@@ -1,4 +1,8 @@
-"""What can go wrong, said in one or two lines: what happened, and what to do about it.
+"""Errors in one or two lines: what happened, and what to do about it.
+
+Errors of the Hub's clients and of storages become errors of these kinds here. Those libraries wrap
+each other's exceptions, so the whole chain of causes is searched. A storage's own text stays off
+the screen; its status and error code are shown.
 
 The exit codes are an interface: 0 done, 1 failed or would change, 2 usage, 3 bad input or artifact,
 4 network or Hub.
@@ -16,10 +20,10 @@ from ngramkit.text import visible
 
 
 class NgramkitError(Exception):
-    """`str(error)` is what happened; `error.hint` is what to do, and may be empty.
+    """The base of all errors: `str(error)` is what happened, `error.hint` what to do, or "".
 
-    Both speak of the library's parameters, by name: top_p, force=True. `error.option` lists those
-    that they name, so that another front end can put its own words there: --top-p, --force.
+    Both name the library's parameters: top_p, force=True. `error.option` lists the parameters that
+    they name, so that a front end can put its own names there: --top-p, --force.
     """
 
     exit_code = 1
@@ -31,29 +35,29 @@ class NgramkitError(Exception):
 
 
 class UsageError(NgramkitError):
-    """The request makes no sense as put: an unknown name, options that exclude each other."""
+    """A request that makes no sense: an unknown name, options that exclude each other."""
 
     exit_code = 2
 
 
 class InputError(NgramkitError):
-    """A corpus, model or file that was asked for cannot be used."""
+    """A corpus, model or file that cannot be used."""
 
     exit_code = 3
 
 
 class ArtifactError(InputError):
-    """An artifact is damaged, foreign, of a newer format or of another tokenizer."""
+    """An artifact that is damaged, foreign, of a newer format or of another tokenizer."""
 
 
 class NetworkError(NgramkitError):
-    """The Hub could not be reached, or refused."""
+    """The Hub or a storage that is out of reach, or refuses."""
 
     exit_code = 4
 
 
 def reason(error: Exception) -> str:
-    """Why, without the number and the path that an OSError's own text repeats.
+    """Return an error's text without the number and the path that an OSError's text has.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "notes.txt"))
     'No such file or directory'
@@ -62,7 +66,7 @@ def reason(error: Exception) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what caused it, outermost first."""
+    """Yield the error and its causes, outermost first."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)
@@ -71,7 +75,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def meant(given: str, known: Iterable[str]) -> str:
-    """A hint for a name that is none: the nearest, and all that there are.
+    """Return a hint for an unknown name: the nearest known name, and all of them.
 
     >>> meant("resst", ["rest", "blend"])
     'did you mean rest? There are: rest, blend'
@@ -82,14 +86,14 @@ def meant(given: str, known: Iterable[str]) -> str:
     if not names:
         return "there are none"
     near = difflib.get_close_matches(given, names, n=1)
-    asked = f"did you mean {near[0]}? " if near else ""
-    return f"{asked}There are: {', '.join(names)}"
+    question = f"did you mean {near[0]}? " if near else ""
+    return f"{question}There are: {', '.join(names)}"
 
 
 def require_between(
     name: str, value: float, least: float, most: float | None = None, hint: str = ""
 ) -> None:
-    """Raises UsageError where the parameter `name` is outside least..most, both included.
+    """Raise UsageError where the parameter `name` is outside least..most, both included.
 
     >>> require_between("scan", 2000, 1, 1024)
     Traceback (most recent call last):
@@ -100,10 +104,7 @@ def require_between(
         raise UsageError(f"{name} must be {wanted}, is {value}", hint, option=name)
 
 
-# What the Hub's client libraries raise, as errors that say what to do. One place for all of them.
-#
-# huggingface_hub, datasets, fsspec and transformers wrap each other's exceptions, so the whole
-# chain of causes is looked through. Knows nothing of what was being fetched but its name.
+# Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.
 
 AGAIN = {
     "dataset": "check the network, then run the same command again: finished shards are kept",
@@ -115,7 +116,7 @@ RETRIED_LATER = {429: "too many requests", 500: "an internal error", 503: "it is
 
 @contextmanager
 def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
-    """Inside, errors of the Hub's clients about `name` become NetworkError or InputError.
+    """Turn errors of the Hub's clients about `name` into NetworkError or InputError.
 
     `what` is a kind of repository: dataset or model. Other errors pass unchanged.
     """
@@ -124,14 +125,14 @@ def hub_errors(name: str, what: str = "dataset") -> Iterator[None]:
     except NgramkitError:
         raise
     except Exception as error:
-        known = from_hub(error, name, what)
-        if known is None:
+        hub_error = from_hub(error, name, what)
+        if hub_error is None:
             raise
-        raise known from error
+        raise hub_error from error
 
 
 def from_hub(error: BaseException, name: str, what: str = "dataset") -> NgramkitError | None:
-    """The error to show instead of `error`; None where it does not come from the Hub."""
+    """Return the error to show instead of `error`; None where it is not the Hub's."""
     from huggingface_hub import errors as hub
     from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 
@@ -168,13 +169,13 @@ def _refused(error: BaseException, name: str, what: str) -> NgramkitError:
     if status == 404:
         return InputError(f"the Hub knows nothing of {name}", "check the id: owner/name")
     if status in (401, 403):
-        return NetworkError(f"the Hub refuses access to {name}", _who(name, status))
-    said = RETRIED_LATER.get(status, "an error")
-    return NetworkError(f"the Hub answers {status} for {name}: {said}", AGAIN[what])
+        return NetworkError(f"the Hub refuses access to {name}", _log_in_hint(name, status))
+    meaning = RETRIED_LATER.get(status, "an error")
+    return NetworkError(f"the Hub answers {status} for {name}: {meaning}", AGAIN[what])
 
 
-def _who(name: str, status: int) -> str:
-    """What helps depends on whether somebody is logged in at all, by a token that is known."""
+def _log_in_hint(name: str, status: int) -> str:
+    """Return the hint: to log in, or to log in as somebody else."""
     from huggingface_hub import get_token
 
     if status == 401 or get_token() is None:
@@ -183,11 +184,7 @@ def _who(name: str, status: int) -> str:
     return f"log in as somebody who may use {owner}'s repositories, or choose your own namespace"
 
 
-# What storages raise, as errors that say what to do. One place for all of them.
-#
-# s3fs, gcsfs, aiohttp and the Hub's client wrap the errors of the clients below them, so the whole
-# chain of causes is looked through. What a server has written stays off the screen; its status and
-# the code of its answer are shown.
+# Errors of storages: s3fs, gcsfs, aiohttp, the Hub's file system.
 
 CODE = re.compile(r"[A-Za-z]{3,60}")  # as SlowDown, NoSuchBucket
 LOG_IN = (
@@ -196,14 +193,14 @@ LOG_IN = (
 )
 TRY_AGAIN = "check the network, then run the same command again: what is finished is kept"
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
-NOBODY = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
+NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
 
 
 @contextmanager
 def storage_errors(what: str, doing: str = "read") -> Iterator[None]:
-    """Inside, errors about `what` (a label, no URL) become InputError or NetworkError.
+    """Turn all errors about `what` (a label, no URL) into InputError or NetworkError.
 
-    The package behind a storage may raise anything, so whatever it is becomes one line.
+    The package behind a storage may raise anything.
     """
     try:
         yield
@@ -214,19 +211,19 @@ def storage_errors(what: str, doing: str = "read") -> Iterator[None]:
 
 
 def from_storage(error: BaseException, what: str, doing: str = "read") -> NgramkitError:
-    """The error to show in place of `error`."""
+    """Return the error to show in place of `error`."""
     chain = list(causes(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     status, code = _answer(chain)
-    if names & NOBODY:
+    if names & NOT_LOGGED_IN:
         return NetworkError(f"{what}: nobody is logged in to its storage", LOG_IN)
     if code in DENIED or status in (401, 403) or "PermissionError" in names:
-        return NetworkError(f"{what} may not be {_done(doing)}{_said(status, code)}", LOG_IN)
+        return NetworkError(f"{what} may not be {_done(doing)}{_answer_text(status, code)}", LOG_IN)
     if status == 404 or "FileNotFoundError" in names:
-        return InputError(f"{what} is not there{_said(None, code)}", "check the URL")
+        return InputError(f"{what} is not there{_answer_text(None, code)}", "check the URL")
     if status is not None or code:
-        answer = f"{what} cannot be {_done(doing)}: the storage answers{_said(status, code, ' ')}"
-        return NetworkError(answer, TRY_AGAIN)
+        answer = f"the storage answers{_answer_text(status, code, ' ')}"
+        return NetworkError(f"{what} cannot be {_done(doing)}: {answer}", TRY_AGAIN)
     if any("Checksum" in name for name in names):
         return NetworkError(f"{what} arrived damaged: its checksum differs", TRY_AGAIN)
     if {"TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"} & names:
@@ -243,22 +240,22 @@ def _done(doing: str) -> str:
     return {"read": "read", "write": "written"}[doing]
 
 
-def _said(status: int | None, code: str, before: str = ": ") -> str:
-    """As ": 503 SlowDown"; nothing where nothing is known."""
-    said = " ".join(part for part in (str(status or ""), code) if part)
-    return f"{before}{said}" if said else ""
+def _answer_text(status: int | None, code: str, before: str = ": ") -> str:
+    """Return ": 503 SlowDown", or "" where nothing is known."""
+    text = " ".join(part for part in (str(status or ""), code) if part)
+    return f"{before}{text}" if text else ""
 
 
 def _answer(chain: list[BaseException]) -> tuple[int | None, str]:
-    """The HTTP status and the storage's own code, of the first error that has them."""
+    """Return the HTTP status and the storage's own code of the first error that has them."""
     for error in chain:
         response: Any = getattr(error, "response", None)
         if isinstance(response, dict):  # botocore
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             code = str(response.get("Error", {}).get("Code", ""))
         else:  # huggingface_hub; aiohttp; gcsfs
-            found = getattr(response, "status_code", None) or getattr(error, "status", None)
-            status, code = found or getattr(error, "code", None), ""
+            answer = getattr(response, "status_code", None) or getattr(error, "status", None)
+            status, code = answer or getattr(error, "code", None), ""
         status = status if type(status) is int and 400 <= status < 600 else None
         if status or CODE.fullmatch(code):
             return status, code if CODE.fullmatch(code) else ""

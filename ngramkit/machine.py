@@ -1,4 +1,4 @@
-"""What this machine has to spare: memory and cores. Sizes as people write them."""
+"""This machine: its cores and memory, sizes as people write them, and Python processes."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def parse_count(text: str) -> int:
-    """How many: "100B" is 10**11, "1.5m" 1.5 * 10**6, "4096" itself.
+    """Parse a count: "100B" is 10**11, "1.5m" 1.5 * 10**6, "4096" itself.
 
     Raises UsageError where `text` is no count, or zero.
     """
-    return _parsed(text, COUNT, MULTIPLES, "count", "100B, 40M or 1000000")
+    return _parse(text, COUNT, MULTIPLES, "count", "100B, 40M or 1000000")
 
 
 def free_memory() -> int:
-    """Bytes that a new process could use without swapping."""
+    """Return the bytes that a new process could use without swapping."""
     try:
-        found = re.search(r"^MemAvailable:\s*(\d+) kB", MEMINFO.read_text(), re.MULTILINE)
+        match = re.search(r"^MemAvailable:\s*(\d+) kB", MEMINFO.read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    if found:
-        return int(found[1]) << 10
-    # Not Linux: the whole memory is known, what is free of it is not.
+        match = None
+    if match:
+        return int(match[1]) << 10
+    # Not Linux: only the whole memory is known.
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -52,7 +52,7 @@ def cores() -> int:
 
 @cache
 def processor() -> str:
-    """The processor's name, as far as the system tells it."""
+    """Return the processor's name, as far as the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -62,7 +62,7 @@ def processor() -> str:
 
 
 def threads(workers: int | None) -> int:
-    """`workers`, or as many as there are cores. Raises UsageError above MOST_WORKERS."""
+    """Return `workers`, by default the number of cores. Raises UsageError above MOST_WORKERS."""
     if workers is None:
         return cores()
     require_between("workers", workers, 1, MOST_WORKERS)
@@ -70,14 +70,14 @@ def threads(workers: int | None) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes: "4G" and "4GiB" are 4 * 2**30, "1.5m" is 1.5 * 2**20, "4096" is itself.
+    """Parse bytes: "4G" and "4GiB" are 4 * 2**30, "1.5m" is 1.5 * 2**20, "4096" is itself.
 
     Raises UsageError where `text` is no size, or zero.
     """
-    return _parsed(text, SIZE, UNITS, "size", "4G, 512M or 1000000")
+    return _parse(text, SIZE, UNITS, "size", "4G, 512M or 1000000")
 
 
-def _parsed(
+def _parse(
     text: str, form: re.Pattern[str], units: Mapping[str, int], what: str, examples: str
 ) -> int:
     match = form.fullmatch(text.strip())
@@ -87,17 +87,13 @@ def _parsed(
     return int(number)
 
 
-# Python processes that ngramkit starts: with the packages of this one, and no file of the working
-# folder.
-
-
 def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Start a Python that runs `code`, with `arguments` in its sys.argv; `options` as of Popen.
+    """Start a Python that runs `code`, with `arguments` in its sys.argv; `options` are Popen's.
 
-    `python -c` would look for modules in the working folder first, and a folder may be anybody's:
-    -P, and PYTHONSAFEPATH for what the child starts itself, keep it from that.
+    It has this process's packages, and imports nothing from the working folder, which may be
+    anybody's: because of -P, and PYTHONSAFEPATH for its own children.
     """
-    root = str(Path(__file__).parents[1])  # of ngramkit, wherever this process has it from
+    root = str(Path(__file__).parents[1])  # the folder that holds the package ngramkit
     path = os.pathsep.join(dict.fromkeys([*filter(None, sys.path), root]))
     environment = {**os.environ, **options.pop("env", {})}
     environment |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}

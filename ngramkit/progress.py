@@ -1,4 +1,4 @@
-"""How long work tells of itself. Builders call a Reporter; they do not know who listens."""
+"""Progress of long work: builders call a Reporter, whose subclasses show it."""
 
 from __future__ import annotations
 
@@ -6,39 +6,36 @@ import sys
 
 
 class Reporter:
-    """Listens to nothing. The command line's subclass draws bars."""
+    """A reporter that shows nothing. The command line's subclass draws bars."""
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
-        """A new stage of work begins; `total` is in `unit`, None where nobody knows."""
+        """Begin a stage of work of `total` units; None where that is unknown."""
 
     def advance(self, amount: float, **counts: float) -> None:
-        """`amount` more of the stage's unit is done; `counts` are running figures worth showing."""
+        """Add `amount` finished units to the stage; `counts` are running figures to show."""
 
     def note(self, text: str) -> None:
-        """One line that the user should read: a default taken, a fallback used."""
+        """Show one line that the user should read: a default taken, a fallback used."""
 
     def fetched(self, source: str, commit: str) -> None:
-        """`source`, hf://USER/NAME[@REVISION], is now here, as this commit of it."""
+        """Record that `source`, hf://USER/NAME[@REVISION], was fetched at this commit."""
 
 
 SILENT = Reporter()
 
 
-# The Hub client's own bars: drawn while models and corpora come, where somebody looks.
-
-
 def show_downloads() -> None:
-    """transformers and datasets turn the client's bars off with their own; this puts them back.
+    """Show the Hub client's bars on a terminal: transformers and datasets switch them off.
 
-    HF_HUB_DISABLE_PROGRESS_BARS=1 has the last word.
+    With HF_HUB_DISABLE_PROGRESS_BARS=1 they stay off.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
-    watched = sys.stderr is not None and sys.stderr.isatty()
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
     if constants.HF_HUB_DISABLE_PROGRESS_BARS:
         return
-    if watched:
+    if on_terminal:
         enable_progress_bars()
     else:
         disable_progress_bars()

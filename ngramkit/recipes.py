@@ -43,7 +43,7 @@ from typing import Any
 
 from ngramkit.builders.executors import Executor, executing, validate
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
-from ngramkit.corpus.deduplication import sifted
+from ngramkit.corpus.deduplication import deduplicate
 from ngramkit.corpus.document import Corpus
 from ngramkit.corpus.open import AnyCorpus, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
@@ -125,9 +125,9 @@ class Recipe:
             parts.append((opened, weight))
         (first, weight), *others = parts
         if not others and weight is None:
-            return sifted(first, self.dedup, evaluation)
+            return deduplicate(first, self.dedup, evaluation)
         mixture: Any = open_corpus([(corpus, 1.0 if w is None else w) for corpus, w in parts])
-        return sifted(mixture, self.dedup, evaluation)
+        return deduplicate(mixture, self.dedup, evaluation)
 
     def _opt_outs(self, name: str) -> Path:
         if is_evaluation(Path(name)):

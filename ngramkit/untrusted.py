@@ -1,5 +1,9 @@
-"""Files that somebody else may have put there: only plain ones are opened, and never waited for;
-what is written goes into no file that a link leads to.
+"""Files and JSON that somebody else may have written.
+
+Only plain files are opened, and opening never waits; nothing is written into a file that a link
+leads to. Python's JSON reader raises RecursionError for deep nesting, takes Infinity for a number,
+keeps the last of two equal keys, and makes an object of a hundred bytes from three. Here every
+fault is one line that says where and what.
 """
 
 from __future__ import annotations
@@ -16,21 +20,21 @@ from typing import IO, Any, NoReturn
 from ngramkit.errors import ArtifactError, InputError, reason
 from ngramkit.text import visible
 
-# Which file it is and when it was last written: two that are equal hold the same bytes.
+# Which file it is and when it was last written; files of equal identity hold the same bytes.
 Identity = tuple[int, int, int, int, int]
 
 
-def identity(found: os.stat_result) -> Identity:
-    """Device, inode, size in bytes, times of the last write and change in ns."""
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def identity(state: os.stat_result) -> Identity:
+    """Return device, inode, size in bytes, times of the last write and change in ns."""
+    return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
 def open_plain(
     path: Path, *, error: type[InputError] = ArtifactError, hint: str = "check the path"
 ) -> FileIO:
-    """`path` opened for reading, unbuffered, links followed.
+    """Open a plain file for reading, unbuffered; links are followed.
 
-    Raises FileNotFoundError where there is none, else `error`: a folder, a pipe, a device.
+    Raises FileNotFoundError where there is none, `error` for a folder, a pipe or a device.
     """
     try:
         # Non-blocking: opening a pipe would wait for somebody to write into it.
@@ -49,12 +53,12 @@ def open_plain(
 
 
 def open_stream(path: Path, *, error: type[InputError], hint: str = "check the path") -> IO[bytes]:
-    """As `open_plain`, with a buffer."""
+    """Open a plain file for buffered reading. Raises as `open_plain`."""
     return io.BufferedReader(open_plain(path, error=error, hint=hint))
 
 
 def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
-    """Return all of what a user names as a text, at most `most` bytes: a pipe or a device, too.
+    """Read a text that the user names, at most `most` bytes: of a pipe or a device, too.
 
     A pipe that nobody writes to is empty. Raises InputError where it cannot be read or is longer.
     """
@@ -72,12 +76,12 @@ def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
 
 
 def not_linked(path: str, flags: int) -> int:
-    """Open for `open(..., opener=not_linked)`: OSError where a link stands at `path`."""
+    """Open a file for `open(..., opener=not_linked)`. Raises OSError where `path` is a link."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def require_no_links(folder: Path) -> None:
-    """Raise ArtifactError where something in the folder stands for a file of elsewhere."""
+    """Raise ArtifactError where the folder holds a link."""
     for entry in folder.rglob("*"):
         if entry.is_symlink():
             raise ArtifactError(
@@ -93,19 +97,14 @@ def read_plain(
     error: type[InputError] = ArtifactError,
     hint: str = "check the path",
 ) -> bytes:
-    """The bytes of a plain file of at most `most`; raises as `open_plain`, `error` if longer."""
+    """Read a plain file of at most `most` bytes. Raises as `open_plain`, `error` if it is
+    longer."""
     with open_plain(path, error=error, hint=hint) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise error(f"{path} has {size:,} bytes, more than {most:,}", hint)
         return file.read(size)  # `most` would be set aside in memory first
 
-
-# JSON that somebody else may have written, read without trust.
-#
-# Python's reader raises RecursionError for what nests deeply, takes Infinity for a number, keeps
-# the last of two equal keys, and makes of three bytes an object of a hundred. Here every fault is
-# one line that says where and what.
 
 DEEPEST = 32  # lists and objects inside each other, where `strict`
 MOST = 1 << 26  # bytes of a file that is read whole
@@ -121,16 +120,15 @@ def parse_json(
     error: type[InputError] = InputError,
     hint: str = "",
 ) -> Any:
-    """What `text` says; `where` names it in errors.
+    """Parse JSON; errors name it by `where`.
 
-    More than MOST_VALUES are refused. `strict` also refuses a key that stands twice, NaN and
-    Infinity (which JSON does not know), text that is none, and what nests deeper than DEEPEST.
-    Raises `error`.
+    More than MOST_VALUES values are refused. `strict` also refuses duplicate keys, NaN and Infinity
+    (which are not JSON), lone surrogates, and nesting deeper than DEEPEST. Raises `error`.
     """
     if count_values(text) > MOST_VALUES:
         raise error(f"{where}: it holds more than {MOST_VALUES:,} values", hint)
     try:
-        # What stands for a class gives the one decoder, which `loads` would make for each text.
+        # In place of a class: a function that returns one decoder for all texts.
         decoder: Any = _strict_decoder if strict else None
         body = json.loads(text, cls=decoder)
         if strict and not _plain(text):
@@ -139,7 +137,7 @@ def parse_json(
         raise error(f"{where}: not JSON that can be read: it nests too deeply", hint) from failure
     except ValueError as failure:
         raise error(f"{where}: not JSON: {failure}", hint) from failure
-    if strict and _brackets(text) > DEEPEST and not _within(body, DEEPEST):
+    if strict and _brackets(text) > DEEPEST and not _nests_within(body, DEEPEST):
         raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)
     return body
 
@@ -151,25 +149,25 @@ def read_json(
     error: type[InputError] = ArtifactError,
     hint: str = AGAIN,
 ) -> Any:
-    """The whole file as `parse_json` reads it. FileNotFoundError where there is none."""
+    """Parse a whole file, as `parse_json`. Raises FileNotFoundError where there is none."""
     raw = read_plain(path, MOST, error=error, hint=hint)
     return parse_json(raw, str(path), strict=strict, error=error, hint=hint)
 
 
 def whole_number(value: Any, least: int = 0, most: int = (1 << 63) - 1) -> bool:
-    """Whether `value` is an integer of [least, most]; true and false are none."""
+    """Return whether `value` is an integer in [least, most], and not a bool."""
     return type(value) is int and least <= value <= most
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    body = dict(pairs)
+    if len(body) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise ValueError(f"the key {name!r:.80} stands twice")
+                raise ValueError(f"the key {name!r:.80} occurs twice")
             seen.add(name)
-    return found
+    return body
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -193,26 +191,26 @@ def _strict_decoder() -> json.JSONDecoder:
 
 
 def _plain(text: str | bytes) -> bool:
-    """Whether no string of it can hold a surrogate: none is written out, none is escaped."""
+    """Return whether no string in it can hold a surrogate, plain or escaped."""
     if isinstance(text, bytes):
         return text.isascii() and b"\\u" not in text
     return text.isascii() and "\\u" not in text
 
 
 def _brackets(text: str | bytes) -> int:
-    """Return how many open: nothing nests deeper."""
+    """Return the number of opening brackets, a bound on the nesting."""
     if isinstance(text, bytes):
         return text.count(b"{") + text.count(b"[")
     return text.count("{") + text.count("[")
 
 
 def count_values(text: str | bytes) -> int:
-    """Return how many values it has at most: each begins behind a bracket or a comma."""
+    """Return a bound on the number of values: each begins behind a bracket or a comma."""
     return 1 + _brackets(text) + (text.count(b",") if isinstance(text, bytes) else text.count(","))
 
 
-def _within(body: Any, levels: int) -> bool:
-    """Whether `body` nests at most so deep; without recursion."""
+def _nests_within(body: Any, levels: int) -> bool:
+    """Return whether `body` nests at most `levels` deep; without recursion."""
     level = [body]
     while level and levels >= 0:
         level = [

@@ -104,7 +104,7 @@ def exit_codes() -> str:
 
 def record() -> str:
     """Tokens/step on the record, from docs/record.json."""
-    from benchmarks._record import read_figures, table
+    from benchmarks.record import read_figures, table
 
     return table(read_figures())
 
@@ -125,14 +125,14 @@ def real_facts() -> str:
 
 def evidence() -> str:
     """Drafters side by side, from docs/evidence.json."""
-    from benchmarks._evidence_figures import page, read_figures
+    from benchmarks.evidence import page, read_figures
 
     return page(read_figures())
 
 
 def longcontext(part: str) -> str:
     """What a SpeCache forgets on it, from docs/longcontext.json."""
-    from benchmarks._longcontext_figures import TABLES, read_figures
+    from benchmarks.longcontext import TABLES, read_figures
 
     return TABLES[part](read_figures())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from ngramkit_cli.command import gist
+from ngramkit_cli.command import summary
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
@@ -166,4 +166,6 @@ def test_help_loads_nothing_heavy():
 
 def test_the_list_of_commands_says_what_their_help_says():
     group = get_command(app)
-    assert group.gists() == [(name, gist(each.help)) for name, each in group.commands.items()]
+    assert group.summaries() == [
+        (name, summary(each.help)) for name, each in group.commands.items()
+    ]

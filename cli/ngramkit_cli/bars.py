@@ -1,4 +1,4 @@
-"""How long work shows on the screen: bars on a terminal, elsewhere a line every ten seconds."""
+"""Reporters of progress: bars on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NARROW = 70  # columns below which the bar itself has no room
 
 
 class QuietReporter(Reporter):
-    """For --quiet; and what all have in common: which commits came from the Hub."""
+    """The reporter of --quiet, which only records the commits that came from the Hub."""
 
     def __init__(self) -> None:
         self.revisions: dict[str, str] = {}  # hf:// source -> commit
@@ -28,11 +28,11 @@ class QuietReporter(Reporter):
         self.revisions[source] = commit
 
     def close(self, *, whole: bool = True) -> None:
-        """Nothing is drawn from here on; `whole`: the last stage's work was done."""
+        """Stop drawing; `whole`: the last stage's work was finished."""
 
 
 class LineReporter(QuietReporter):
-    """For logs: `tokenize 12.4 M tokens, 31 %, 2.0 M/s`, while work goes on."""
+    """A reporter for logs: `tokenize 12.4 M tokens, 31 %, 2.0 M/s`, every EVERY seconds."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class LineReporter(QuietReporter):
         self._ticker: threading.Thread | None = None
 
     def stage(self, name: str, total: float | None = None, unit: str = "tokens") -> None:
-        self._over()
+        self._end_stage()
         self._name, self._unit, self._total = visible(name, NAME), unit, total
         self._done, self._started, self._counts = 0.0, time.monotonic(), {}
         if self._ticker is None:
@@ -62,14 +62,14 @@ class LineReporter(QuietReporter):
         self._say(text)
 
     def close(self, *, whole: bool = True) -> None:
-        """No more lines; one may still be begun by a new stage."""
+        """Stop the lines until the next stage."""
         self._closed.set()
         if self._ticker is not None:
             self._ticker.join()
             self._ticker = None
-        self._over()
+        self._end_stage()
 
-    def _over(self) -> None:
+    def _end_stage(self) -> None:
         if self._name:
             log_stage(self._name, time.monotonic() - self._started)
             self._name = ""
@@ -79,26 +79,26 @@ class LineReporter(QuietReporter):
             self._say(self.line(time.monotonic() - self._started))
 
     def line(self, seconds: float) -> str:
-        """What is done after so many seconds of the stage."""
+        """Return the line to show after so many seconds of the stage."""
         if not self._done:
             return f"{self._name}, {seconds:.0f} s so far"
         unit = "" if self._unit == self._name else f" {self._unit}"
-        said = [f"{self._name} {short(self._done)}{unit}"]
+        parts = [f"{self._name} {short(self._done)}{unit}"]
         if self._total:
-            said.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
+            parts.append(f"{min(self._done / self._total, 1):.0%}".replace("%", " %"))
         done, tokens = self._done, self._counts.get("tokens", 0)
         if tokens and self._unit != "tokens":
-            said.append(f"{short(tokens)} tokens")
+            parts.append(f"{short(tokens)} tokens")
             done = tokens
         rate = done / max(seconds, 1e-9)
-        said.append(f"{short(rate)}/s" if rate >= 1 else f"{short(rate * 60)}/min")
-        told = (name for name in ("tasks", "retries") if self._counts.get(name))
-        said += [f"{short(self._counts[name])} {name}" for name in told]
-        return ", ".join(said)
+        parts.append(f"{short(rate)}/s" if rate >= 1 else f"{short(rate * 60)}/min")
+        extras = (name for name in ("tasks", "retries") if self._counts.get(name))
+        parts += [f"{short(self._counts[name])} {name}" for name in extras]
+        return ", ".join(parts)
 
 
 class BarReporter(QuietReporter):
-    """A rich progress bar per stage. A stage that is over stands at 100 %."""
+    """A reporter with a rich progress bar per stage. A finished stage is at 100 %."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class BarReporter(QuietReporter):
             print(visible(text), file=sys.stderr, flush=True)
 
     def close(self, *, whole: bool = True) -> None:
-        """The bars stay where they are; `whole`: the last stage's work was done."""
+        """Leave the bars on the screen; `whole`: the last stage's work was finished."""
         if self._progress is None:
             return
         if whole:
@@ -141,7 +141,7 @@ class BarReporter(QuietReporter):
         self._progress = self._task = None
 
     def _complete(self) -> None:
-        """A sample or a limit leaves work undone that is over all the same."""
+        """Put the stage's bar at 100 %: a sample or a limit may leave it below."""
         if self._task is None:
             return
         log_stage(self._name, time.monotonic() - self._started)
@@ -168,7 +168,7 @@ def _new_bars() -> Any:
 
 
 def short(amount: float) -> str:
-    """Three digits of it, as people say them.
+    """Return an amount in three digits.
 
     >>> short(12_412_003), short(999), short(2_000_000_000)
     ('12.4 M', '999', '2.0 G')

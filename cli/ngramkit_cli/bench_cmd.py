@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import ngramkit
 from ngramkit.models import DEFAULT
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.cache_options import KvOptions
-from ngramkit_cli.needle_options import NeedleOptions, needle_lines
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, the_model
 from ngramkit_cli.output import Output
@@ -30,13 +29,6 @@ OutFolder = Annotated[
 NewTokens = Annotated[
     int, typer.Option("--max-new-tokens", min=2, help="Tokens of an answer at most.")
 ]
-SelfCheck = Annotated[
-    bool,
-    typer.Option(
-        "--self-check",
-        help="Only compare the static engine's passes with the eager one's, for a bug report.",
-    ),
-]
 
 
 @takes_urls
@@ -52,9 +44,6 @@ def bench(
     stop: opt.Stop = None,
     running: opt.RunOptions,
     out_path: OutFolder = None,
-    hidden: NeedleOptions,
-    kv: KvOptions,
-    self_check: SelfCheck = False,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -63,24 +52,15 @@ def bench(
 
     Interrupted, it goes on where it was when it is run again. Without --drafter: all that fit.
     --drafter generate and generate-lookup are transformers' own ways, without and with its prompt
-    lookup; blend:budget=auto has a budget of its own. With --task needle it measures what a cache
-    forgets, see --cache of ngramkit decode.
+    lookup; blend:budget=auto has a budget of its own.
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
     with Output("bench", json=json, debug=debug) as out:
         name = the_model(model, out)
-        if self_check:
-            _self_check(name, running, out)
-            return
-        if hidden.is_needle:
-            _needle(name, hidden, kv, running, out)
-            return
-        from ngramkit.evaluate.bench import bench as measured
-
-        asked = _asked(asking, name)
-        results = measured(
-            asked and asked.first(asking.limit),
+        questions = _questions(asking, name)
+        results = ngramkit.bench(
+            questions and questions.first(asking.limit),
             name,
             drafters=drafter or (),
             artifacts=sources.sources(),
@@ -102,61 +82,12 @@ def bench(
             raise typer.Exit(1)
 
 
-def _asked(asking: QuestionOptions, model: str) -> Questions | None:
+def _questions(asking: QuestionOptions, model: str) -> Questions | None:
     from ngramkit.evaluate.records import embedded_questions, read_questions
 
     if asking.questions is not None:
         return read_questions(asking.questions)
     return embedded_questions() if model == DEFAULT else None
-
-
-def _self_check(model: str, running: opt.RunOptions, out: Output) -> None:
-    from ngramkit.decode.self_check import self_check
-
-    found = self_check(model, passes=running.passes(), reporter=out.reporter)
-    out.reporter.close()
-    rows = [
-        (
-            f"{each.nodes} nodes behind {each.context}",
-            f"{each.logits:.1e}",
-            f"{each.kept:.1e}",
-            f"{1000 * each.eager_seconds:.2f} ms",
-            f"{1000 * each.static_seconds:.2f} ms",
-        )
-        for each in found.passes
-    ]
-    software = ", ".join(f"{name} {version}" for name, version in found.software.items())
-    out.say(f"{found.device}, {found.dtype}, {software}")
-    head = ("", "logits off by", "keys and values", "eager", "static")
-    out.say("", *figures(rows, head))
-    right = found.fault or f"right, {found.gain:.2f} times the eager engine's speed"
-    out.say("", f"{found.model}, engine=static: {right}")
-    out.result(**found.to_dict())
-    if found.fault:
-        raise typer.Exit(1)
-
-
-def _needle(
-    model: str, hidden: NeedleOptions, kv: KvOptions, running: opt.RunOptions, out: Output
-) -> None:
-    from ngramkit.evaluate.needle_test import needle_test
-
-    results = needle_test(
-        model,
-        lengths=hidden.token_lengths,
-        depths=hidden.depths,
-        seeds=hidden.needles,
-        caches=hidden.cache.split(","),
-        options=kv.options(measure=True),
-        haystack=hidden.haystack,
-        passes=running.passes(),
-        reporter=out.reporter,
-    )
-    out.reporter.close()
-    out.say(*needle_lines(results))
-    if hidden.plot is not None:
-        results.plot(hidden.plot)
-    out.result(hidden.plot, **results.to_dict())
 
 
 def _say(results: BenchResults, out: Output) -> None:
@@ -173,11 +104,11 @@ def _say(results: BenchResults, out: Output) -> None:
     ]
     head = ("", "tokens/step", "tokens/s", "speed-up", "95% interval")
     out.say("", *figures(rows, head))
-    counted = [
+    spec_bench = [
         f"{r.drafter} {r.spec_bench['speedup']:.2f}" for r in results.results[1:] if r.spec_bench
     ]
-    if counted:
-        out.say("", f"speed-ups as Spec-Bench counts: {', '.join(counted)}")
+    if spec_bench:
+        out.say("", f"speed-ups as Spec-Bench counts: {', '.join(spec_bench)}")
     ratios = [f"  {each}" for each in results.ratios()]
     if ratios:
         out.say("", "ratios of tokens/s (95% intervals over questions)", *ratios)

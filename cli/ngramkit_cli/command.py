@@ -1,4 +1,4 @@
-"""The Typer app and its commands, with what all of them share. Knows no command by name."""
+"""The Typer app, its groups and commands, and the options that all commands share."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results, warnin
 
 
 def verbosity() -> int:
-    """-1 under --quiet, 1 under -v, 2 under -vv, else 0."""
+    """Return -1 under --quiet, 1 under -v, 2 under -vv, else 0."""
     return _verbosity.get()
 
 
 class Command(TyperCommand):
-    """A command that is known while it runs, so that errors can speak of its flags.
+    """A command that `running_flags` knows while it runs, so that errors name its flags.
 
     An option that takes one value is refused where it is given twice.
     """
@@ -62,25 +62,25 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands under one name; an unknown one is said in JSON too, where that was asked for."""
+    """Commands under one name; under --json an unknown one is an error in JSON, too."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """What each command does in whole words, where Typer would cut them to the terminal."""
+        """List the commands with whole summaries, which Typer would cut to the terminal."""
         with formatter.section("Commands"):
-            formatter.write_dl(self.gists())
+            formatter.write_dl(self.summaries())
 
-    def gists(self) -> list[tuple[str, str]]:
-        return [(name, gist(each.help or "")) for name, each in self.commands.items()]
+    def summaries(self) -> list[tuple[str, str]]:
+        return [(name, summary(each.help or "")) for name, each in self.commands.items()]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         with _parsing(self.name, args):
             return super().resolve_command(ctx, args)
 
 
-def gist(text: str) -> str:
-    """The first words of a command's help, up to where it goes into detail.
+def summary(text: str) -> str:
+    """Return the first words of a command's help, before the details.
 
-    >>> gist("Build a datastore (REST): suffix arrays.")
+    >>> summary("Build a datastore (REST): suffix arrays.")
     'Build a datastore (REST)'
     """
     first = " ".join(text.split("\n\n")[0].split())
@@ -88,7 +88,7 @@ def gist(text: str) -> str:
 
 
 class _parsing:  # noqa: N801 (reads as a statement)
-    """Errors of the option parser also print their JSON line under --json."""
+    """A context that prints errors of the option parser as JSON, too, under --json."""
 
     def __init__(self, command: str | None, args: Sequence[str]) -> None:
         self._command, self._json = command, "--json" in args
@@ -98,12 +98,12 @@ class _parsing:  # noqa: N801 (reads as a statement)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._json and hasattr(error, "format_message"):
-            said = {"command": self._command, "error": error.format_message(), "hint": ""}
-            streams.write(json.dumps(said))
+            body = {"command": self._command, "error": error.format_message(), "hint": ""}
+            streams.write(json.dumps(body))
 
 
 def _with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
-    """The same with -v and -q, which it need not know."""
+    """Add -v and -q to a command, whose function does not take them."""
 
     def wrapped(*, verbose: int, quiet: bool, **values: Any) -> None:
         token = _verbosity.set(-1 if quiet else verbose)
@@ -120,8 +120,10 @@ def with_options(
     wrapped: Callable[..., None],
     options: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
-    """`wrapped`, which calls `command`, under its name and with its parameters, and `options` more:
-    each a hint and a default."""
+    """Return `wrapped`, which calls `command`, with the name and parameters of `command`.
+
+    `options` are more parameters: name -> (annotation, default).
+    """
     keyword = inspect.Parameter.KEYWORD_ONLY
     signature = inspect.signature(command, eval_str=True)
     parameters = [each.replace(kind=keyword) for each in signature.parameters.values()]
@@ -133,7 +135,7 @@ def with_options(
     return wrapped
 
 
-# What SpeCache calls its own. Its top_k is not among them: a command's own --top-k is of sampling.
+# Parameters whose option has another name. SpeCache's top_k is none: --top-k is of sampling.
 OTHER_NAMES = {
     "kv_bits": "bits",
     "kv_group": "group",
@@ -144,7 +146,7 @@ OTHER_NAMES = {
 
 
 class App(typer.Typer):
-    """A Typer whose commands are of the class above."""
+    """A Typer with groups and commands of these classes."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"cls": Group, **settings})
@@ -160,17 +162,17 @@ class App(typer.Typer):
 
 
 def running_flags() -> dict[str, Flag]:
-    """The options of the running command, under the library's names; none outside a command."""
+    """Return the running command's flags by the library's names; {} outside a command."""
     command = _running.get()
-    found: dict[str, Flag] = {}
+    flags: dict[str, Flag] = {}
     for entry in command.params if command else ():
         off = next((flag for flag in entry.secondary_opts if flag.startswith("--")), "")
         for flag in entry.opts:
             if flag.startswith("--"):
                 name = flag.removeprefix("--").replace("-", "_")
-                found[name] = Flag(flag, off, bool(getattr(entry, "is_flag", False)))
+                flags[name] = Flag(flag, off, bool(getattr(entry, "is_flag", False)))
                 if name in OTHER_NAMES:
-                    found[OTHER_NAMES[name]] = found[name]
+                    flags[OTHER_NAMES[name]] = flags[name]
                 if getattr(entry, "multiple", False):
-                    found.setdefault(f"{name}s", found[name])
-    return found
+                    flags.setdefault(f"{name}s", flags[name])
+    return flags

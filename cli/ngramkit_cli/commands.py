@@ -1,4 +1,4 @@
-"""The commands by name, each imported when it is asked for: a start pays for the one that runs."""
+"""The commands by name, each imported when it runs, so that a start pays for one alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 
 from ngramkit_cli.command import App, Group
 
-# Name -> where it is, and the first words of its help. In the order of the flow, then what judges,
-# ships and exchanges artifacts.
+# name -> (module and attribute, summary): in the order of use, then the commands that judge, ship
+# and exchange artifacts.
 COMMANDS = {
     "corpora": ("corpus_cmd.corpora", "List the corpora that have names"),
     "tokenize": ("corpus_cmd.tokenize", "Tokenise a corpus once"),
@@ -46,18 +46,18 @@ COMMANDS = {
 }
 
 
-class Lazy(Mapping[str, Any]):
-    """What the option parser takes commands from."""
+class LazyCommands(Mapping[str, Any]):
+    """The option parser's commands by name, each made when it is first looked up."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
+        if name not in self._loaded:
             module, _, attribute = COMMANDS[name][0].partition(".")
-            found = getattr(importlib.import_module(f"ngramkit_cli.{module}"), attribute)
-            self._made[name] = made(name, found)
-        return self._made[name]
+            command = getattr(importlib.import_module(f"ngramkit_cli.{module}"), attribute)
+            self._loaded[name] = _parser_command(name, command)
+        return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -66,24 +66,24 @@ class Lazy(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-def made(name: str, found: Any) -> Any:
-    """The parser's own of a function, or of an app of several commands."""
-    if isinstance(found, App):
-        return typer.main.get_group(found)
+def _parser_command(name: str, command: Any) -> Any:
+    """Return the parser's command for a function, its group for an app of several commands."""
+    if isinstance(command, App):
+        return typer.main.get_group(command)
     one = App(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    one.command(name)(found)
+    one.command(name)(command)
     return typer.main.get_command(one)
 
 
 class Commands(Group):
-    """All of them. Listing them imports none."""
+    """The group of all commands. Listing them imports none."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = Lazy()  # type: ignore[assignment]
+        self.commands = LazyCommands()  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def gists(self) -> list[tuple[str, str]]:
+    def summaries(self) -> list[tuple[str, str]]:
         return [(name, words) for name, (_, words) in COMMANDS.items()]

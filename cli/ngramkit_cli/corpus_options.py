@@ -1,4 +1,4 @@
-"""The options that choose a corpus: one set, shared by every command that reads text.
+"""The options that choose a corpus, shared by every command that reads text.
 
 @takes_groups
 def tokenize(*, corpus: CorpusOptions, model: Model = None) -> None:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """What was chosen. A field is an option."""
+    """The chosen corpus. Each field is an option."""
 
     corpus: Annotated[
         list[str] | None,
@@ -84,13 +84,13 @@ class CorpusOptions:
 
     @property
     def text(self) -> Any:
-        """What `ngramkit.tokenize` takes: one name, or the parts of a mixture.
+        """The corpus for `ngramkit.tokenize`: one name, or the parts of a mixture.
 
-        Raises UsageError without --corpus, and for a weight that is no share.
+        Raises UsageError without --corpus, and for a weight that is not in (0, 1].
         """
         parts = self._parts
-        alone = len(parts) == 1 and parts[0].weight == 1
-        return parts[0].corpus if alone else [tuple(part) for part in parts]
+        is_single = len(parts) == 1 and parts[0].weight == 1
+        return parts[0].corpus if is_single else [tuple(part) for part in parts]
 
     @property
     def names(self) -> list[str]:
@@ -106,6 +106,6 @@ class CorpusOptions:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All but the name, as `ngramkit.open_corpus` takes them."""
+        """All options but the name, as `ngramkit.open_corpus` takes them."""
         chosen = {key: value for key, value in vars(self).items() if key != "corpus"}
         return {**chosen, "licenses": self.licenses.split(",") if self.licenses else ()}

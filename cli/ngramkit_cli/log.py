@@ -1,4 +1,4 @@
-"""The library's log: its warnings always, with -v what it does, with -vv what others do too."""
+"""The library's log on the screen: warnings; with -v all of it, with -vv other libraries' too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LIBRARY = "ngramkit"
-NOTICE = 25  # between INFO and WARNING: what takes long, and why
+NOTICE = 25  # between INFO and WARNING: why something takes long
 logging.addLevelName(NOTICE, "NOTICE")
 
 
 class Notes(logging.Handler):
-    """Records as lines for people."""
+    """A handler that writes records as lines for people."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         super().__init__(NOTICE)
@@ -25,7 +25,7 @@ class Notes(logging.Handler):
 
 @contextmanager
 def log_to(note: Callable[[str], None], verbosity: int) -> Iterator[None]:
-    """While inside: warnings go to `note`; from 1 on everything to stderr, timed."""
+    """Send warnings to `note`; with a verbosity above 0 everything to stderr, with times."""
     logger = logging.getLogger("" if verbosity > 1 else LIBRARY)
     level = logger.level
     handler: logging.Handler = Notes(note)

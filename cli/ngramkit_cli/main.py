@@ -1,4 +1,4 @@
-"""corpus -> tokens -> artifact -> drafter -> decode"""
+"""The command line: corpus -> tokens -> artifact -> drafter -> decode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ app = App(
 )
 
 
-def say_version(wanted: bool) -> None:
+def print_version(wanted: bool) -> None:
+    """Print the version and exit, if `wanted`."""
     if wanted:
         from ngramkit import __version__
 
@@ -34,14 +35,15 @@ def say_version(wanted: bool) -> None:
 def ngramkit(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", callback=say_version, is_eager=True),
+        typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True),
     ] = False,
 ) -> None:
     pass
 
 
 def run() -> None:
-    # Libraries start Pythons too (multiprocessing's tracker): none looks for modules in the
+    """Run the command line: the entry point `ngramkit`."""
+    # Libraries start Pythons too (multiprocessing's tracker): none may look for modules in the
     # working folder, which may be a stranger's.
     os.environ["PYTHONSAFEPATH"] = "1"
     streams.prepare()

@@ -1,4 +1,4 @@
-"""What people see goes to stderr, one JSON object for programs is the last line of stdout.
+"""A command's output: text for people on stderr, one JSON object as the last line of stdout.
 
 A command's body runs inside `Output`; an error in it becomes one or two lines and an exit code.
 """
@@ -21,13 +21,13 @@ from ngramkit_cli.bars import BarReporter, LineReporter, QuietReporter
 from ngramkit_cli.command import running_flags, verbosity
 from ngramkit_cli.flags import with_flags
 from ngramkit_cli.log import log_to
-from ngramkit_cli.system_errors import as_known
+from ngramkit_cli.system_errors import to_ngramkit_error
 
 INTERRUPTED = 130
 
 
 class Output:
-    """`with Output("verify", json=json, debug=debug) as out:`, ended by `out.result(...)`."""
+    """The output of one command: `with Output("verify", json=json, debug=debug) as out:`."""
 
     def __init__(self, command: str, *, json: bool, debug: bool) -> None:
         self.command = command
@@ -43,13 +43,13 @@ class Output:
         return self
 
     def say(self, *lines: str) -> None:
-        """Lines for people, below any bars. Whatever is in one, it stays one line and text."""
+        """Write lines for people, below any bars; control characters are escaped."""
         if not self._quiet:
             self._finish()
             self._to_stderr(*lines)
 
     def show(self, *lines: str) -> None:
-        """Lines that are the command's result: stdout's, unless a program reads that."""
+        """Write lines that are the command's result, to stdout, or to stderr under --json."""
         if self._json:
             self.say(*lines)
             return
@@ -59,7 +59,7 @@ class Output:
 
     @property
     def reporter(self) -> QuietReporter:
-        """Draws progress bars on a terminal; elsewhere says now and then how far it is."""
+        """The reporter: bars on a terminal, else lines; none under --quiet."""
         if self._reporter is None:
             if self._quiet:
                 self._reporter = QuietReporter()
@@ -69,7 +69,7 @@ class Output:
         return self._reporter
 
     def note(self, text: str) -> None:
-        """A line above the bars that are drawn; said under --quiet too."""
+        """Write a line above the bars, under --quiet too."""
         if isinstance(self._reporter, BarReporter):
             self._reporter.note(text)
         else:
@@ -89,7 +89,7 @@ class Output:
         return time.perf_counter() - self._started
 
     def result(self, artifact: object = None, **values: Any) -> None:
-        """Prints the JSON line when it was asked for."""
+        """Write the JSON line, under --json."""
         self._finish()
         if not self._json:
             return
@@ -115,7 +115,7 @@ class Output:
         if isinstance(error, BrokenPipeError):
             streams.forget_stdout()
             raise typer.Exit(1) from None
-        self._fail(as_known(error))
+        self._fail(to_ngramkit_error(error))
 
     def _fail(self, error: NgramkitError) -> None:
         flags = running_flags()
@@ -124,14 +124,14 @@ class Output:
         if hint:
             self._to_stderr(f"  -> {hint}")
         if self._json:
-            said = {"command": self.command, "error": message, "hint": hint}
+            body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):
-                streams.write(json.dumps(said))
+                streams.write(json.dumps(body))
         raise typer.Exit(error.exit_code) from None
 
 
 def peak_rss() -> int:
-    """Most bytes of memory that this process has held at once; 0 where the system does not tell."""
+    """Return the peak memory of this process in bytes; 0 where the system does not tell."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""`ngramkit prune`."""
+"""`ngramkit prune`: an artifact made smaller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Source = Annotated[str, typer.Argument(metavar="ARTIFACT", help="A datastore or 
 Bytes = Annotated[
     str, typer.Option("--bytes", metavar="SIZE", help="The most it may take, like 2G or 64M.")
 ]
-Beside = Annotated[
+OutFolder = Annotated[
     str | None,
     typer.Option("--out", metavar="DIR|URL", help="Default: beside the artifact, NAME-SIZE."),
 ]
@@ -27,7 +27,7 @@ Answers = Annotated[
         "--answers",
         metavar="FILE",
         help="Recorded answers of the kind that drafts are for, as `ngramkit replay` takes them. "
-        "Default: the artifact's own text says what is wanted.",
+        "Default: the artifact's own text.",
     ),
 ]
 Questions = Annotated[
@@ -49,7 +49,7 @@ OwnModel = Annotated[
 def prune(
     source: Source,
     size: Bytes,
-    out_dir: Beside = None,
+    out_dir: OutFolder = None,
     answers: Answers = None,
     questions: Questions = None,
     template: TemplateOfQuestions = "auto",
@@ -76,9 +76,9 @@ def prune(
         )
         counts, manifest = artifact.manifest.counts, artifact.manifest
         before = manifest.corpus["pruned"]["of"]["bytes"]
-        said = ", ".join(f"{value:,} {name}" for name, value in counts.items())
+        sizes = ", ".join(f"{value:,} {name}" for name, value in counts.items())
         out.say(
-            f"{artifact.where}: a {artifact.kind}, {said}, {manifest.bytes:,} bytes of {before:,}"
+            f"{artifact.where}: a {artifact.kind}, {sizes}, {manifest.bytes:,} bytes of {before:,}"
         )
         out.result(
             artifact.where, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before

@@ -1,4 +1,4 @@
-"""`ngramkit record`: answers, and what the model held likely on the way, for replays without it."""
+"""`ngramkit record`: answers and the model's top-k on the way, for replays without the model."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def record(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Record what a model holds likely for replays without it.
+    """Record a model's answers and its top-k at verified nodes, for replays without it.
 
-    It answers the questions with drafts; at every node that it verifies, its 16 likeliest tokens
-    are kept. ngramkit replay --oracle DIR then tells them to drafters as decoding does.
+    The model answers the questions with drafts; its 16 likeliest tokens at every node that it
+    verifies are kept. ngramkit replay --oracle DIR gives them to drafters as decoding does.
 
     Default: --drafter blend --budget 64. Interrupted, it goes on where it was when it is run again.
 
     Example: ngramkit record --questions question.jsonl --model smollm2-135m --out evidence
     """
     with Output("record", json=json, debug=debug) as out:
-        found = ngramkit.record(
+        recording = ngramkit.record(
             asking.questions,
             the_model(model, out),
             out=out_path,
@@ -57,8 +57,8 @@ def record(
             reporter=out.reporter,
         )
         out.say(
-            f"{found.path}: {many(found.answers, 'answer')} of {many(found.tokens, 'token')} "
-            f"added, {many(found.rows, 'context')}",
-            f"next: ngramkit replay --oracle {found.path} --drafter blend",
+            f"{recording.path}: {many(recording.answers, 'answer')} of "
+            f"{many(recording.tokens, 'token')} added, {many(recording.rows, 'context')}",
+            f"next: ngramkit replay --oracle {recording.path} --drafter blend",
         )
-        out.result(found.path, **found.to_dict())
+        out.result(recording.path, **recording.to_dict())

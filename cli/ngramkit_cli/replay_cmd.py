@@ -11,9 +11,9 @@ from ngramkit_cli.replay_options import (
     Budgets,
     DropLeaked,
     KeepState,
-    OracleFolder,
     Plot,
     Questions,
+    RecordFolder,
     Repeat,
     ReplaySources,
     Seed,
@@ -30,7 +30,7 @@ def replay(
     *,
     answers: Answers = None,
     questions: Questions = None,
-    oracle: OracleFolder = None,
+    oracle: RecordFolder = None,
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,
     budget: Budgets = "8,16,32,64,96",
@@ -47,8 +47,8 @@ def replay(
 ) -> None:
     """Replay recorded answers: tokens/step of any drafter, without the model.
 
-    Drafters that listen to the model are told what ngramkit record has kept: --oracle DIR in place
-    of --answers.
+    With --oracle DIR in place of --answers, drafters also get the evidence that ngramkit record
+    has kept: the model's top-k at verified nodes.
 
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64

@@ -23,13 +23,13 @@ Questions = Annotated[
     Path | None,
     typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
 ]
-OracleFolder = Annotated[
+RecordFolder = Annotated[
     Path | None,
     typer.Option(
         "--oracle",
         metavar="DIR",
-        help="Answers of ngramkit record, with what the model held likely, which drafters are told "
-        "as decoding tells them. With --model, it is asked for what is not on record.",
+        help="A folder of ngramkit record: its answers, and the model's top-k at verified nodes, "
+        "which drafters get as evidence. With --model, the model verifies what is not on record.",
     ),
 ]
 Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]

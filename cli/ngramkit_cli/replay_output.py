@@ -1,4 +1,4 @@
-"""What `ngramkit replay` prints for people: tables."""
+"""The tables that `ngramkit replay` prints for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def say(results: Replays, out: Output) -> None:
-    """Tokens/step by budget, and more of the widest budget."""
+    """Print tokens/step by budget, and more of the widest budget."""
     budgets = sorted({r.budget for r in results})
     widest = [r for r in results if r.budget == budgets[-1]]
     passes = f"{results[0].total.tokens:,} tokens after the prefills'"
@@ -47,7 +47,7 @@ def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> 
 
 
 def _say_curves(results: Replays, out: Output) -> None:
-    """A line per drafter and artifact, smallest first, with the curves that it stands in."""
+    """Print a line per drafter and artifact, smallest first, with its curve."""
     budget = max(r.budget for r in results)
     rows = [
         [drafter, curve, f"{size / 1e6:,.1f}", f"{steps:.3f}"]
@@ -73,7 +73,7 @@ def _say_passes(results: Sequence[Replay], out: Output) -> None:
 
 
 def _missing(results: Sequence[Replay]) -> list[str]:
-    """What of an oracle's evidence was not on record, a line per replay where that was any."""
+    """Return a line for each replay that lacked evidence of some contexts."""
     return [
         f"{r.drafter}, {r.budget} nodes: {r.misses.missing:,} of {r.misses.rows:,} contexts "
         f"({_share(r.misses.missing, r.misses.rows):.1%}) were not on record"

@@ -53,7 +53,7 @@ def self_corpus(
         from ngramkit.decode.session import PassOptions
 
         name = the_model(model, out)
-        found = ngramkit.self_corpus(
+        corpus = ngramkit.self_corpus(
             questions,
             name,
             out_path,
@@ -70,12 +70,12 @@ def self_corpus(
             force=force,
             reporter=out.reporter,
         )
-        rate = found.new_tokens / found.seconds if found.new_tokens else 0
+        rate = corpus.new_tokens / corpus.seconds if corpus.new_tokens else 0
         out.say(
-            f"{found.path}: {many(found.answers, 'answer')}, {many(found.tokens, 'token')}"
+            f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
             + (f", {rate:,.0f} tokens/s" if rate else "")
-            + (f"; {found.repeated:,} were there already or empty" if found.repeated else "")
-            + (f"; {found.left_out:,} did not fit into the context" if found.left_out else ""),
-            f"next: ngramkit build-datastore --corpus {found.path} --model {name}",
+            + (f"; {corpus.repeated:,} were there already or empty" if corpus.repeated else "")
+            + (f"; {corpus.left_out:,} did not fit into the context" if corpus.left_out else ""),
+            f"next: ngramkit build-datastore --corpus {corpus.path} --model {name}",
         )
-        out.result(found.path, **found.to_dict())
+        out.result(corpus.path, **corpus.to_dict())

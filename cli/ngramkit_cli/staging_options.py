@@ -1,4 +1,4 @@
-"""Options of the commands that take artifacts by URL or write them to one: where they are staged.
+"""Options of the commands that read or write artifacts by URL: the staging cache.
 
 @takes_urls
 def verify(path: ArtifactPath) -> None: ...
@@ -39,14 +39,14 @@ CacheSize = Annotated[
         "--cache-size",
         metavar="SIZE",
         callback=_size,
-        help="How much is staged, like 20G; what was unused longest goes first. Default: "
-        "NGRAMKIT_CACHE_SIZE, else half of what is free there.",
+        help="The most bytes that are staged, like 20G; files unused longest are deleted first. "
+        "Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
     ),
 ]
 
 
 def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command --cache-dir and --cache-size, which hold for all that it does."""
+    """Give a command --cache-dir and --cache-size."""
 
     def wrapped(*, cache_dir: str | None, cache_size: str | None, **values: Any) -> None:
         from ngramkit.remote.staging import using_cache

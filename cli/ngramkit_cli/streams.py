@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr as they may be: closed, full, or of an encoding without our letters."""
+"""stdout and stderr, which may be closed, full, or of an encoding that lacks some letters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ngramkit.errors import NgramkitError
 
 
 def prepare() -> None:
-    """What a stream's encoding lacks is written as an escape; a closed one gives nobody its place.
+    """Make missing letters escapes, and keep the file numbers of closed streams free.
 
-    Where stdout is closed, `sys.stdout` stays None: `write` says so where it matters.
+    Where stdout is closed, `sys.stdout` stays None, and `write` raises.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # A file that is opened must not become number 1 or 2, and be written as if it were the screen.
+    # A file opened later must not get number 1 or 2, where text for the screen is written.
     while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(free)
@@ -27,7 +27,7 @@ def prepare() -> None:
 
 
 def write(line: str) -> None:
-    """A line of stdout. Raises NgramkitError where nothing can be written there."""
+    """Write a line to stdout. Raises NgramkitError where it cannot be written."""
     if sys.stdout is None:
         raise NgramkitError("stdout is closed", "the result has nowhere to go")
     try:
@@ -42,7 +42,7 @@ def write(line: str) -> None:
 
 
 def forget_stdout() -> None:
-    """What is left in its buffer goes nowhere, or Python would fail on it again at the end."""
+    """Discard the rest of stdout's buffer, on which Python would fail again when it ends."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What the operating system refuses, said in ngramkit's way. Whatever else is raised is a bug."""
+"""Errors of the operating system as NgramkitErrors. Any other exception is a bug."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ngramkit.errors import InputError, NetworkError, NgramkitError
 from ngramkit.text import visible
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-SAID = {
+MESSAGES = {
     errno.EROFS: ("is on a read-only file system", "choose a path that can be written"),
     errno.EFBIG: ("may not grow so large", "raise the limit of this shell: ulimit -f"),
     errno.ENAMETOOLONG: ("has a name that is too long", "choose a shorter one"),
@@ -22,8 +22,8 @@ SAID = {
 }
 
 
-def as_known(error: BaseException) -> NgramkitError:
-    """The error to show instead of `error`."""
+def to_ngramkit_error(error: BaseException) -> NgramkitError:
+    """Return the error to show instead of `error`."""
     if isinstance(error, NgramkitError):
         return error
     if isinstance(error, MemoryError):
@@ -48,5 +48,6 @@ def _refused(error: OSError) -> NgramkitError:
         )
     if isinstance(error, PermissionError):
         return InputError(f"no permission for {path or 'a file'}", "choose another path")
-    said, hint = SAID.get(error.errno or 0, (f"cannot be used: {error.strerror}", "check the path"))
-    return InputError(f"{path or 'a file'} {said}", hint)
+    default = (f"cannot be used: {error.strerror}", "check the path")
+    message, hint = MESSAGES.get(error.errno or 0, default)
+    return InputError(f"{path or 'a file'} {message}", hint)

@@ -1,4 +1,4 @@
-"""Tables for people, as lines: rich lays them out, Output writes them."""
+"""Tables as lines of text: rich lays them out, Output writes them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from ngramkit.text import visible
 
 WIDEST = 32  # characters of a name
-PROSE = 98  # columns of a text at most
-UNBOUNDED = 10_000  # columns where nothing is cut: off a terminal, and of figures
+PROSE = 98  # most columns of a text
+UNBOUNDED = 10_000  # columns of tables that are never cut
 
 
 def facts(title: str, rows: Mapping[str, object]) -> list[str]:
-    """Names and what they are under a title; on a terminal long values go on below themselves."""
+    """Return names and values below a title; on a terminal long values are folded."""
     table = _grid("left")
     for name, value in rows.items():
         _add(table, (visible(name, WIDEST), str(value)))
@@ -26,20 +26,21 @@ def facts(title: str, rows: Mapping[str, object]) -> list[str]:
 def figures(
     rows: Iterable[Sequence[str]], head: Sequence[str] = (), justify: str = "left"
 ) -> list[str]:
-    """A name to the left and figures to the right; no figure is cut or folded.
+    """Return rows of a name to the left and figures to the right; no figure is cut or folded.
 
-    `justify` is the last column's where it holds words: "right" makes it figures too.
+    `justify` is for the last column: "left" for words, "right" for figures.
     """
-    listed = [list(map(str, row)) for row in ([head, *rows] if head else rows)]
-    most = max(map(len, listed), default=0)
+    cells = [list(map(str, row)) for row in ([head, *rows] if head else rows)]
+    most = max(map(len, cells), default=0)
     table = _grid(*["right"] * (most - 2), justify) if most > 1 else _grid()
-    for row in listed:
+    for row in cells:
         _add(table, row)
     return _lines(table, UNBOUNDED)
 
 
 def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
-    """A text in lines that fit the terminal; all but the first stand `hanging` further in."""
+    """Return a text in lines that fit the terminal; all but the first are indented by `hanging`
+    more."""
     first, others = " " * indent, " " * (indent + hanging)
     width = max(min(PROSE, _columns()), indent + hanging + 20)
     return textwrap.wrap(
@@ -72,7 +73,7 @@ def _lines(table: Any, columns: int) -> list[str]:
 
 
 def _columns() -> int:
-    """Of the terminal that shows the table, if one does."""
+    """Return the columns of the terminal, UNBOUNDED off a terminal."""
     if sys.stdout is None or not sys.stdout.isatty():
         return UNBOUNDED
     from rich.console import Console

@@ -49,3 +49,47 @@ class Asking:
             self._failed += 1
         elif self._credit >= FIRST_LOSS:
             self._failed = 0
+
+
+class CountedPause:
+    """The rule for one request of an engine, by counts of tokens alone and never by time, so that
+    every rank of a tensor-parallel engine decides alike.
+
+    A drafted token costs `cost` passes, an accepted one saves a pass. Once NEEDED tokens were
+    drafted and have cost more than they saved, drafting pauses; after pauses that double, a draft
+    of PROBED tokens decides anew.
+    """
+
+    NEEDED, PROBED = 24, 6  # drafted tokens
+    SHORTEST, LONGEST = 8, 512  # steps of a pause
+    FADE = 0.95  # of what was saved and spent, with each draft
+
+    __slots__ = ("_drafted", "_needed", "_pause", "_saved", "_spent", "_wait")
+
+    def __init__(self) -> None:
+        self._saved = self._spent = 0.0  # passes
+        self._drafted, self._needed = 0, self.NEEDED
+        self._wait, self._pause = 0, self.SHORTEST
+
+    def opens(self) -> bool:
+        """Return whether to draft in this step; call once a step."""
+        if self._wait > 0:
+            self._wait -= 1
+            return False
+        return True
+
+    def judge(self, drafted: int, accepted: int, cost: float) -> None:
+        """Learn how many tokens of a draft were accepted."""
+        if drafted == 0:
+            return
+        self._saved = self.FADE * self._saved + accepted
+        self._spent = self.FADE * self._spent + cost * drafted
+        self._drafted += drafted
+        if self._drafted < self._needed:
+            return
+        if self._saved < self._spent:
+            self._wait, self._pause = self._pause, min(2 * self._pause, self.LONGEST)
+            self._saved = self._spent = 0.0
+            self._drafted, self._needed = 0, self.PROBED
+        else:
+            self._pause, self._needed = self.SHORTEST, self.NEEDED

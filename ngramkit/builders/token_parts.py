@@ -39,9 +39,9 @@ from ngramkit.builders.stages import (
     write_file,
 )
 from ngramkit.corpus.decontamination import EvaluationTexts
-from ngramkit.corpus.deduplication import DIGEST, Sifted, digest, sketch, sketched
+from ngramkit.corpus.deduplication import DIGEST, Deduplicated, digest, sketch, sketched
 from ngramkit.corpus.document import Corpus, Document, Position
-from ngramkit.corpus.encoding import Encoder, encoded, open_encoder, use_cores
+from ngramkit.corpus.encoding import Encoder, encode_documents, open_encoder, use_cores
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -113,7 +113,7 @@ def encode_parts(
     ending = record.eos if eos else None
     encoding = Encoding(file, record.fingerprint, record.vocabulary, ending)
     limit = corpus.selection.limit
-    if isinstance(corpus, Sifted):
+    if isinstance(corpus, Deduplicated):
         parts = choose_documents(corpus, list(_parts(corpus.corpus, stages)), stages)
         limit = None
     else:
@@ -260,7 +260,9 @@ def _within_limit(
 # Which documents are kept of a corpus without duplicates or evaluation texts.
 
 
-def choose_documents(corpus: Sifted, parts: Sequence[Part], stages: StageRunner) -> list[Part]:
+def choose_documents(
+    corpus: Deduplicated, parts: Sequence[Part], stages: StageRunner
+) -> list[Part]:
     """Return the parts that hold kept documents, in order, each with the file that names them.
 
     `corpus.left_out` counts the other documents, up to the last that is kept.
@@ -299,28 +301,30 @@ def _write_texts(evaluation: EvaluationTexts | None, stages: StageRunner) -> Tex
 class _Choice:
     """A decision, as far as parts are marked without a gap; a call returns whether it is over."""
 
-    def __init__(self, corpus: Sifted, tasks: Sequence[Task[Written]], stages: StageRunner) -> None:
+    def __init__(
+        self, corpus: Deduplicated, tasks: Sequence[Task[Written]], stages: StageRunner
+    ) -> None:
         self.files: list[str] = []  # of the parts that are decided
-        self._sieve = corpus.sieve()
+        self._deduplicator = corpus.deduplicator()
         self._tasks = tasks
         self._stages = stages
 
     def __call__(self) -> bool:
-        while not self._sieve.full and len(self.files) < len(self._tasks):
+        while not self._deduplicator.full and len(self.files) < len(self._tasks):
             task = self._tasks[len(self.files)]
             if not self._stages.facts(task.file):
                 break
             self._decide(task)
-        return self._sieve.full
+        return self._deduplicator.full
 
     def _decide(self, task: Task[Written]) -> None:
         marks = _Marks.read(self._stages.writer.partial / task.file)
         kept = np.zeros(len(marks.held), np.uint8)
         for row in range(len(kept)):
-            if self._sieve.full:
+            if self._deduplicator.full:
                 break
             digest_of, likeness = marks.digests[row].tobytes, partial(marks.sketch, row)
-            kept[row] = self._sieve.keeps(bool(marks.held[row]), digest_of, likeness)
+            kept[row] = self._deduplicator.keeps(bool(marks.held[row]), digest_of, likeness)
         name = task.file.replace("marks", KEPT)
         scratch = hashlib.sha256(kept.tobytes()).hexdigest()
         self._stages.writer.write(name, {KEPT: kept}, **{SCRATCH: scratch})
@@ -405,7 +409,7 @@ def encode_part(
         documents = documents_of(part, limit)
         if part.kept:
             documents = _kept(documents, Path(folder) / part.kept)
-        for packed in encoded(documents, encoder, encoding.vocabulary, encoding.ending):
+        for packed in encode_documents(documents, encoder, encoding.vocabulary, encoding.ending):
             spool.write(np.ascontiguousarray(packed.tokens, dtype).data)
             lengths.append(packed.lengths)
             count += len(packed.tokens)

@@ -20,9 +20,9 @@ from ngramkit.builders.executors import Executor, executing
 from ngramkit.builders.sources import Source, Text, open_text
 from ngramkit.builders.stages import StageRunner
 from ngramkit.builders.token_parts import encode_parts, filling
-from ngramkit.corpus.deduplication import Sifted
+from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
-from ngramkit.corpus.encoding import Packed, encoded, open_encoder, use_cores
+from ngramkit.corpus.encoding import Packed, encode_documents, open_encoder, use_cores
 from ngramkit.corpus.open import AnyCorpus, is_artifact
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, UsageError
@@ -151,7 +151,7 @@ def _build(
         facts: dict[str, Any] = {}
         if licenses:
             facts["licenses"] = dict(sorted(licenses.items()))
-        if isinstance(corpus, Sifted):
+        if isinstance(corpus, Deduplicated):
             facts["left_out"] = dict(corpus.left_out)
         writer.commit(
             tokenizer.record,
@@ -198,7 +198,9 @@ def _encode_here(
     reporter.advance(cutter.position.kept, **cutter.counts)
     encoder = open_encoder(tokenizer.backend, reporter)
     documents = corpus.documents(cutter.position)
-    for packed in encoded(documents, encoder, record.vocabulary, record.eos if eos else None):
+    for packed in encode_documents(
+        documents, encoder, record.vocabulary, record.eos if eos else None
+    ):
         cutter.add(packed)
         reporter.advance(len(packed.documents), **cutter.counts)
     cutter.flush()

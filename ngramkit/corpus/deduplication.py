@@ -1,13 +1,14 @@
-"""A corpus without what stands in it already, and without the texts of evaluation sets.
+"""A corpus without duplicate documents, and without documents that hold texts of evaluation sets.
 
-    exact    a document whose text, but for white space at its ends, an earlier document has
-    minhash  also one that shares most of its words in a row with an earlier one: an estimated
-             Jaccard similarity of SIMILAR over runs of WORDS words (Broder 1997), by rensa
+    exact    a document is a duplicate if an earlier one has the same text, but for white space at
+             its ends
+    minhash  also if it shares most of its runs of WORDS words with an earlier one: an estimated
+             Jaccard similarity of SIMILAR (Broder 1997), by rensa
 
-The first of several is kept. Which documents are left out depends on all that come before, so that
-is decided in order, by one process (`Sieve`); a build that goes on decides anew from the beginning,
-but encodes only what is missing. What it decides by, digests and sketches, is each document's own.
-About 100 bytes of memory for each document, with minhash 1,000.
+Which documents are left out depends on all that come before, so one process decides in order
+(`Deduplicator`); a build that was killed decides anew from the beginning, but encodes only what is
+missing. Digests and sketches, by which it decides, depend on one document each. It takes about 100
+bytes of memory for each document, with minhash 1,000.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ DUPLICATES, EVALUATION = "duplicates", "evaluation"
 
 
 @dataclass(frozen=True)
-class Sifted:
-    """What builders read, as a Corpus is. `limit` counts documents that are left."""
+class Deduplicated:
+    """A corpus for builders, as `Corpus` is. `limit` counts the documents that are kept."""
 
     corpus: Corpus | Mixture
     dedup: str | None = None
     evaluation: EvaluationTexts | None = None
     limit: int | None = None
-    left_out: Counter[str] = field(default_factory=Counter, compare=False)  # while it is read
+    left_out: Counter[str] = field(default_factory=Counter, compare=False)
 
     def __post_init__(self) -> None:
         if self.dedup not in (None, *METHODS):
@@ -73,72 +74,78 @@ class Sifted:
     def places(self) -> Sequence[Path]:
         return self.corpus.places
 
-    def bounded(self, max_document: int) -> Sifted:
+    def bounded(self, max_document: int) -> Deduplicated:
         return replace(self, corpus=self.corpus.bounded(max_document), left_out=Counter())
 
     def record(self) -> dict[str, Any]:
-        """JSON for the manifest: the corpus's own, and what decides which documents are left."""
-        said = {**self.corpus.record(), **self.selection.record()}
+        """Return JSON for the manifest: the corpus's own, and how documents are left out."""
+        record = {**self.corpus.record(), **self.selection.record()}
         if self.dedup is not None:
-            said["dedup"] = self.dedup
+            record["dedup"] = self.dedup
         if self.dedup == "minhash":
-            said["rensa"] = version("rensa")
+            record["rensa"] = version("rensa")
         if self.evaluation is not None:
-            said["evaluation"] = self.evaluation.record()
-        return said
+            record["evaluation"] = self.evaluation.record()
+        return record
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """Those that are left, from `start` on; `left_out` counts all others that were read."""
-        sieve, first = self.sieve(), start.kept if start else 0
+        """Yield the documents that are kept, from `start` on; `left_out` counts the others."""
+        deduplicator, first = self.deduplicator(), start.kept if start else 0
         for document in self.corpus.documents():
-            if sieve.full:
+            if deduplicator.full:
                 return
             text = document.text
-            held = self.evaluation is not None and self.evaluation.stand_in(text)
-            keeps = sieve.keeps(held, partial(digest, text), partial(runs_of, text))
-            if keeps and sieve.kept > first:
-                yield document._replace(kept=sieve.kept - 1)
+            evaluated = self.evaluation is not None and self.evaluation.stand_in(text)
+            keeps = deduplicator.keeps(evaluated, partial(digest, text), partial(runs_of, text))
+            if keeps and deduplicator.kept > first:
+                yield document._replace(kept=deduplicator.kept - 1)
 
-    def sieve(self) -> Sieve:
-        """One that has seen nothing; `left_out` counts from 0 on."""
+    def deduplicator(self) -> Deduplicator:
+        """Return a deduplicator that has seen no document; `left_out` counts from 0 on."""
         self.left_out.clear()
-        return Sieve(self.dedup, self.limit, self.left_out)
+        return Deduplicator(self.dedup, self.limit, self.left_out)
 
 
-def sifted(
+def deduplicate(
     corpus: Corpus | Mixture, dedup: str | None, evaluation: EvaluationTexts | None
-) -> Corpus | Mixture | Sifted:
-    """`corpus` as it is where nothing is to be left out; else its limit counts what is left."""
+) -> Corpus | Mixture | Deduplicated:
+    """Return the corpus without duplicates and evaluation texts; itself where neither is asked for.
+
+    Its limit then counts the documents that are kept.
+    """
     if dedup is None and evaluation is None:
         return corpus
     limit = corpus.selection.limit
     if isinstance(corpus, Mixture):
-        return Sifted(replace(corpus, limit=None), dedup, evaluation, limit)
+        return Deduplicated(replace(corpus, limit=None), dedup, evaluation, limit)
     selection = replace(corpus.selection, limit=None)
-    return Sifted(replace(corpus, selection=selection), dedup, evaluation, limit)
+    return Deduplicated(replace(corpus, selection=selection), dedup, evaluation, limit)
 
 
-class Sieve:
-    """Decides document by document, in order, which are kept: `limit` of them at most."""
+class Deduplicator:
+    """The decision, document by document in order, which are kept: at most `limit` of them."""
 
     def __init__(self, dedup: str | None, limit: int | None, left_out: Counter[str]) -> None:
         self.kept = 0
         self._limit = limit
         self._left_out = left_out
         self._seen: set[bytes] | None = None if dedup is None else set()
-        self._similar = _deduplicator() if dedup == "minhash" else None
+        self._similar = _minhash_index() if dedup == "minhash" else None
 
     @property
     def full(self) -> bool:
+        """Whether `limit` documents are kept."""
         return self.kept == self._limit
 
-    def keeps(self, held: bool, digest: Callable[[], bytes], likeness: Callable[[], Any]) -> bool:
-        """Whether the next document is kept. `held`: whether it holds a text of an evaluation set.
+    def keeps(
+        self, evaluated: bool, digest: Callable[[], bytes], likeness: Callable[[], Any]
+    ) -> bool:
+        """Return whether the next document is kept.
 
-        Of its text, `digest()`, and as `likeness()` either `runs_of` or a `sketch` of those, are
-        asked for only where they decide.
+        `evaluated`: whether it holds a text of an evaluation set. `digest()`, and `likeness()`,
+        which returns its `runs_of` or a sketch of them, are called only where they decide.
         """
-        if held:
+        if evaluated:
             self._left_out[EVALUATION] += 1
         elif not self._is_new(digest, likeness):
             self._left_out[DUPLICATES] += 1
@@ -159,39 +166,39 @@ class Sieve:
 
 
 def digest(text: str) -> bytes:
-    """16 bytes, the same for texts that differ in white space at their ends alone."""
+    """Return 16 bytes, the same for texts that differ in white space at their ends alone."""
     return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=DIGEST).digest()
 
 
 def runs_of(text: str) -> list[str]:
-    """Its runs of WORDS words, by which texts are similar."""
+    """Return the text's runs of WORDS words, by which texts are similar."""
     words = text.split()
     return [" ".join(words[i : i + WORDS]) for i in range(max(len(words) - WORDS + 1, 1))]
 
 
 def sketch(text: str) -> bytes:
-    """The MinHash of its runs, as bytes that `sketched` reads."""
+    """Return the MinHash of the text's runs, as bytes that `sketched` reads."""
     from rensa import RMinHash
 
     return bytes(RMinHash.from_token_sets([runs_of(text)], PERMUTATIONS, SEED)[0].__getstate__())
 
 
 def sketched(state: bytes) -> Any:
-    """A rensa.RMinHash. Raises InputError where this rensa does not read it."""
+    """Return the rensa.RMinHash of `sketch`. Raises InputError where this rensa cannot read it."""
     from rensa import RMinHash
 
-    found = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
+    minhash = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
     try:
-        found.__setstate__(state)
+        minhash.__setstate__(state)
     except ValueError as error:
         raise InputError(
             f"a node's rensa writes what rensa {version('rensa')} here cannot read: {error}",
             "install the same rensa on every node",
         ) from error
-    return found
+    return minhash
 
 
-def _deduplicator() -> Any:
+def _minhash_index() -> Any:
     from rensa import RMinHashDeduplicator
 
     return RMinHashDeduplicator(threshold=SIMILAR, num_perm=PERMUTATIONS, use_lsh=True, seed=SEED)

@@ -1,8 +1,7 @@
-"""What a corpus is to everyone else: documents in a fixed order, and a record of their origin.
+"""A corpus: documents in a fixed order, and a record of their origin.
 
-A `Source` gives rows, part by part (a file, a shard of a Hub dataset). A `Corpus` numbers the
-documents in them, keeps the selected ones, and can begin again in the middle. Builders see only
-this module; it knows neither files nor the Hub.
+A `Source` yields rows, part by part (a file, a shard of a Hub dataset). A `Corpus` numbers the
+documents in them, keeps the selected ones, and can begin again in the middle.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Row(NamedTuple):
 
 
 class Source(Protocol):
-    """Where rows come from. The order of parts and rows never changes while `record` does not."""
+    """Rows in parts. The order of parts and rows never changes while `record` stays the same."""
 
     @property
     def id(self) -> str: ...
@@ -36,15 +35,15 @@ class Source(Protocol):
     def parts(self) -> int: ...
 
     def record(self) -> dict[str, Any]:
-        """JSON that pins the rows: revision or digest, split, column."""
+        """Return JSON that pins the rows: revision or digest, split, column."""
 
     def rows(self, part: int) -> Iterator[Row]:
-        """The rows of one part, in order; costs nothing before the first is asked for."""
+        """Yield the rows of one part, in order; nothing is opened before the first."""
 
 
 @dataclass(frozen=True)
 class OnePart:
-    """A part of a source, as a source."""
+    """One part of a source, as a source."""
 
     source: Source
     part: int
@@ -63,19 +62,21 @@ class OnePart:
 
 @dataclass(frozen=True)
 class Position:
-    """A place between two documents, from which a killed run goes on."""
+    """A place between two documents, where a killed run goes on."""
 
     part: int = 0
     row: int = 0  # within the part
     first: int = 0  # index of that row's first document in the whole corpus
     number: int = 0  # index of the next document in the whole corpus
-    kept: int = 0  # documents given so far
+    kept: int = 0  # documents yielded so far
 
     def to_json(self) -> dict[str, int]:
         return asdict(self)
 
 
 class Document(NamedTuple):
+    """A kept document and its place."""
+
     text: str
     licenses: tuple[str, ...]
     repository: str
@@ -83,22 +84,23 @@ class Document(NamedTuple):
     row: int
     first: int
     number: int  # index in the whole corpus
-    kept: int  # documents given before this one
+    kept: int  # documents yielded before this one
 
     @property
     def end(self) -> Position:
-        """The place right after this document."""
+        """The position right after this document."""
         return Position(self.part, self.row, self.first, self.number + 1, self.kept + 1)
 
 
 @dataclass(frozen=True)
 class Corpus:
+    """The selected documents of a source."""
+
     source: Source
     selection: Selection = field(default_factory=Selection)
-    max_document: int = MAX_DOCUMENT  # characters; nothing longer is taken
+    max_document: int = MAX_DOCUMENT  # characters; a longer document is an error
 
     def __repr__(self) -> str:
-        """<Corpus python-stdlib, limit 100>"""
         chosen = [f"{name} {value}" for name, value in self.selection.record().items() if value]
         return f"<Corpus {', '.join([self.id, *chosen])}>"
 
@@ -113,11 +115,12 @@ class Corpus:
 
     @property
     def places(self) -> Sequence[Path]:
-        """The files and folders of this machine that it is read from; a source may have none."""
+        """The files and folders of this machine that are read; a source may have none."""
         return getattr(self.source, "places", ())
 
     def bounded(self, max_document: int) -> Corpus:
-        """The same with another bound on the bytes of a document; a larger one ends the reading."""
+        """Return the corpus with another bound on a document's size; a larger document is an
+        error."""
         require_between("max_document", max_document, 1, 1 << 40)
         source: Any = self.source
         if hasattr(source, "max_document"):
@@ -125,25 +128,26 @@ class Corpus:
         return replace(self, source=source, max_document=max_document)
 
     def only(self, part: int) -> Corpus:
-        """One part on its own, as its only one, to be read by another process."""
+        """Return a corpus of one part alone, which another process may read."""
         narrowed = getattr(self.source, "only", None)
         source = OnePart(self.source, part) if narrowed is None else narrowed(part)
         return replace(self, source=source)
 
     def pieces(self) -> Iterator[Corpus]:
-        """What several processes may read, in order: its parts, large files as several."""
+        """Yield corpora that several processes may read: the parts in order, large files as
+        several."""
         for part in range(self.source.parts):
             one = self.only(part)
-            cut = getattr(one.source, "stretches", None)
-            for source in [one.source] if cut is None else cut():
+            split = getattr(one.source, "stretches", None)
+            for source in [one.source] if split is None else split():
                 yield replace(one, source=source)
 
     def record(self) -> dict[str, Any]:
-        """JSON for the manifest: everything that decides which documents there are."""
+        """Return JSON for the manifest: everything that decides which documents there are."""
         return {"id": self.id, **self.source.record(), **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """The selected documents from `start` on, in the corpus's order.
+        """Yield the selected documents from `start` on, in the corpus's order.
 
         Raises InputError where one is longer than `max_document`.
         """

@@ -1,8 +1,14 @@
-"""Texts that tokenizers stumble over, the same for every build.
+"""Documents to token ids, batch by batch, in order, with every core.
 
-Every assigned character of the planes in use, alone, between spaces and behind letters, digits and
-marks; combining marks, emoji sequences, bytes that are no UTF-8, long words and long runs of
-whitespace, line ends of three kinds, and the tokenizer's own added tokens in and beside words.
+Threads encode (tokenizers releases the GIL) while the caller's thread reads the next documents, so
+that reading, encoding and packing overlap.
+
+A long build is encoded by gigatoken, several times faster, where it gives the ids of tokenizers.
+Before it is used, both encode texts that are hard for tokenizers (`hard_texts`) and the documents
+that the build began with. At first every document is encoded by both, later one in a thousand and
+the last of every batch. The first difference ends gigatoken's use, and that batch is encoded anew;
+nothing before it was behind the last good comparison. So an artifact does not depend on which of
+the two has encoded it, and its plan does not say.
 """
 
 from __future__ import annotations
@@ -29,10 +35,22 @@ from ngramkit.machine import threads
 from ngramkit.progress import Reporter
 from ngramkit.text import visible
 
-PLANES = range(0x20000)  # the basic and the first supplementary plane; beyond, one of so many:
-SPARSE = range(0x20000, 0x110000, 251)
+LOG = logging.getLogger("ngramkit")
+BATCH_CHARACTERS = 1 << 20
+BATCH_DOCUMENTS = 4096
+# An encoding takes over 100 bytes a token, so longer documents are encoded in pieces. Each is cut
+# behind a line's end where there is one; ids may differ at a cut from those of the whole.
+PIECE_CHARACTERS = 1 << 22
+ENCODERS = 2  # threads: one packs while the other encodes
+PENDING = 4  # batches encoded ahead of the consumer
+LONG = 1 << 21  # characters after which gigatoken is tried; they are then encoded by both
+FIRST = 1 << 20  # characters after those that are encoded by both, too
+EVERY = 1000  # afterwards, one document in so many is
+SHOWN = 40  # characters of a text that is encoded differently
+PLANES = range(0x20000)  # the basic and the first supplementary plane
+SPARSE = range(0x20000, 0x110000, 251)  # of the other planes, one character in so many
 LINE = 64  # characters of one text
-ADDED = 400  # added tokens that are tried
+ADDED = 400  # added tokens in hard texts
 WORDS = (
     "a", "word", "Word", "naïve", "x1", "1000", "don't", "...", "=>", "def f(x):", "漢字", "и",
     "ملف",
@@ -53,232 +71,6 @@ ODD = (
 )  # fmt: skip
 
 
-def hard_texts(backend: Any) -> Iterator[str]:
-    """`backend` is a tokenizers.Tokenizer: its added tokens are among them."""
-    yield from ODD
-    yield from _lines()
-    for space in SPACES:
-        yield space.join(WORDS)
-        yield space.join(("", *WORDS, ""))
-        yield from (space * n for n in (1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 64, 257, 5000))
-        yield from (f"a{space * n}b" for n in (1, 2, 3, 5, 40))
-    yield from (
-        word * n for word in ("a", "ab", "Z9", "é", "漢", "🙂", "-", "0") for n in (50, 3000)
-    )
-    added = sorted(each.content for each in backend.get_added_tokens_decoder().values())
-    for token in added[:ADDED]:
-        yield from (
-            token,
-            f" {token} ",
-            f"a{token}b",
-            token * 2,
-            f"\n{token}\n",
-            f"{token}{token[:-1]}",
-        )
-
-
-def _lines() -> Iterator[str]:
-    """Every assigned character in four surroundings."""
-    each = [chr(code) for code in (*PLANES, *SPARSE) if _is_assigned(code)]
-    for begin in range(0, len(each), LINE):
-        some = each[begin : begin + LINE]
-        yield "".join(some)
-        yield " ".join(some)
-        yield "".join(f"a{c}1{c}" for c in some)
-        yield "\n".join(some)
-
-
-def _is_assigned(code: int) -> bool:
-    return unicodedata.category(chr(code)) not in ("Cn", "Cs")
-
-
-# Texts to ids: by `tokenizers`, or several times sooner by gigatoken where that gives the same.
-#
-# gigatoken is used once a build has proven to be a long one and gigatoken has encoded every hard
-# text (`corpus.encoding`), and the documents that the build began with, as `tokenizers` does. At
-# first every document is encoded by both, later one in a thousand and the last of every batch. The
-# first difference ends its use, and that batch is encoded anew: nothing before it was behind the
-# last good comparison. So which of the two encodes is never in what is built, and never in its
-# plan.
-
-LOG = logging.getLogger("ngramkit")
-LONG = 1 << 21  # characters after which a build is worth the proof; they are encoded by both then
-FIRST = 1 << 20  # characters behind them that are, too
-EVERY = 1000  # afterwards, one document of so many
-SHOWN = 40  # characters of a text that differs
-
-
-class Ids(NamedTuple):
-    """Of some texts, one behind the other."""
-
-    tokens: Array  # whole numbers [n]
-    lengths: npt.NDArray[np.int64]  # [texts]
-
-
-class Encoder(Protocol):
-    def encode(self, texts: list[str]) -> Ids:
-        """Without special tokens of its own. Safe to call from several threads."""
-
-
-class Plain:
-    """A tokenizers.Tokenizer, which decides what is right."""
-
-    def __init__(self, backend: Any) -> None:
-        self.backend = backend
-
-    def encode(self, texts: list[str]) -> Ids:
-        ids = self.lists(texts)
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        return Ids(np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths)
-
-    def lists(self, texts: list[str]) -> list[list[int]]:
-        try:
-            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
-        except (TypeError, UnicodeEncodeError):
-            encodings = self.backend.encode_batch_fast(clean(texts), add_special_tokens=False)
-        except BaseException as error:
-            refuse_fault(error, "the model")
-            raise
-        return [encoding.ids for encoding in encodings]
-
-
-class Proven:
-    """`plain`, and in long builds gigatoken, unless it encodes something otherwise."""
-
-    def __init__(self, plain: Plain, reporter: Reporter) -> None:
-        self._plain, self._reporter = plain, reporter
-        self._lock = threading.Lock()
-        self._fast: Any = None
-        self._tried = False
-        self._begun: list[tuple[list[str], Ids]] = []  # what was encoded before it was tried
-        self._characters = self._documents = 0
-
-    def encode(self, texts: list[str]) -> Ids:
-        with self._lock:
-            characters, documents = self._characters, self._documents
-            self._characters += sum(map(len, texts))
-            self._documents += len(texts)
-            if characters >= LONG and not self._tried:
-                self._fast, self._tried = self.opened(), True
-                self._begun = []
-        fast = self._fast
-        if fast is None or not texts:
-            return self._by_plain(texts)
-        compared = list(_compared(documents, len(texts), whole=characters < LONG + FIRST))
-        found, fault = tried(fast, self._plain, texts, compared)
-        if found is not None:
-            return found
-        self._fast = None
-        LOG.warning("gigatoken %s: what follows is encoded by tokenizers", fault)
-        return self._plain.encode(texts)
-
-    def _by_plain(self, texts: list[str]) -> Ids:
-        ids = self._plain.encode(texts)
-        with self._lock:
-            if not self._tried:
-                self._begun.append((texts, ids))
-        return ids
-
-    def opened(self) -> Any:
-        """gigatoken's tokenizer; None where it is not to be used, which is said."""
-        from gigatoken import Tokenizer
-
-        try:
-            fast = Tokenizer.from_json(self._plain.backend.to_str())
-        except Exception as error:
-            why = visible(str(error).partition("\n")[0], 200)
-            self._reporter.note(f"encoded by tokenizers: gigatoken takes no such tokenizer ({why})")
-            return None
-        for texts, right in [(list(hard_texts(self._plain.backend)), None), *self._begun]:
-            found, fault = tried(fast, self._plain, texts, range(len(texts)), right)
-            if found is None:
-                self._reporter.note(f"encoded by tokenizers: gigatoken {fault}")
-                return None
-        self._reporter.note("encoded by gigatoken, compared with tokenizers as it goes")
-        return fast
-
-
-def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
-    """For a tokenizers.Tokenizer."""
-    plain = Plain(backend)
-    return plain if find_spec("gigatoken") is None else Proven(plain, reporter)
-
-
-def tried(
-    fast: Any, plain: Plain, texts: list[str], compared: Sequence[int], right: Ids | None = None
-) -> tuple[Ids | None, str]:
-    """gigatoken's ids, if the texts of those numbers are right; else why not. `right`: what `plain`
-    makes of all texts, where that is known."""
-    try:
-        found = quick(fast, texts)
-        if right is None:
-            wanted: Sequence[Any] = plain.lists([texts[number] for number in compared])
-        else:
-            each = np.split(right.tokens, np.cumsum(right.lengths)[:-1])
-            wanted = [each[number] for number in compared]
-        fault = difference(plain, texts, found, dict(zip(compared, wanted, strict=True)))
-    except Exception as error:
-        found, fault = None, f"fails ({type(error).__name__}: {visible(error, 200)})"
-    return (None if fault else found), fault
-
-
-def quick(fast: Any, texts: list[str]) -> Ids:
-    """By gigatoken, on the calling thread: it lets the GIL go."""
-    try:
-        found = fast.encode_batch(texts, parallel=False).layout
-    except (TypeError, UnicodeEncodeError):
-        found = fast.encode_batch(clean(texts), parallel=False).layout
-    lengths = np.diff(found.offsets.data).astype(np.int64)
-    tokens = found.content.data[found.offsets.data[0] : found.offsets.data[-1]]
-    if len(lengths) != len(texts):
-        raise ValueError(f"{len(lengths)} documents came of {len(texts)}")
-    return Ids(tokens, lengths)
-
-
-def _compared(begin: int, count: int, *, whole: bool) -> Iterator[int]:
-    """Which of a batch's documents, the first of which is the `begin`th of all, are compared."""
-    for number in range(count):
-        if whole or (begin + number) % EVERY == 0 or number == count - 1:
-            yield number
-
-
-def difference(
-    plain: Plain, texts: Sequence[str], found: Ids, right: Mapping[int, Sequence[int]]
-) -> str:
-    """The first of `texts` whose ids in `found` are not those in `right`, by the text's number, in
-    words; else ''."""
-    ends = np.cumsum(found.lengths)
-    for number, ids in right.items():
-        own = found.tokens[ends[number] - found.lengths[number] : ends[number]]
-        if len(own) != len(ids) or not np.array_equal(own, ids):
-            same = next(
-                (i for i, (a, b) in enumerate(zip(own, ids, strict=False)) if a != b),
-                min(len(own), len(ids)),
-            )
-            at = max(len(plain.backend.decode(ids[:same], skip_special_tokens=False)) - 8, 0)
-            return f"encodes {visible(texts[number][at : at + SHOWN])!r} otherwise"
-    return ""
-
-
-def clean(texts: list[str]) -> list[str]:
-    """Lone surrogates, which JSON can smuggle in, are not text: a replacement character each."""
-    return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
-
-
-# Documents to packed ids, batch by batch, in order, with every core.
-#
-# Threads encode (the tokenizers let the GIL go) while the caller's thread reads the next documents,
-# so that reading, encoding and packing overlap. Knows nothing of files or shards.
-
-BATCH_CHARACTERS = 1 << 20
-BATCH_DOCUMENTS = 4096
-# An encoding takes over 100 bytes a token, so longer documents are encoded in pieces. Each is cut
-# behind a line's end where there is one; ids may differ at a cut from those of the whole.
-PIECE_CHARACTERS = 1 << 22
-ENCODERS = 2  # one packs while the other encodes
-PENDING = 4  # batches encoded ahead of the consumer
-
-
 class Packed(NamedTuple):
     """A batch of documents, encoded."""
 
@@ -288,17 +80,19 @@ class Packed(NamedTuple):
 
 
 def use_cores(workers: int | None) -> None:
-    """Bounds the encoding threads (None: every core); only before a process first encodes."""
+    """Set the number of encoding threads (None: every core), before a process first encodes."""
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     if workers is not None:
         os.environ["RAYON_NUM_THREADS"] = str(threads(workers))
 
 
-def encoded(
+def encode_documents(
     documents: Iterator[Document], encoder: Encoder, vocabulary: int, ending: int | None
 ) -> Iterator[Packed]:
-    """Batches in the documents' order, encoded a few ahead; `ending`, unless None, ends each
-    document. `vocabulary` decides how wide the ids are."""
+    """Yield the documents encoded, in batches and in order, a few batches ahead.
+
+    The id `ending`, unless None, ends each document. `vocabulary` decides the ids' dtype.
+    """
     dtype = token_dtype(vocabulary)
     pending: deque[Future[Packed]] = deque()
     with ThreadPoolExecutor(ENCODERS) as pool:
@@ -330,30 +124,30 @@ def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 def encode_batch(
     encoder: Encoder, documents: Sequence[Document], dtype: np.dtype[Any], ending: int | None
 ) -> Packed:
-    """Ids of every document, `ending` behind each unless None, in one array."""
+    """Encode the documents into one array of ids, with `ending` behind each unless it is None."""
     texts = [document.text for document in documents]
     if max(map(len, texts)) <= PIECE_CHARACTERS:
         ids = encoder.encode(texts)
     else:
-        ids = _of_pieces(encoder, texts, dtype)
+        ids = _encode_in_pieces(encoder, texts, dtype)
     if ending is None:
         return Packed(documents, ids.tokens.astype(dtype), ids.lengths)
     tokens = np.full(len(ids.tokens) + len(texts), ending, dtype)
     endings = np.cumsum(ids.lengths + 1) - 1
-    kept = np.ones(len(tokens), bool)
-    kept[endings] = False
-    tokens[kept] = ids.tokens
+    is_text = np.ones(len(tokens), bool)
+    is_text[endings] = False
+    tokens[is_text] = ids.tokens
     return Packed(documents, tokens, ids.lengths + 1)
 
 
-def _of_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:
-    each = [list(_in_pieces(encoder, text, dtype)) for text in texts]
+def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:
+    each = [list(_pieces(encoder, text, dtype)) for text in texts]
     lengths = np.array([sum(map(len, parts)) for parts in each], np.int64)
     return Ids(np.concatenate(list(chain.from_iterable(each))), lengths)
 
 
-def _in_pieces(encoder: Encoder, text: str, dtype: np.dtype[Any]) -> Iterator[Array]:
-    """One piece at a time, so that only one encoding is in memory."""
+def _pieces(encoder: Encoder, text: str, dtype: np.dtype[Any]) -> Iterator[Array]:
+    """Yield the ids of one piece at a time, so that only one encoding is in memory."""
     begin = 0
     while begin < len(text):
         end = begin + PIECE_CHARACTERS
@@ -361,3 +155,215 @@ def _in_pieces(encoder: Encoder, text: str, dtype: np.dtype[Any]) -> Iterator[Ar
             end = (text.rfind("\n", begin, end) + 1) or end
         yield encoder.encode([text[begin:end]]).tokens.astype(dtype)
         begin = end
+
+
+# Encoders.
+
+
+class Ids(NamedTuple):
+    """The ids of some texts, one behind the other."""
+
+    tokens: Array  # integers [n]
+    lengths: npt.NDArray[np.int64]  # [texts]
+
+
+class Encoder(Protocol):
+    """What encodes texts."""
+
+    def encode(self, texts: list[str]) -> Ids:
+        """Encode without special tokens. Safe to call from several threads."""
+
+
+class PlainEncoder:
+    """An encoder by a tokenizers.Tokenizer, whose ids are right by definition."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+
+    def encode(self, texts: list[str]) -> Ids:
+        ids = self.lists(texts)
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        return Ids(np.fromiter(chain.from_iterable(ids), np.uint32, int(lengths.sum())), lengths)
+
+    def lists(self, texts: list[str]) -> list[list[int]]:
+        try:
+            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError):
+            encodings = self.backend.encode_batch_fast(_clean(texts), add_special_tokens=False)
+        except BaseException as error:
+            refuse_fault(error, "the model")
+            raise
+        return [encoding.ids for encoding in encodings]
+
+
+class ComparedEncoder:
+    """An encoder by `plain`, and in long builds by gigatoken, unless their ids differ."""
+
+    def __init__(self, plain: PlainEncoder, reporter: Reporter) -> None:
+        self._plain, self._reporter = plain, reporter
+        self._lock = threading.Lock()
+        self._fast: Any = None
+        self._is_decided = False
+        self._begun: list[tuple[list[str], Ids]] = []  # encoded before gigatoken was tried
+        self._characters = self._documents = 0
+
+    def encode(self, texts: list[str]) -> Ids:
+        with self._lock:
+            characters, documents = self._characters, self._documents
+            self._characters += sum(map(len, texts))
+            self._documents += len(texts)
+            if characters >= LONG and not self._is_decided:
+                self._fast, self._is_decided = self._open_gigatoken(), True
+                self._begun = []
+        fast = self._fast
+        if fast is None or not texts:
+            return self._by_plain(texts)
+        compared = list(_compared(documents, len(texts), whole=characters < LONG + FIRST))
+        ids, fault = _encode_compared(fast, self._plain, texts, compared)
+        if ids is not None:
+            return ids
+        self._fast = None
+        LOG.warning("gigatoken %s: what follows is encoded by tokenizers", fault)
+        return self._plain.encode(texts)
+
+    def _by_plain(self, texts: list[str]) -> Ids:
+        ids = self._plain.encode(texts)
+        with self._lock:
+            if not self._is_decided:
+                self._begun.append((texts, ids))
+        return ids
+
+    def _open_gigatoken(self) -> Any:
+        """Return gigatoken's tokenizer; None, with a note, where it cannot be used."""
+        from gigatoken import Tokenizer
+
+        try:
+            fast = Tokenizer.from_json(self._plain.backend.to_str())
+        except Exception as error:
+            why = visible(str(error).partition("\n")[0], 200)
+            self._reporter.note(f"encoded by tokenizers: gigatoken takes no such tokenizer ({why})")
+            return None
+        for texts, right in [(list(hard_texts(self._plain.backend)), None), *self._begun]:
+            ids, fault = _encode_compared(fast, self._plain, texts, range(len(texts)), right)
+            if ids is None:
+                self._reporter.note(f"encoded by tokenizers: gigatoken {fault}")
+                return None
+        self._reporter.note("encoded by gigatoken, compared with tokenizers as it goes")
+        return fast
+
+
+def open_encoder(backend: Any, reporter: Reporter) -> Encoder:
+    """Return the encoder for a tokenizers.Tokenizer."""
+    plain = PlainEncoder(backend)
+    return plain if find_spec("gigatoken") is None else ComparedEncoder(plain, reporter)
+
+
+def _encode_compared(
+    fast: Any,
+    plain: PlainEncoder,
+    texts: list[str],
+    compared: Sequence[int],
+    right: Ids | None = None,
+) -> tuple[Ids | None, str]:
+    """Return gigatoken's ids, and None with the fault where they are wrong.
+
+    The texts of the numbers in `compared` are checked, against `right`, the ids of all texts, or
+    else against what `plain` encodes.
+    """
+    try:
+        ids = _encode_fast(fast, texts)
+        if right is None:
+            expected: Sequence[Any] = plain.lists([texts[number] for number in compared])
+        else:
+            each = np.split(right.tokens, np.cumsum(right.lengths)[:-1])
+            expected = [each[number] for number in compared]
+        fault = _difference(plain, texts, ids, dict(zip(compared, expected, strict=True)))
+    except Exception as error:
+        return None, f"fails ({type(error).__name__}: {visible(error, 200)})"
+    return (None if fault else ids), fault
+
+
+def _encode_fast(fast: Any, texts: list[str]) -> Ids:
+    """Encode by gigatoken on the calling thread; it releases the GIL."""
+    try:
+        batch = fast.encode_batch(texts, parallel=False).layout
+    except (TypeError, UnicodeEncodeError):
+        batch = fast.encode_batch(_clean(texts), parallel=False).layout
+    lengths = np.diff(batch.offsets.data).astype(np.int64)
+    tokens = batch.content.data[batch.offsets.data[0] : batch.offsets.data[-1]]
+    if len(lengths) != len(texts):
+        raise ValueError(f"{len(texts)} documents became {len(lengths)}")
+    return Ids(tokens, lengths)
+
+
+def _compared(begin: int, count: int, *, whole: bool) -> Iterator[int]:
+    """Yield the numbers of a batch's documents to compare; `begin` documents came before it."""
+    for number in range(count):
+        if whole or (begin + number) % EVERY == 0 or number == count - 1:
+            yield number
+
+
+def _difference(
+    plain: PlainEncoder, texts: Sequence[str], encoded: Ids, right: Mapping[int, Sequence[int]]
+) -> str:
+    """Describe the first text whose ids in `encoded` are not those in `right`, {text's number:
+    ids}; "" where all are the same."""
+    ends = np.cumsum(encoded.lengths)
+    for number, ids in right.items():
+        own = encoded.tokens[ends[number] - encoded.lengths[number] : ends[number]]
+        if len(own) != len(ids) or not np.array_equal(own, ids):
+            same = next(
+                (i for i, (a, b) in enumerate(zip(own, ids, strict=False)) if a != b),
+                min(len(own), len(ids)),
+            )
+            at = max(len(plain.backend.decode(ids[:same], skip_special_tokens=False)) - 8, 0)
+            return f"encodes {visible(texts[number][at : at + SHOWN])!r} differently"
+    return ""
+
+
+def _clean(texts: list[str]) -> list[str]:
+    """Replace lone surrogates, which JSON may hold, by replacement characters."""
+    return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+
+
+def hard_texts(backend: Any) -> Iterator[str]:
+    """Yield texts that are hard for tokenizers, the same for every build.
+
+    Every assigned character of the planes in use, alone, between spaces and behind letters, digits
+    and marks; combining marks, emoji sequences, bytes that are no UTF-8, long words and long runs
+    of whitespace, line ends of three kinds, and the added tokens of `backend`, a
+    tokenizers.Tokenizer, in and beside words.
+    """
+    yield from ODD
+    yield from _lines()
+    for space in SPACES:
+        yield space.join(WORDS)
+        yield space.join(("", *WORDS, ""))
+        yield from (space * n for n in (1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 64, 257, 5000))
+        yield from (f"a{space * n}b" for n in (1, 2, 3, 5, 40))
+    yield from (word * n for word in REPEATED for n in (50, 3000))
+    added = sorted(each.content for each in backend.get_added_tokens_decoder().values())
+    for token in added[:ADDED]:
+        yield from (
+            token,
+            f" {token} ",
+            f"a{token}b",
+            token * 2,
+            f"\n{token}\n",
+            f"{token}{token[:-1]}",
+        )
+
+
+def _lines() -> Iterator[str]:
+    """Yield every assigned character in four surroundings."""
+    each = [chr(code) for code in (*PLANES, *SPARSE) if _is_assigned(code)]
+    for begin in range(0, len(each), LINE):
+        some = each[begin : begin + LINE]
+        yield "".join(some)
+        yield " ".join(some)
+        yield "".join(f"a{c}1{c}" for c in some)
+        yield "\n".join(some)
+
+
+def _is_assigned(code: int) -> bool:
+    return unicodedata.category(chr(code)) not in ("Cn", "Cs")

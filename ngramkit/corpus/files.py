@@ -1,6 +1,12 @@
-"""One file of a corpus, wherever it lies: its kind by its name, its bytes unpacked, its rows.
+"""Files as a corpus: on this machine, behind URLs, and the interpreter's standard library.
 
-Knows names and open bytes; not where files come from.
+    .txt .md .py            one document
+    .jsonl .json            one document per record
+    .parquet .arrow         one document per row, read from the text column
+
+All may be compressed (.gz, .zst). Local files are pinned by a digest of their names and contents,
+so a changed file is noticed; files behind URLs by their listing: names, sizes, and the versions
+that the storage gives (ETag, md5, time of change).
 """
 
 from __future__ import annotations
@@ -31,24 +37,36 @@ from ngramkit.remote.urls import has_magic, label, open_storage, plain_path
 
 SUFFIXES = frozenset(READERS)
 SEEKING = (".parquet", ".arrow")
+ARRAYS = ".safetensors"
+# A listing's keys that change with a file's content, by storage.
+VERSIONS = (
+    "ETag", "etag", "md5Hash", "content_md5", "blob_id", "xet_hash", "LastModified", "mtime",
+    "updated", "created",
+)  # fmt: skip
+# Test suites are stripped from many Python packages, so they would make the corpus unstable.
+TESTS = frozenset({"test", "tests", "idle_test"})
+NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "__pycache__"})
+HELD_OUT_ONE_IN = 10
+SPLITS = ("train", "held-out", "all")
+DEFAULT_SPLIT = "train"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions:
-    """How files become rows: which column of a table, and whether a conversation is a document."""
+    """Options of how files become rows; `join_turns` makes a conversation one document."""
 
     column: str | None = None
     join_turns: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
-    groups: tuple[int, int] | None = None  # of a parquet file: only the row groups [begin, end)
+    groups: tuple[int, int] | None = None  # row groups [begin, end) of a parquet file
 
-    def said(self) -> dict[str, Any]:
-        """What a corpus's record tells of these: nothing where they are left alone."""
+    def option_record(self) -> dict[str, Any]:
+        """Return JSON for a corpus's record: only the options that are set."""
         column = {} if self.column is None else {"column": self.column}
         return {**column, "join_turns": True} if self.join_turns else column
 
     def read(self, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
-        """The rows of a file of `size` bytes that is opened as `raw`; errors name it by `path`."""
+        """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
         kind, most = kind_of(path), self.max_document
         if kind == ".json":
             most = UNFOLDED * max(size, most)
@@ -61,7 +79,7 @@ class FileOptions:
 
 
 def kind_of(path: Path) -> str:
-    """The suffix that decides the reader, below .gz or .zst.
+    """Return the suffix that decides the reader, without .gz or .zst.
 
     >>> kind_of(Path("chats.jsonl.zst"))
     '.jsonl'
@@ -73,11 +91,12 @@ def kind_of(path: Path) -> str:
 
 
 def is_read(path: Path) -> bool:
+    """Return whether a reader exists for files of this name."""
     return kind_of(path) in SUFFIXES
 
 
 def require_read(path: Path, name: str) -> None:
-    """Raises InputError, which calls it `name`, where nothing reads a file of that kind."""
+    """Raise InputError, which calls the file `name`, where no reader exists for it."""
     if not is_read(path):
         raise InputError(
             f"{name} is of no kind that can be read",
@@ -87,8 +106,8 @@ def require_read(path: Path, name: str) -> None:
 
 @contextmanager
 def unpacked(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
-    """The plain bytes; what needs to seek and cannot is first copied to a temporary file."""
-    plain = unpacking.decompressed(path.suffix.lower(), raw)
+    """Yield the file of plain bytes; a table that cannot seek is copied to a temporary file."""
+    plain = unpacking.decompress(path.suffix.lower(), raw)
     if kind_of(path) in SEEKING and (plain is not raw or not raw.seekable()):
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(plain, copy)
@@ -98,22 +117,15 @@ def unpacked(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
         yield plain
 
 
-# Files, folders and globs as a corpus: .txt .md .py .jsonl .json .parquet .arrow, also .gz, .zst.
-#
-# A text file is one document; a table has one document per row, read from its text column. The
-# files' names and contents are pinned by a digest, so a changed file is noticed. Knows nothing of
-# the Hub.
-
-
 @dataclass(frozen=True)
 class LocalSource(FileOptions):
-    """`names` are what the record says of `paths`: relative, so that a folder can move."""
+    """Files of this machine; `names` are relative, so that a folder can move."""
 
     id: str
     names: Sequence[str]
     paths: Sequence[Path]
     facts: Mapping[str, Any] = field(default_factory=dict)  # more for the record
-    folder: Path | None = None  # of which `paths` are all that can be read
+    folder: Path | None = None  # whose readable files are `paths`
 
     @property
     def places(self) -> Sequence[Path]:
@@ -124,18 +136,18 @@ class LocalSource(FileOptions):
         return len(self.paths)
 
     def only(self, part: int) -> LocalSource:
-        """One of its files, wherever it is read from."""
+        """Return a source of one file, by its absolute path."""
         path = self.paths[part].absolute()
         return replace(self, names=[self.names[part]], paths=[path], folder=None)
 
     def stretches(self) -> list[LocalSource]:
-        """A source of one file as several, where it is a large one of row groups."""
+        """Split a source of one file into several, where it is a large one of row groups."""
         [path] = self.paths
         groups = readers.stretches(path) if path.suffix.lower() == ".parquet" else []
         return [replace(self, groups=each) for each in groups] or [self]
 
     def counted(self) -> int | None:
-        """The documents of a source of one file, where no row need be read for that."""
+        """Return the documents in a source of one file; None where only the rows tell."""
         [path] = self.paths
         if path.suffix.lower() != ".parquet":
             return None
@@ -144,7 +156,7 @@ class LocalSource(FileOptions):
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over every file's name and content."""
+        """The sha256 over every file's name and content."""
         digest = hashlib.sha256()
         for name, path in zip(self.names, self.paths, strict=True):
             digest.update(f"{name}\0{sha256_of(path)}\n".encode())
@@ -152,10 +164,11 @@ class LocalSource(FileOptions):
 
     def record(self) -> dict[str, Any]:
         files = {"files": len(self.paths), "sha256": self.digest}
-        return {**self.facts, **files, **self.said()}
+        return {**self.facts, **files, **self.option_record()}
 
     def rows(self, part: int) -> Iterator[Row]:
-        """Raises InputError where a file cannot be read or its compression is damaged."""
+        """Yield the rows of a file. Raises InputError where it is gone or its compression is
+        damaged."""
         path = self.paths[part]
         try:
             with path.open("rb") as raw:
@@ -172,32 +185,35 @@ def local_source(
     column: str | None = None,
     join_turns: bool = False,
 ) -> LocalSource:
-    """A file, a folder (all readable files below it) or a glob; in sorted order.
+    """Return a file, a folder (all readable files below it) or a glob as a source, sorted.
 
     Raises InputError where nothing matches, or a file is of a kind that is not read.
     """
-    paths = _matches(pattern)
+    paths = _find_files(pattern)
     common = os.path.commonpath([path.absolute().parent for path in paths])
-    names = [_named(Path(os.path.relpath(path.absolute(), common)).as_posix()) for path in paths]
+    names = [_as_text(Path(os.path.relpath(path.absolute(), common)).as_posix()) for path in paths]
     folder = Path(pattern).expanduser()
     whole = folder if folder.is_dir() else None
     label = _label(pattern)
     return LocalSource(label, names, paths, folder=whole, column=column, join_turns=join_turns)
 
 
-def _matches(pattern: str) -> list[Path]:
+def _find_files(pattern: str) -> list[Path]:
     path = Path(pattern).expanduser()
     if path.is_dir():
-        return _some(sorted(_below(path)), pattern)
-    matches = [path] if path.exists() else _globbed(path)
-    files = _some(sorted(p for p in matches if p.is_file()), pattern)
+        files = sorted(_files_below(path))
+    else:
+        matches = [path] if path.exists() else _glob(path)
+        files = sorted(each for each in matches if each.is_file())
+    if not files:
+        raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
     for file in files:
         require_read(file, str(file))
     return files
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Every file that can be read; not those of artifacts, which may be written there, too."""
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield every readable file but those of artifacts, which may be written there, too."""
     built = {place.parent for place in folder.rglob(NAME) if _is_artifact(place.parent)}
     built |= {place.parent for place in folder.rglob(f"*.partial/{PROGRESS}")}
     for path in folder.rglob("*"):
@@ -213,50 +229,30 @@ def _is_artifact(folder: Path) -> bool:
     return True
 
 
-def _globbed(path: Path) -> Iterable[Path]:
+def _glob(path: Path) -> Iterable[Path]:
     root = Path(path.anchor or ".")
     return root.glob(str(path.relative_to(path.anchor)))
 
 
-def _some(paths: list[Path], pattern: str) -> list[Path]:
-    if not paths:
-        raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
-    return paths
-
-
 def _label(pattern: str) -> str:
-    """What it is called: where it lies, beyond a glob's own folder, is nobody else's business.
+    """Return the corpus's name, which does not tell where its folder lies.
 
     >>> _label("/home/me/chats/*.jsonl"), _label("/home/me/notes.txt")
     ('chats/*.jsonl', 'notes.txt')
     """
     parts = Path(pattern).expanduser().absolute().parts
     wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
-    return _named("/".join(parts[-1:] if wild is None else parts[max(wild - 1, 1) :]))
+    return _as_text("/".join(parts[-1:] if wild is None else parts[max(wild - 1, 1) :]))
 
 
-def _named(path: str) -> str:
-    """As text, whatever the locale: file names are bytes, in UTF-8 as a rule."""
+def _as_text(path: str) -> str:
+    """Return a path as text in any locale: file names are bytes, usually UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-# Files behind URLs as a corpus: s3://, gs://, hf://datasets/..., https:// and what fsspec opens.
-#
-# A URL is a file, a folder or a glob of the kinds that `local` reads. The record pins the listing:
-# each file's name, its size, and the version that the storage gives (ETag, md5, time of change).
-# Knows listings and rows; nothing of tokens or of which documents are kept.
-
-# A listing's keys that change with a file's content, by storage.
-VERSIONS = (
-    "ETag", "etag", "md5Hash", "content_md5", "blob_id", "xet_hash", "LastModified", "mtime",
-    "updated", "created",
-)  # fmt: skip
-ARRAYS = ".safetensors"
 
 
 @dataclass(frozen=True)
 class RemoteSource(FileOptions):
-    """`files`: what the storage says of each, in the order of their names."""
+    """Files behind a URL; `files` are the storage's entries, sorted by name."""
 
     id: str
     storage: Any  # an fsspec file system
@@ -272,24 +268,24 @@ class RemoteSource(FileOptions):
     def record(self) -> dict[str, Any]:
         lines = [json.dumps(_pinned(file), sort_keys=True) for file in self.files]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        return {"files": len(self.files), "listing": digest, **self.said()}
+        return {"files": len(self.files), "listing": digest, **self.option_record()}
 
     def rows(self, part: int) -> Iterator[Row]:
         name, size = str(self.files[part]["name"]), self.files[part].get("size")
         path = plain_path(name)
-        with _reading(str(path)), self.storage.open(name, "rb") as raw:
+        with _storage_errors(str(path)), self.storage.open(name, "rb") as raw:
             yield from self.read(path, raw, size if isinstance(size, int) else 0)
 
 
 def remote_source(url: str, *, column: str | None = None, join_turns: bool = False) -> RemoteSource:
-    """Lists what `url` names; reads no file.
+    """Return the files of a URL as a source: a file, a folder or a glob. No file is read.
 
     Raises UsageError for a storage that is unknown or needs a package, InputError where nothing
     matches or a file is of a kind that is not read, NetworkError where the storage refuses.
     """
     storage, path = open_storage(url, "corpus")
-    with _reading(label(url)):
-        files = _listed(storage, path)
+    with _storage_errors(label(url)):
+        files = _list_files(storage, path)
     if not files:
         raise InputError(f"no file matches {label(url)}", "check the URL, and quote a glob")
     for file in files:
@@ -297,11 +293,11 @@ def remote_source(url: str, *, column: str | None = None, join_turns: bool = Fal
     return RemoteSource(label(url), storage, files, column=column, join_turns=join_turns)
 
 
-def _listed(storage: Any, path: str) -> list[Mapping[str, Any]]:
-    """A glob's files; a folder's, of the kinds that are read, but for those of artifacts; else the
+def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
+    """Return the entries of a glob, of a folder's readable files but those of artifacts, or of the
     file itself."""
     if has_magic(path):
-        found = storage.glob(path, detail=True).values()
+        entries = storage.glob(path, detail=True).values()
     else:
         one = storage.info(path)
         if one["type"] != "directory":
@@ -309,24 +305,24 @@ def _listed(storage: Any, path: str) -> list[Mapping[str, Any]]:
         below = storage.find(path, detail=True)
         built = {name.rpartition("/")[0] for name in below if name.endswith(ARRAYS)}
         built = {folder for folder in built if f"{folder}/{NAME}" in below}
-        found = [
+        entries = [
             file
             for name, file in below.items()
             if is_read(plain_path(name)) and name.rpartition("/")[0] not in built
         ]
-    files = [file for file in found if file.get("type") == "file"]
+    files = [file for file in entries if file.get("type") == "file"]
     return sorted(files, key=lambda file: str(file["name"]))
 
 
 def _pinned(file: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's name, size and version. A signature in its URL is none of these."""
-    said = {key: str(file[key]) for key in VERSIONS if file.get(key)}
-    return {"name": str(plain_path(str(file["name"]))), "size": file.get("size"), **said}
+    """Return the name, size and version of a file, without a signature in its URL."""
+    version = {key: str(file[key]) for key in VERSIONS if file.get(key)}
+    return {"name": str(plain_path(str(file["name"]))), "size": file.get("size"), **version}
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Errors of storages as ours."""
+def _storage_errors(what: str) -> Iterator[None]:
+    """Turn errors of storages into NgramkitErrors."""
     with storage_errors(what):
         try:
             yield
@@ -334,48 +330,39 @@ def _reading(what: str) -> Iterator[None]:
             raise InputError(f"{what} is damaged: {reason(error)}", "fetch it again") from error
 
 
-# The running interpreter's standard library as a corpus: always there, no download.
-#
-# Knows which files count and which are held out; knows nothing of tokens.
-
-# Test suites are stripped from many Python packages, so they would make the corpus unstable.
-TESTS = frozenset({"test", "tests", "idle_test"})
-NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "__pycache__"})
-HELD_OUT_ONE_IN = 10
-SPLITS = ("train", "held-out", "all")
-DEFAULT_SPLIT = "train"
+# The running interpreter's standard library, which needs no download.
 
 
 def stdlib_files(*, tests: bool = False) -> list[tuple[str, Path]]:
-    """(name, path) of every source file, sorted by name; the name is relative, with `/`.
+    """Return (name, path) of every source file, sorted by name; names are relative, with `/`.
 
     >>> stdlib_files()[0][0]
     '__future__.py'
     """
     root = Path(sysconfig.get_path("stdlib"))
     skipped = NOT_LIBRARY if tests else NOT_LIBRARY | TESTS
-    found = []
+    files = []
     for path in root.rglob("*.py"):
         relative = path.relative_to(root)
         # _sysconfigdata holds the build machine's paths, config-* its makefiles.
         if skipped.isdisjoint(relative.parts) and not relative.name.startswith("_sysconfigdata"):
-            found.append((relative.as_posix(), path))
-    return sorted(found)
+            files.append((relative.as_posix(), path))
+    return sorted(files)
 
 
 def is_held_out(name: str) -> bool:
-    """Whether the file belongs to the fixed tenth that the demo model never saw.
+    """Return whether the file belongs to the fixed tenth that the demo model never saw.
 
-    Decided by the name alone, so it holds across interpreter versions.
+    The name alone decides, so it holds across interpreter versions.
     """
     digest = hashlib.sha256(name.encode()).digest()
     return int.from_bytes(digest[:8], "little") % HELD_OUT_ONE_IN == 0
 
 
 def stdlib_split(split: str = DEFAULT_SPLIT) -> list[tuple[str, Path]]:
-    """`train`: without the held-out tenth. `held-out`: only that. `all`: both.
+    """Return the files of a split: "train" (nine tenths), "held-out" (the last tenth) or "all".
 
-    Raises InputError at any other split.
+    Raises InputError for any other split.
     """
     if split not in SPLITS:
         raise InputError(f"python-stdlib has no split {split!r}", f"splits: {', '.join(SPLITS)}")

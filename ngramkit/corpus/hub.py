@@ -1,7 +1,4 @@
-"""Datasets of the Hub as a corpus: streamed, only the needed columns, pinned to a commit.
-
-Knows datasets and columns; nothing of tokens or of which documents are kept.
-"""
+"""Datasets of the Hub as a corpus: streamed, only the needed columns, pinned to a commit."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from ngramkit.progress import SILENT, Reporter, show_downloads
 
 BATCH = 1000  # rows
 PARQUET_BRANCH = "refs/convert/parquet"
-SCRIPT = "scripts are no longer supported"
+SCRIPT_ERROR = "scripts are no longer supported"
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """`stream` is a datasets.IterableDataset; each file of the dataset is a part of it."""
+    """A dataset of the Hub; `stream` is a datasets.IterableDataset, each of its shards a part."""
 
     id: str  # what the user calls it
     repository: str
@@ -35,11 +32,11 @@ class HubSource:
         return int(self.stream.num_shards)
 
     def record(self) -> dict[str, Any]:
-        said = {"dataset": self.repository, **self.facts, "column": self.maker.column}
-        return {**said, "join_turns": True} if self.maker.join_turns else said
+        record = {"dataset": self.repository, **self.facts, "column": self.maker.column}
+        return {**record, "join_turns": True} if self.maker.join_turns else record
 
     def rows(self, part: int) -> Iterator[Row]:
-        with _reading(self.repository):
+        with _dataset_errors(self.repository):
             one = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
             for batch in one.iter(batch_size=BATCH):
                 for record in batch.to_pylist():
@@ -68,33 +65,33 @@ def hub_source(
     join_turns: bool = False,
     reporter: Reporter = SILENT,
 ) -> HubSource:
-    """Opens a dataset for streaming; reads no more than its card, file list and schema.
+    """Open a dataset for streaming; reads no more than its card, file list and schema.
 
-    A dataset that is still a script is read from the Parquet files that the Hub makes of it. Raises
+    A dataset that is a script is read from the Parquet files that the Hub makes of it. Raises
     InputError where there is no such dataset, configuration, split or column, NetworkError where
     the Hub is out of reach or refuses.
     """
-    with _reading(repository):
+    with _dataset_errors(repository):
         info = _info(repository, revision)
         try:
             builder = _builder(repository, config, info.sha, data_dir)
         except RuntimeError as error:
-            if SCRIPT not in str(error):
+            if SCRIPT_ERROR not in str(error):
                 raise
             reporter.note(f"{repository} is a script: reading its Parquet branch instead")
             info = _info(repository, PARQUET_BRANCH)
-            folder = _converted(repository, config, info)
+            folder = _parquet_folder(repository, config, info)
             builder = _builder(repository, None, info.sha, folder)
         stream, maker = _stream(builder, repository, split, column, join_turns)
     facts = {"revision": info.sha, "split": split, "config": config, "data_dir": data_dir}
     facts["dataset_license"] = _card_license(info)
-    known = {name: value for name, value in facts.items() if value is not None}
-    return HubSource(id or repository, repository, stream, maker, known)
+    facts = {name: value for name, value in facts.items() if value is not None}
+    return HubSource(id or repository, repository, stream, maker, facts)
 
 
 @contextmanager
-def _reading(repository: str) -> Iterator[None]:
-    """Errors of the Hub, and of files there that are not what they seem, as ours."""
+def _dataset_errors(repository: str) -> Iterator[None]:
+    """Turn errors of the Hub, and of damaged files there, into NgramkitErrors."""
     import pyarrow as pa
 
     with hub_errors(repository):
@@ -112,7 +109,7 @@ def _info(repository: str, revision: str | None) -> Any:
     from huggingface_hub import HfApi
 
     info = HfApi().dataset_info(repository, revision=revision)
-    if info.gated:  # `datasets` would lose the reason on its way up.
+    if info.gated:  # the errors of `datasets` do not give the reason
         HfApi().auth_check(repository, repo_type="dataset")
     return info
 
@@ -143,8 +140,8 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
         ) from error
 
 
-def _converted(repository: str, config: str | None, info: Any) -> str:
-    """The configuration's folder on the Parquet branch: CONFIG/SPLIT/0000.parquet."""
+def _parquet_folder(repository: str, config: str | None, info: Any) -> str:
+    """Return the configuration's folder on the Parquet branch: CONFIG/SPLIT/0000.parquet."""
     names = [file.rfilename for file in info.siblings or ()]
     folders = sorted({name.split("/")[0] for name in names if name.endswith(".parquet")})
     if config in folders or (config is None and len(folders) == 1):
@@ -155,9 +152,9 @@ def _converted(repository: str, config: str | None, info: Any) -> str:
             "download it with its own script, then give the files as the corpus",
             option="corpus",
         )
-    said = f"no configuration {config!r}" if config else "several configurations"
+    problem = f"no configuration {config!r}" if config else "several configurations"
     raise InputError(
-        f"{repository} has {said}", f"choose one as hf:{repository}:CONFIG: {', '.join(folders)}"
+        f"{repository} has {problem}", f"choose one as hf:{repository}:CONFIG: {', '.join(folders)}"
     )
 
 
@@ -168,7 +165,7 @@ def _stream(
     columns = _columns(stream)
     chosen = text_column(columns, column, repository)
     maker = RowMaker.of(columns, chosen, join_turns=join_turns)
-    if hasattr(builder.config, "columns"):  # Parquet: the others are never fetched.
+    if hasattr(builder.config, "columns"):  # Parquet: other columns are never fetched
         builder.config.columns = maker.columns
         return _split(builder, repository, split), maker
     return stream.select_columns(maker.columns), maker
@@ -177,7 +174,7 @@ def _stream(
 def _split(builder: Any, repository: str, split: str) -> Any:
     try:
         return builder.as_streaming_dataset(split=split)
-    except StopIteration as error:  # what `datasets` makes of an empty .jsonl
+    except StopIteration as error:  # `datasets` raises it for an empty .jsonl
         raise InputError(f"{repository} holds no documents in {split!r}") from error
     except ValueError as error:
         if "Bad split" not in str(error):
@@ -189,7 +186,7 @@ def _split(builder: Any, repository: str, split: str) -> Any:
 
 
 def _columns(stream: Any) -> dict[str, bool]:
-    """Name -> whether it holds strings; from the schema, or else from the first row."""
+    """Return {column: whether it holds strings}, from the schema or else from the first row."""
     if stream.features is not None:
         schema = stream.features
         return {name: "string" in str(getattr(kind, "dtype", "")) for name, kind in schema.items()}

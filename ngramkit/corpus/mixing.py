@@ -1,11 +1,11 @@
 """Several corpora as one, each with a weight.
 
 A corpus's weight, above 0 and at most 1, is the share of its documents that is kept. They are
-chosen as `sample` chooses them, by a hash of (seed, the document's index in its own corpus): of a
-corpus of weight 0.3 exactly those are kept that sample=0.3 would keep of it alone. With a sample
-too, the share is sample times weight. The corpora follow each other in the order in which they are
-named, and `limit` counts documents of them all. So a mixture is the same wherever and however
-often it is read, and a killed build goes on in the middle of any of them.
+chosen as `sample` chooses them, by a hash of (seed, the document's index in its own corpus): weight
+0.3 keeps exactly the documents that sample=0.3 keeps of that corpus alone. With both, the share is
+sample times weight. The corpora follow each other in the order in which they are named, and `limit`
+counts documents of them all. So a mixture is the same wherever and however often it is read, and a
+killed build goes on in the middle of any of them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Weighted(NamedTuple):
 
 @dataclass(frozen=True)
 class Mixture:
-    """What builders read, as a Corpus is. Its corpora have their weights in their selections."""
+    """A corpus for builders, as `Corpus` is. Its corpora have their weights in their selections."""
 
     corpora: tuple[Corpus, ...]
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        Selection(limit=self.limit)  # raises where it makes no sense
+        Selection(limit=self.limit)  # raises UsageError
         names = [(each.id, each.source.record()) for each in self.corpora]
         for at, name in enumerate(names):
             if name in names[:at]:
@@ -58,7 +58,7 @@ class Mixture:
 
     @property
     def selection(self) -> Selection:
-        """What holds of the whole; each corpus has its own too."""
+        """The selection from the whole; each corpus has one of its own."""
         return Selection(limit=self.limit)
 
     @property
@@ -73,12 +73,15 @@ class Mixture:
         return replace(self, corpora=tuple(each.bounded(max_document) for each in self.corpora))
 
     def record(self) -> dict[str, Any]:
-        """JSON for the manifest: the record of each corpus with its weight, in order."""
+        """Return JSON for the manifest: the record of each corpus with its weight, in order."""
         parts = [{**each.record(), "weight": each.selection.weight} for each in self.corpora]
         return {"id": self.id, "mixed": parts, **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
-        """As of a Corpus. Parts are numbered through; a document's index is that in its corpus."""
+        """Yield documents as `Corpus.documents`.
+
+        Parts are numbered through all corpora; a document's index is that in its own corpus.
+        """
         at = start or Position()
         kept, before = at.kept, 0
         for corpus in self.corpora:
@@ -95,37 +98,36 @@ class Mixture:
 
 
 def parse_weighted(text: str) -> Weighted:
-    """NAME or NAME:WEIGHT, as it is typed. What is there as a file or folder is a name.
+    """Parse NAME or NAME:WEIGHT. An existing file or folder is a name.
 
     >>> parse_weighted("b:0.3"), parse_weighted("hf:me/code:python")
     (Weighted(corpus='b', weight=0.3), Weighted(corpus='hf:me/code:python', weight=1.0))
 
-    Behind the last colon of a path, a URL or a configuration stands no number as a rule; where it
-    does, one more weight helps: hf:me/dumps:2024:1. Raises UsageError for a weight that is missing
-    or none.
+    A path, a URL or a configuration that ends in a colon and a number needs a weight behind it:
+    hf:me/dumps:2024:1. Raises UsageError for a weight that is missing or not in (0, 1].
     """
-    name, colon, said = text.rpartition(":")
+    name, colon, number = text.rpartition(":")
     if not colon or not name or Path(text).expanduser().exists():
         return Weighted(text)
     drive = os.name == "nt" and len(name) == 1
-    if not said and not drive:
+    if not number and not drive:
         raise UsageError(
             f"the weight of {name} is missing", f"write {name}:0.3, or {name}", option="corpus"
         )
-    if not NUMBER.fullmatch(said):
+    if not NUMBER.fullmatch(number):
         return Weighted(text)
-    weight = float(said)
+    weight = float(number)
     if not 0 < weight <= 1 or math.isnan(weight):
         raise UsageError(
-            f"the weight of {name} must be above 0 and at most 1, is {said}",
-            f"if {said} belongs to the name, write {text}:1",
+            f"the weight of {name} must be above 0 and at most 1, is {number}",
+            f"if {number} belongs to the name, write {text}:1",
             option="corpus",
         )
     return Weighted(name, weight)
 
 
-def mixed(corpora: Sequence[Weighted], limit: int | None = None) -> Mixture:
-    """Opened corpora, each with its weight on top of its own sample."""
+def mix(corpora: Sequence[Weighted], limit: int | None = None) -> Mixture:
+    """Return the mixture of opened corpora, each with its weight on top of its own sample."""
     if not corpora:
         raise UsageError("no corpus was named", "give at least one", option="corpus")
     parts = []

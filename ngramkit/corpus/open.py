@@ -1,4 +1,7 @@
-"""The corpora that have names. Says what each is and where; reads nothing."""
+"""`open_corpus`: from what a user writes to a corpus. Decides which source reads it.
+
+Corpora have names (NAMED), or are datasets of the Hub, or files.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
-from ngramkit.corpus.deduplication import Sifted, sifted
+from ngramkit.corpus.deduplication import Deduplicated, deduplicate
 from ngramkit.corpus.document import Corpus, Source
 from ngramkit.corpus.files import (
     DEFAULT_SPLIT,
@@ -21,7 +24,7 @@ from ngramkit.corpus.files import (
     stdlib_split,
 )
 from ngramkit.corpus.hub import hub_source
-from ngramkit.corpus.mixing import Mixture, Weighted, mixed
+from ngramkit.corpus.mixing import Mixture, Weighted, mix
 from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import NAME
@@ -32,7 +35,7 @@ from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
 
 @dataclass(frozen=True)
 class NamedCorpus:
-    """`hub` is a dataset's id on the Hub; None: embedded."""
+    """A corpus with a name; `hub` is a dataset's id on the Hub, None for the embedded one."""
 
     name: str
     summary: str
@@ -89,19 +92,17 @@ NAMED = {
 }
 
 
-# `open_corpus`: from what a user writes to a Corpus. Decides which source reads it.
-
 HUB = "hf:"
-# Of a mixture: a corpus, opened or by name, or the pair of it and its weight.
+# A corpus of a mixture, opened or by name, or the pair of it and its weight.
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
-AnyCorpus = Corpus | Mixture | Sifted  # what builders read
-OF_ONE = ("split", "column", "revision", "language")
+AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
+ONE_CORPUS_ONLY = ("split", "column", "revision", "language")
 
 
 @overload
-def open_corpus(name: str | Path, **options: Any) -> Corpus | Sifted: ...
+def open_corpus(name: str | Path, **options: Any) -> Corpus | Deduplicated: ...
 @overload
-def open_corpus(name: Sequence[Part], **options: Any) -> Mixture | Sifted: ...
+def open_corpus(name: Sequence[Part], **options: Any) -> Mixture | Deduplicated: ...
 def open_corpus(
     name: str | Path | Sequence[Part],
     *,
@@ -109,31 +110,35 @@ def open_corpus(
     exclude: Path | str | Sequence[Path | str] | None = None,
     **options: Any,
 ) -> AnyCorpus:
-    """A named corpus, `hf:ID[:CONFIG]`, or files: a path, a folder, a glob, or a URL of these
-    (s3://, gs://, hf://datasets/..., https://, file://, see corpus.files). Of a list, a mixture:
-    `["a", ("b", 0.3)]` is all of a, then three documents in ten of b, see corpus.mixing.
+    """Open a corpus by its name: a named corpus, `hf:ID[:CONFIG]`, or files.
 
-    Options: `split`, `column`, `revision` and `language` (of one corpus alone), `join_turns`;
+    Files are a path, a folder, a glob, or a URL of these (s3://, gs://, hf://datasets/...,
+    https://, file://, see corpus.files). A list is a mixture: `["a", ("b", 0.3)]` is all of a,
+    then three documents in ten of b, see corpus.mixing.
+
+    Options: `split`, `column`, `revision` and `language` (for a single corpus), `join_turns`;
     `sample` in (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents;
     `licenses` keeps documents whose licences are all listed; `dedup` leaves out duplicates ("exact"
     or "minhash", see corpus.deduplication); `exclude` is a file, or several: of repository names
     and document digests, or, where its name ends in .jsonl, of an evaluation set, whose texts no
     document may hold (corpus.decontamination); `reporter`. Raises UsageError where an option does
-    not fit the corpus or a weight is no share, InputError where there is no such corpus, split or
-    column, NetworkError where the Hub refuses.
+    not fit the corpus or a weight is not in (0, 1], InputError where there is no such corpus, split
+    or column, NetworkError where the Hub refuses.
     """
     given = [exclude] if isinstance(exclude, str | Path) else exclude or []
     files = [Path(file) for file in given]
     options["exclude"] = [file for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
     if isinstance(name, str | Path):
-        return sifted(_open_one(as_url(name) or str(name), **options), dedup, evaluation)
-    return sifted(_open_several([_weighted(part) for part in name], **options), dedup, evaluation)
+        return deduplicate(_open_one(as_url(name) or str(name), **options), dedup, evaluation)
+    return deduplicate(
+        _open_several([_weighted(part) for part in name], **options), dedup, evaluation
+    )
 
 
 def _weighted(part: Part) -> Weighted:
     corpus, weight = part if isinstance(part, tuple) else (part, 1.0)
-    if isinstance(corpus, Sifted):
+    if isinstance(corpus, Deduplicated):
         raise UsageError(
             f"{corpus.id} is without duplicates or evaluation sets already",
             "leave them out of the mixture: dedup, exclude",
@@ -150,7 +155,7 @@ def _weighted(part: Part) -> Weighted:
 
 
 def _open_several(parts: Sequence[Weighted], **options: Any) -> Mixture:
-    for option in OF_ONE:
+    for option in ONE_CORPUS_ONLY:
         if options.get(option) is not None:
             raise UsageError(
                 f"{option} does not say of which corpus of a mixture",
@@ -162,7 +167,7 @@ def _open_several(parts: Sequence[Weighted], **options: Any) -> Mixture:
     for option, value in options.items():
         if opened and option != "reporter" and value not in (None, (), [], False, 1.0, 0):
             raise UsageError(f"{option} comes too late for an opened corpus", option=option)
-    return mixed(
+    return mix(
         [
             Weighted(each if isinstance(each, Corpus) else _open_one(each, **options), weight)
             for each, weight in parts
@@ -193,7 +198,7 @@ def _open_one(
 
 @dataclass(frozen=True)
 class OriginOptions:
-    """What may be said of one corpus beside which of its documents are kept."""
+    """Options of one corpus that decide its rows, not which of them are kept."""
 
     split: str | None = None
     column: str | None = None
@@ -203,7 +208,7 @@ class OriginOptions:
     reporter: Reporter = SILENT
 
     def refuse(self, name: str, *options: str) -> None:
-        """Raises UsageError where one of these is given."""
+        """Raise UsageError where one of these options is given."""
         for option in options:
             if getattr(self, option) is not None:
                 raise UsageError(
@@ -224,21 +229,21 @@ def _source(name: str, options: OriginOptions) -> Source:
     if not is_url(name):
         _require_path(name)
     options.refuse(name, "revision", "language", "split")
-    files = remote_source if is_url(name) else local_source
-    return files(name, column=options.column, join_turns=options.join_turns)
+    open_files = remote_source if is_url(name) else local_source
+    return open_files(name, column=options.column, join_turns=options.join_turns)
 
 
-def _named(name: str, known: NamedCorpus, options: OriginOptions) -> Source:
-    if known.languages is None:
+def _named(name: str, corpus: NamedCorpus, options: OriginOptions) -> Source:
+    if corpus.languages is None:
         options.refuse(name, "language")
     return hub_source(
-        known.hub or "",
+        corpus.hub or "",
         id=name,
-        split=options.split or known.split,
-        column=options.column or known.column,
+        split=options.split or corpus.split,
+        column=options.column or corpus.column,
         revision=options.revision,
-        data_dir=known.languages
-        and known.languages.format(language=options.language or known.language),
+        data_dir=corpus.languages
+        and corpus.languages.format(language=options.language or corpus.language),
         join_turns=options.join_turns,
         reporter=options.reporter,
     )
@@ -265,7 +270,7 @@ def _stdlib(split: str) -> LocalSource:
 
 
 def _require_path(name: str) -> None:
-    """Raises UsageError where `name` is neither a path nor a glob: a misspelt corpus, then."""
+    """Raise UsageError where `name` is neither a path nor a glob, so a misspelt corpus."""
     path = Path(name).expanduser()
     if path.exists() or glob.has_magic(name) or "/" in name or is_read(path):
         return
@@ -277,7 +282,7 @@ def _require_path(name: str) -> None:
 
 
 def is_artifact(source: str | Path) -> bool:
-    """Return whether it names an artifact rather than text. Of a URL, the storage is asked."""
+    """Return whether `source` names an artifact rather than text; a URL's storage is asked."""
     url = as_url(source)
     if url is None:
         return is_hub_name(source) or (as_path(source) / NAME).is_file()

@@ -1,6 +1,7 @@
-"""Which column of a table holds the text, and how a record becomes a row.
+"""Readers of a corpus's files, one per kind: open bytes in, rows out.
 
-Knows records (column name -> value); not where they come from.
+A record (column name -> value) becomes a row by its text column. A large parquet file is cut at its
+row groups, so that several processes can read it. Errors say file and place.
 """
 
 from __future__ import annotations
@@ -35,16 +36,29 @@ from ngramkit.text import visible
 from ngramkit.untrusted import count_values
 
 PREFERRED = ("text", "content")
-LISTED = 30  # columns that an error names
+LISTED = 30  # columns in an error
 LICENSES = ("license", "licenses", "licence", "max_stars_repo_licenses")
 REPOSITORIES = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
+LARGE = 16 << 20  # bytes of a file, from which on it may be cut into several
+STRETCH = 64 << 20  # bytes of unpacked columns
+# (path, open bytes, text column, join turns?, most bytes of a document; for a .json file, which is
+# read whole, most bytes of the file)
+Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
+MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
+BYTES_OF_VALUE = 64  # that Python takes beside a text
+BATCH = 1024  # most rows of a parquet file decoded at a time
+UNFOLDED = 16  # a file that is unpacked as a whole may have so many times its size, or a document's
+# Text codecs that no source is written in: one always fails, the others take quadratic time.
+NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
+# PEP 263: only the first two lines may declare an encoding.
+CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> str:
-    """The column to read; `columns` says of each whether it holds strings.
+    """Return the column to read; `columns` maps each to whether it holds strings.
 
-    `wanted` if given, else `text`, else `content`, else the only string column. Raises InputError
-    where that decides nothing.
+    It is `wanted` if given, else `text`, else `content`, else the only string column. Raises
+    InputError where none of these decides.
     """
     listed = ", ".join(visible(name, 60) for name in islice(columns, LISTED)) or "none"
     if len(columns) > LISTED:
@@ -68,7 +82,7 @@ def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> 
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Turns records into rows. `join_turns` makes one document of a conversation's turns."""
+    """The columns that make a row of a record. `join_turns` makes a conversation one document."""
 
     column: str
     license_column: str | None = None
@@ -77,17 +91,17 @@ class RowMaker:
 
     @classmethod
     def of(cls, columns: Mapping[str, bool], column: str, *, join_turns: bool = False) -> RowMaker:
-        """Finds the licence and the repository column by their usual names."""
+        """Find the licence and the repository column by their usual names."""
         return cls(column, _first(LICENSES, columns), _first(REPOSITORIES, columns), join_turns)
 
     @property
     def columns(self) -> list[str]:
-        """All that needs reading."""
+        """The columns that are read."""
         names = (self.column, self.license_column, self.repository_column)
         return [name for name in names if name is not None]
 
     def row(self, record: Mapping[str, Any]) -> Row:
-        """Raises KeyError without the column, TypeError where it holds no text."""
+        """Make a row. Raises KeyError without the column, TypeError where it holds no text."""
         texts = texts_of(record[self.column])
         if self.join_turns and len(texts) > 1:
             texts = ("\n\n".join(texts),)
@@ -97,7 +111,7 @@ class RowMaker:
 
 
 def texts_of(value: Any) -> Sequence[str]:
-    """The texts in a column's value: a string, a list of turns, a list of {role, content}.
+    """Return the texts in a column's value: a string, a list of turns or of {role, content}.
 
     >>> texts_of([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello!"}])
     ('Hi.', 'Hello!')
@@ -131,35 +145,33 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(str(entry) for entry in values if entry)
 
 
-# What the footer of a parquet file tells without its rows: where to cut it, how many there are.
-#
-# So several processes read one large file, each some of its row groups.
-
-LARGE = 16 << 20  # bytes of a file, from which on it is worth a look
-STRETCH = 64 << 20  # bytes of unpacked columns
+# The footer of a parquet file: where to cut it, and how many rows it has.
 
 
 def stretches(path: Path) -> list[tuple[int, int]]:
-    """Row groups [begin, end) of about STRETCH bytes each; none of a small or a damaged file."""
+    """Return row groups [begin, end) of about STRETCH bytes each; [] for a small or damaged
+    file."""
     try:
         if path.stat().st_size < LARGE:
             return []
-        found = pq.read_metadata(path)
-        sizes = [found.row_group(i).total_byte_size for i in range(found.num_row_groups)]
+        footer = pq.read_metadata(path)
+        sizes = [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
     except (pa.ArrowException, OSError, UnicodeError):
         return []
-    cuts, held = [0], 0
+    cuts, total = [0], 0
     for group, size in enumerate(sizes):
-        if held and held + size > STRETCH:
+        if total and total + size > STRETCH:
             cuts.append(group)
-            held = 0
-        held += size
+            total = 0
+        total += size
     return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
 
 
 def documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
-    """How many documents there are in these row groups, by default in all; None where only the rows
-    tell: a conversation may be several."""
+    """Count the documents in these row groups, by default in all.
+
+    Return None where only the rows tell: a conversation may be several documents.
+    """
     try:
         with pq.ParquetFile(path) as file:
             columns = {field.name: is_string(field.type) for field in file.schema_arrow}
@@ -168,51 +180,37 @@ def documents(path: Path, column: str | None, groups: Sequence[int] | None) -> i
             counted = range(file.metadata.num_row_groups) if groups is None else groups
             return sum(int(file.metadata.row_group(i).num_rows) for i in counted)
     except (pa.ArrowException, OSError, UnicodeError, InputError):
-        return None  # whoever reads the rows says why
+        return None  # reading the rows raises the error
 
 
-# One reader per kind of file: open bytes in, rows out. Each says file and place in its errors.
-#
-# Knows bytes and columns; not folders, compression or the Hub.
-
-# path, open bytes, text column, one document a conversation?, most bytes of a document; of a .json
-# file, which is read whole, of the file
-Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
-MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
-BYTES_OF_VALUE = 64  # that Python takes beside a text
-BATCH = 1024  # rows of a parquet file decoded at a time, at most
-UNFOLDED = 16  # times a file's size, or a document's: what is unpacked as a whole may have
-# Text codecs that no source is written in: one is no code, the others take quadratic time.
-NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
-# PEP 263: only the first two lines may declare an encoding.
-CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+# The readers.
 
 
 def read_text(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
-    """The whole file is one document, in UTF-8."""
-    yield Row((_decoded(path, whole(file, most, str(path)), "utf-8-sig"),))
+    """Yield the whole file as one document, in UTF-8."""
+    yield Row((_decode(path, whole(file, most, str(path)), "utf-8-sig"),))
 
 
 def read_python(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
-    """As read_text, in the encoding that the source declares."""
+    """Yield the whole file as one document, in the encoding that the source declares."""
     raw = whole(file, most, str(path))
     declared = next(filter(None, map(CODING.match, raw.splitlines()[:2])), None)
     encoding = declared.group(1).decode() if declared else "utf-8-sig"
-    yield Row((_decoded(path, raw, encoding),))
+    yield Row((_decode(path, raw, encoding),))
 
 
-def _decoded(path: Path, raw: bytes, encoding: str) -> str:
+def _decode(path: Path, raw: bytes, encoding: str) -> str:
     try:
         if encoding.lower() in NOT_FOR_SOURCES:
             raise LookupError(encoding)
         text = raw.decode(encoding)
     except LookupError as error:
         raise InputError(
-            f"{path} declares an encoding that nobody knows: {encoding}",
+            f"{path} declares an unknown encoding: {encoding}",
             "correct it, or leave the file out",
         ) from error
     except UnicodeError as error:
@@ -227,11 +225,11 @@ def _decoded(path: Path, raw: bytes, encoding: str) -> str:
 def read_jsonl(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
-    """One record a line; blank lines count for nothing."""
+    """Yield one row per line; blank lines are skipped."""
     maker: RowMaker | None = None
     for number, line in lines(file, most, str(path)):
         where = f"{path}, line {number}"
-        record = _parsed(where, line)
+        record = _parse_record(where, line)
         maker = maker or _maker(str(path), record, column, join_turns)
         yield _row(where, maker, record)
 
@@ -239,8 +237,8 @@ def read_jsonl(
 def read_json(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
-    """A list of records, or one record; the file is read whole."""
-    body = _parsed(str(path), whole(file, most, str(path)))
+    """Yield the rows of a list of records, or of one record; the file is read whole."""
+    body = _parse_record(str(path), whole(file, most, str(path)))
     records = body if isinstance(body, list) else [body]
     maker: RowMaker | None = None
     for number, record in enumerate(records):
@@ -248,7 +246,7 @@ def read_json(
         yield _row(f"{path}, record {number}", maker, record)
 
 
-def _parsed(where: str, raw: bytes) -> Any:
+def _parse_record(where: str, raw: bytes) -> Any:
     if count_values(raw) > MOST_VALUES:
         raise _too_many(where, MOST_VALUES)
     try:
@@ -293,12 +291,13 @@ def read_parquet(
     most: int,
     groups: Sequence[int] | None = None,
 ) -> Iterator[Row]:
-    """Only the needed columns are decoded; of the row groups `groups`, by default of all."""
+    """Yield the rows of the row groups `groups`, by default of all; other columns are not
+    decoded."""
     try:
         schema = pq.read_schema(file)
         maker = _table_maker(path, schema, column, join_turns)
-        # As dictionaries: a value that is there a million times is held once.
-        folded = pq.ParquetFile(file, read_dictionary=_texts(pq.read_metadata(file)))
+        # As dictionaries: a value that occurs a million times is in memory once.
+        folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
         many = _rows_at_once(folded.metadata, most)
         for group in range(folded.num_row_groups) if groups is None else groups:
             for batch in _group_batches(file, folded, group, maker.columns, many):
@@ -310,7 +309,7 @@ def read_parquet(
 def _group_batches(
     file: IO[bytes], folded: Any, group: int, columns: list[str], many: int
 ) -> Iterator[Any]:
-    """One row group's: no batch of lists of dictionaries may reach over two of them."""
+    """Yield one row group's batches: none with lists of dictionaries may reach over two groups."""
     begun = False
     try:
         for batch in folded.iter_batches(many, row_groups=[group], columns=columns):
@@ -319,15 +318,14 @@ def _group_batches(
     except (pa.ArrowException, OSError) as error:
         if begun or "DictAccumulator" not in str(error):
             raise
-        # Written as differences, which make no dictionary: each value may say again what the one
-        # before it says.
+        # Delta encoding, of which no dictionary can be made: each value may repeat the last one.
         yield from pq.ParquetFile(file).iter_batches(1, row_groups=[group], columns=columns)
 
 
 def read_arrow(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
-    """Arrow IPC, as a file or as a stream (which is what `datasets` saves)."""
+    """Yield the rows of Arrow IPC, as a file or as a stream (which `datasets` saves)."""
     try:
         for batch in _arrow_batches(file, most):
             maker = _table_maker(path, batch.schema, column, join_turns)
@@ -337,7 +335,7 @@ def read_arrow(
 
 
 def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
-    """Of a file, too, those of the stream in it: what its footer says may be another thing."""
+    """Yield the batches of a stream; in a file, too, since its footer may say something else."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     if file.read(len(MAGIC)) != MAGIC:
@@ -351,38 +349,38 @@ def _table_maker(path: Path, schema: Any, column: str | None, join_turns: bool) 
     return RowMaker.of(columns, text_column(columns, column, str(path)), join_turns=join_turns)
 
 
-def _texts(found: Any) -> list[str]:
-    """The paths of columns of texts, below lists and objects too."""
-    columns = (found.schema.column(i) for i in range(found.num_columns))
+def _text_paths(footer: Any) -> list[str]:
+    """Return the paths of columns of texts, also below lists and objects."""
+    columns = (footer.schema.column(i) for i in range(footer.num_columns))
     return [column.path for column in columns if column.logical_type.type == "STRING"]
 
 
-def _rows_at_once(found: Any, most: int) -> int:
-    """So that they hold about as much as one document may."""
-    groups = [found.row_group(i) for i in range(found.num_row_groups)]
+def _rows_at_once(footer: Any, most: int) -> int:
+    """Return how many rows have about `most` bytes together."""
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     size = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(BATCH, most // max(size, 1)))
 
 
 def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[Row]:
-    """The rows, unfolded only as many at a time as hold as much as one document may."""
+    """Yield the rows; only as many at a time are unfolded as have about `most` bytes together."""
     chosen = batch.select(maker.columns)
-    chosen.validate(full=True)  # offsets and indices are taken as they stand by everything else
+    chosen.validate(full=True)  # other functions of pyarrow trust offsets and indices
     try:
-        found = [row_sizes(column) for column in chosen.columns]
+        all_sizes = [row_sizes(column) for column in chosen.columns]
     except TypeError as error:
         raise InputError(f"{path}: {error}", "choose another column", option="column") from error
-    held = np.sum([sizes.bytes for sizes in found], axis=0)
-    values = np.sum([sizes.values for sizes in found], axis=0)
-    if held.max(initial=0) > most:
+    bytes_ = np.sum([sizes.bytes for sizes in all_sizes], axis=0)
+    values = np.sum([sizes.values for sizes in all_sizes], axis=0)
+    if bytes_.max(initial=0) > most:
         raise too_large(str(path), most)
     if values.max(initial=0) > MOST_VALUES:
         raise _too_many(path, MOST_VALUES)
-    longest = int((held + BYTES_OF_VALUE * values).max(initial=0))
+    longest = int((bytes_ + BYTES_OF_VALUE * values).max(initial=0))
     step = max(1, min(BATCH, most // max(longest, 1)))
     plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
     for begin in range(0, chosen.num_rows, step):
-        for record in chosen.slice(begin, step).cast(plain).to_pylist():  # in half the time
+        for record in chosen.slice(begin, step).cast(plain).to_pylist():  # cast takes half the time
             yield _row(str(path), maker, record)
 
 
@@ -391,8 +389,8 @@ def _too_many(where: str | Path, most: int) -> InputError:
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
-    said = str(error).splitlines()[0] if str(error) else repr(error)
-    return InputError(f"{path} is damaged: {said}", "fetch the file again")
+    message = str(error).splitlines()[0] if str(error) else repr(error)
+    return InputError(f"{path} is damaged: {message}", "fetch the file again")
 
 
 READERS: dict[str, Reader] = {

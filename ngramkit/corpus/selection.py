@@ -1,7 +1,7 @@
-"""Which documents of a corpus are kept. Decides by a document's index, licences, repository, text.
+"""The selection of a corpus's documents, by their index, licences, repository and text.
 
-Knows nothing of where documents come from. The choice depends on no order of work: a sample keeps
-a document by a hash of (seed, index), so shards, workers and resumed runs all agree.
+It does not depend on the order of work: a sample keeps a document by a hash of (seed, index), so
+shards, workers and resumed runs all agree.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Selection:
-    """`limit` counts kept documents; `weight` is the corpus's in a mixture, a share like `sample`
-    (both are multiplied); `licenses` and `excluded` are lower-case.
+    """Which documents of a corpus are kept; the default keeps all.
 
-    `excluded` holds repository names (owner/name) and sha256 hex digests of UTF-8 texts.
+    `limit` counts kept documents; `weight` is the corpus's in a mixture, a share like `sample`
+    (they are multiplied); `licenses` and `excluded` are lower-case. `excluded` holds repository
+    names (owner/name) and sha256 hex digests of UTF-8 texts.
     """
 
     sample: float = 1.0
@@ -49,24 +50,24 @@ class Selection:
 
     @property
     def share(self) -> float:
-        """Of the documents, which is kept by their index alone."""
+        """The share of documents that is kept by their index alone."""
         return self.sample * self.weight
 
     def samples(self, index: int) -> bool:
-        """Whether document `index` of the corpus falls into the sample."""
+        """Return whether document `index` of the corpus falls into the sample."""
         if self.share == 1.0:
             return True
         digest = hashlib.sha256(f"{self.seed}:{index}".encode()).digest()
         return int.from_bytes(digest[:8], "little") < self.share * 2**64
 
     def admits(self, text: str, licenses: Iterable[str], repository: str) -> bool:
-        """Whether licences and opt-outs let the document in.
+        """Return whether licences and exclusions let the document in.
 
-        With several licences every one must be listed: which of them governs is not ours to say.
+        With several licences every one must be listed, since any of them may govern.
         """
         if self.licenses:
-            found = {licence.lower() for licence in licenses}
-            if not found or not found <= self.licenses:
+            names = {licence.lower() for licence in licenses}
+            if not names or not names <= self.licenses:
                 return False
         return not self.excluded or not self._excludes(text, repository)
 
@@ -76,27 +77,27 @@ class Selection:
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() in self.excluded
 
     def record(self) -> dict[str, Any]:
-        """JSON: only what differs from keeping everything."""
-        said: dict[str, Any] = {}
+        """Return JSON for the manifest: only what differs from keeping everything."""
+        record: dict[str, Any] = {}
         if self.sample != 1.0:
-            said["sample"] = self.sample
+            record["sample"] = self.sample
         if self.weight != 1.0:
-            said["weight"] = self.weight
-        if said:
-            said["seed"] = self.seed
+            record["weight"] = self.weight
+        if record:
+            record["seed"] = self.seed
         require_between("seed", self.seed, 0, (1 << 64) - 1)
         if self.limit is not None:
-            said["limit"] = self.limit
+            record["limit"] = self.limit
         if self.licenses:
-            said["licenses_kept"] = sorted(self.licenses)
+            record["licenses_kept"] = sorted(self.licenses)
         if self.excluded:
             lines = "\n".join(sorted(self.excluded))
-            said["excluded"] = hashlib.sha256(lines.encode()).hexdigest()
-        return said
+            record["excluded"] = hashlib.sha256(lines.encode()).hexdigest()
+        return record
 
 
 def require_weight(corpus: str, weight: float) -> None:
-    """Raises UsageError where it is no share."""
+    """Raise UsageError where the weight is not in (0, 1]."""
     if isinstance(weight, bool) or not 0 < weight <= 1:
         raise UsageError(
             f"the weight of {corpus} must be above 0 and at most 1, is {weight:g}",
@@ -106,7 +107,7 @@ def require_weight(corpus: str, weight: float) -> None:
 
 
 def read_exclusions(path: Path) -> frozenset[str]:
-    """Repository names or sha256 digests of documents, one a line; `#` begins a comment.
+    """Read repository names and sha256 digests of documents, one a line; `#` begins a comment.
 
     Raises InputError where the file cannot be read or a line is neither.
     """
@@ -119,7 +120,7 @@ def read_exclusions(path: Path) -> frozenset[str]:
             "check the path",
             option="exclude",
         ) from error
-    found = set()
+    entries = set()
     for number, line in enumerate(lines, 1):
         entry = line.split("#")[0].strip().lower()
         if entry and not SHA256.fullmatch(entry) and "/" not in entry:
@@ -128,5 +129,5 @@ def read_exclusions(path: Path) -> frozenset[str]:
                 "one owner/name or 64 hex digits a line",
             )
         if entry:
-            found.add(entry)
-    return frozenset(found)
+            entries.add(entry)
+    return frozenset(entries)

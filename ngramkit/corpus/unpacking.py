@@ -1,4 +1,13 @@
-"""Reading without trust in size: a file of kilobytes may unfold to gigabytes. Knows bytes only."""
+"""Reading without trust in size: a file of kilobytes may unfold to gigabytes.
+
+Lines and whole files of bounded size; .gz and .zst streams; and the sizes of Arrow data before
+pyarrow allocates memory for it. An Arrow IPC stream (format/Message.fbs) is a sequence of
+
+    0xFFFFFFFF, i32 bytes of metadata, metadata (a flatbuffer), body
+
+Before Arrow 0.15 the mark was missing. A compressed buffer begins with an i64, the bytes that it
+unpacks to, or -1 where it is plain: a few bytes may claim any number.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +33,17 @@ MAX_DOCUMENT = 64 << 20  # bytes
 BLOCK = 1 << 20
 SMALLER = "leave it out, or raise max_document"
 BLANK = re.compile(rb"\s*")
+SUFFIXES = (".gz", ".zst")
+ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)  # damage, while reading
+CHUNK = 1 << 10  # compressed bytes; a zstd block of 4 may unfold to 2**17, so this may to 32 MiB
+WINDOW = 1 << 27  # bytes that a zstd frame may refer back
+MARK = b"\xff\xff\xff\xff"
+MAGIC = b"ARROW1\0\0"  # before the stream that is the first part of an IPC file
+DICTIONARY, BATCH = 2, 3  # kinds of messages that have buffers
 
 
 def whole(file: IO[bytes], most: int, where: str) -> bytes:
-    """All of the file. Raises InputError where it has more than `most` bytes."""
+    """Read all of the file. Raises InputError where it has more than `most` bytes."""
     raw = file.read(most + 1)
     if len(raw) > most:
         raise too_large(where, most)
@@ -37,10 +53,10 @@ def whole(file: IO[bytes], most: int, where: str) -> bytes:
 def lines(
     file: IO[bytes], most: int, where: str, hint: str = SMALLER
 ) -> Iterator[tuple[int, bytes]]:
-    r"""Every line with something in it, and its number from 1 on.
+    r"""Yield every line that is not blank, with its number from 1 on.
 
-    Blank ones, be there billions, are passed over a block at a time. Raises InputError where a line
-    has more than `most` bytes.
+    Blank lines, even billions, are skipped a block at a time. Raises InputError where a line has
+    more than `most` bytes.
 
     >>> import io
     >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
@@ -70,6 +86,7 @@ def lines(
 
 
 def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
+    """Return the error for a document of more than `most` bytes."""
     return InputError(
         f"{where}: a document of more than {most:,} bytes",
         hint,
@@ -77,16 +94,11 @@ def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
     )
 
 
-# .gz and .zst as streams that say when they were cut short. Knows bytes only.
-
-SUFFIXES = (".gz", ".zst")
-ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)  # damage, while reading
-CHUNK = 1 << 10  # compressed bytes; a zstd block of 4 may unfold to 2**17, so that is 32 MiB
-WINDOW = 1 << 27  # bytes that a frame may ask to look back
+# Compressed streams, which raise where they were cut short.
 
 
-def decompressed(suffix: str, raw: IO[bytes]) -> IO[bytes]:
-    """The plain bytes of `raw`; `raw` itself where the suffix is of no compression."""
+def decompress(suffix: str, raw: IO[bytes]) -> IO[bytes]:
+    """Return a stream of the plain bytes; `raw` itself where the suffix is of no compression."""
     if suffix == ".gz":
         return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
     if suffix == ".zst":
@@ -95,8 +107,8 @@ def decompressed(suffix: str, raw: IO[bytes]) -> IO[bytes]:
 
 
 def open_lines(path: Path, suffix: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with something in them, and their numbers, as `bounded.lines`."""
-    with open_stream(path, error=InputError) as raw, decompressed(suffix, raw) as file:
+    """Yield the lines of a file that are not blank, with their numbers, as `lines`."""
+    with open_stream(path, error=InputError) as raw, decompress(suffix, raw) as file:
         yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
 
 
@@ -105,7 +117,7 @@ def _decompressor() -> Any:
 
 
 class _ZstdFrames(io.RawIOBase):
-    """One frame after another. zstandard's own reader takes a truncated file for a whole one."""
+    """A stream of zstd frames. zstandard's own reader takes a truncated file for a whole one."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
@@ -117,7 +129,7 @@ class _ZstdFrames(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Raises EOFError where the file ends inside a frame."""
+        """Fill the buffer. Raises EOFError where the file ends inside a frame."""
         room = memoryview(buffer)
         while not self._plain:
             chunk = self._frame.unused_data if self._whole else b""
@@ -135,24 +147,15 @@ class _ZstdFrames(io.RawIOBase):
         return len(taken)
 
 
-# What the messages of an Arrow IPC stream say of their sizes, before pyarrow sets memory aside.
-#
-#     0xFFFFFFFF, i32 bytes of metadata, metadata (a flatbuffer), body      (format/Message.fbs)
-#
-# Before Arrow 0.15 the mark was missing. A compressed buffer begins with an i64, the bytes that it
-# unpacks to, or -1 where it is as it stands: a few bytes may stand for any number.
-
-MARK = b"\xff\xff\xff\xff"
-MAGIC = b"ARROW1\0\0"  # before the stream that is the first part of an IPC file
-DICTIONARY, BATCH = 2, 3  # kinds of messages that have buffers
+# Messages of an Arrow IPC stream.
 
 
 class MessageError(ValueError):
-    """The file is not what its messages say."""
+    """An Arrow stream whose messages claim what the file does not hold."""
 
 
 def require_bounded(file: IO[bytes], size: int, most: int) -> None:
-    """Look at every message of a stream that begins at `file`'s place; the place stays.
+    """Check every message of a stream that begins at `file`'s position, which does not move.
 
     Raises MessageError where a message ends behind `size`, the file's bytes, is damaged, or its
     buffers would unpack to more than `most` bytes.
@@ -172,7 +175,7 @@ def require_bounded(file: IO[bytes], size: int, most: int) -> None:
 
 
 def _metadata(file: IO[bytes], size: int) -> bytes:
-    """The next message's; nothing at the end of the stream."""
+    """Read the next message's metadata; b"" at the end of the stream."""
     start = file.read(4)
     if start == MARK:
         start = file.read(4)
@@ -192,7 +195,7 @@ def _root(header: bytes) -> int:
 
 
 def _field(header: bytes, table: int, number: int) -> int:
-    """Where the field of a flatbuffer's table stands, 0 where it has none."""
+    """Return the offset of a field of a flatbuffer's table, 0 where it has none."""
     (back,) = struct.unpack_from("<i", header, table)
     vtable = table - back
     if vtable < 0:
@@ -204,34 +207,34 @@ def _field(header: bytes, table: int, number: int) -> int:
     return table + place if place else 0
 
 
-def _followed(header: bytes, place: int) -> int:
+def _follow(header: bytes, place: int) -> int:
     return place + int(struct.unpack_from("<I", header, place)[0])
 
 
 def _length(header: bytes) -> int:
-    """Bytes of the body."""
+    """Return the bytes of the body."""
     place = _field(header, _root(header), 3)
     return int(struct.unpack_from("<q", header, place)[0]) if place else 0
 
 
 def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
-    """(offset, length) of each buffer of the body that is compressed."""
+    """Yield (offset, length) of each buffer of the body that is compressed."""
     message = _root(header)
     kind, content = _field(header, message, 1), _field(header, message, 2)
     if not kind or not content:
         return
-    table = _followed(header, content)
+    table = _follow(header, content)
     if header[kind] == DICTIONARY:
         content = _field(header, table, 1)
         if not content:
             return
-        table = _followed(header, content)
+        table = _follow(header, content)
     elif header[kind] != BATCH:
         return
     listed = _field(header, table, 2)
     if not listed or not _field(header, table, 3):  # nothing is compressed
         return
-    vector = _followed(header, listed)
+    vector = _follow(header, listed)
     (count,) = struct.unpack_from("<I", header, vector)
     for i in range(count):
         offset, length = struct.unpack_from("<qq", header, vector + 4 + 16 * i)
@@ -240,7 +243,7 @@ def _buffers(header: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _unpacked(file: IO[Any], body: int, end: int, offset: int, length: int) -> int:
-    """Bytes that the buffer unpacks to."""
+    """Return the bytes that the buffer claims to unpack to."""
     if min(offset, length) < 0 or body + offset + length > end or length < 8:
         raise MessageError("a buffer of it ends behind its message")
     file.seek(body + offset)
@@ -250,24 +253,24 @@ def _unpacked(file: IO[Any], body: int, end: int, offset: int, length: int) -> i
     return length if size == -1 else int(size)
 
 
-# What rows of Arrow's arrays would take as Python's objects, known before any is made.
+# Sizes of Arrow's rows as Python objects.
 
 
 class Sizes(NamedTuple):
-    """Of each row."""
+    """The sizes of rows."""
 
-    bytes: Array  # int64[n], of its texts
+    bytes: Array  # int64[n], of the texts
     values: Array  # int64[n]: texts, numbers, lists and objects
 
 
 def row_sizes(array: Any) -> Sizes:
-    """Those of a pyarrow.Array: of a dictionary's entry each time it stands there.
+    """Return the sizes of a pyarrow.Array's rows; a dictionary's entry counts each time it occurs.
 
     Raises TypeError for a kind that holds neither texts nor numbers nor lists of them.
     """
     kind, none, one = array.type, np.zeros(len(array), np.int64), np.ones(len(array), np.int64)
     if pa.types.is_dictionary(kind):
-        return _of_entries(array)
+        return _dictionary_sizes(array)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return Sizes(_view_lengths(array), one)
     if _is_bytes(kind):
@@ -276,7 +279,7 @@ def row_sizes(array: Any) -> Sizes:
         parts = [row_sizes(part) for part in array.flatten()]
         return Sizes(sum((p.bytes for p in parts), none), sum((p.values for p in parts), one))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        return _of_lists(array)
+        return _list_sizes(array)
     if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
         raise TypeError(f"{kind} where a text was expected")
     return Sizes(none, one)
@@ -306,25 +309,25 @@ def _is_bytes(kind: Any) -> bool:
     return is_string(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _of_entries(array: Any) -> Sizes:
+def _dictionary_sizes(array: Any) -> Sizes:
     entries = row_sizes(array.dictionary)
-    there = array.indices.is_valid().to_numpy(zero_copy_only=False)
-    places = array.indices.fill_null(0).to_numpy()[there]
-    found = Sizes(np.zeros(len(array), np.int64), np.ones(len(array), np.int64))
-    for rows, of in zip(found, entries, strict=True):
-        rows[there] = of[places]
-    return found
+    valid = array.indices.is_valid().to_numpy(zero_copy_only=False)
+    indices = array.indices.fill_null(0).to_numpy()[valid]
+    sizes = Sizes(np.zeros(len(array), np.int64), np.ones(len(array), np.int64))
+    for of_rows, of_entries in zip(sizes, entries, strict=True):
+        of_rows[valid] = of_entries[indices]
+    return sizes
 
 
 def _view_lengths(array: Any) -> Array:
-    """Each view is 16 bytes, the first four of them its length."""
+    """Return the lengths of views: of 16 bytes each, the first four are the length."""
     views = np.frombuffer(array.buffers()[1], np.int32)[0::4]
     lengths: Array = views[array.offset : array.offset + len(array)].astype(np.int64)
     lengths[~array.is_valid().to_numpy(zero_copy_only=False)] = 0
     return lengths
 
 
-def _of_lists(array: Any) -> Sizes:
+def _list_sizes(array: Any) -> Sizes:
     offsets = array.offsets.to_numpy().astype(np.int64)
     begin, end = int(offsets[0]), int(offsets[-1])
     inner = row_sizes(array.values.slice(begin, end - begin))

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from transformers.generation.candidate_generator import CandidateGenerator
 
-from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
+from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.drafters.references import reference_texts, start
+from ngramkit.kernels.tree import best_path
 
 
 class NgramkitCandidates(CandidateGenerator):
@@ -50,7 +51,8 @@ class NgramkitCandidates(CandidateGenerator):
             budget = min(budget, self._max_length - input_ids.shape[-1] - 1)
         if budget < 1:
             return input_ids, None
-        path = best_path(self._drafter.draft(budget))
+        tree = self._drafter.draft(budget)
+        path = tree.token_ids[best_path(tree.parents, tree.scores, budget, 0.0)]
         ends = np.flatnonzero(np.isin(path, self._eos))
         path = path[: ends[0]] if len(ends) else path
         return torch.cat([input_ids, torch.from_numpy(path).to(input_ids)[None]], -1), None
@@ -74,20 +76,3 @@ class NgramkitCandidates(CandidateGenerator):
         elif len(ids) > known:
             self._drafter.accept(ids[known:])
         self._known = ids
-
-
-def best_path(tree: DraftTree) -> TokenArray:
-    """The path from the root whose scores, the chances of its nodes, add up to the most.
-
-    Of equal ones the earlier node's. 7 (0.5) -> 8 (0.4) beside 9 (0.6): [7 8].
-    """
-    sums = np.array(tree.scores, np.float64)
-    for node, parent in enumerate(tree.parents.tolist()):
-        if parent >= 0:
-            sums[node] += sums[parent]
-    path: list[int] = []
-    node = int(sums.argmax()) if len(tree) else -1
-    while node >= 0:
-        path.append(int(tree.token_ids[node]))
-        node = int(tree.parents[node])
-    return np.array(path[::-1], np.int32)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ngramkit.errors import InputError
-from ngramkit.gguf.folder import kept, tokenizer_folder
+from ngramkit.gguf.folder import model_part, tokenizer_folder
 from ngramkit.gguf.header import Header, broken, read_header
 from ngramkit.gguf.source import require_package
 
@@ -35,7 +35,7 @@ def model_folder(path: Path) -> Path:
     Raises InputError for a file that is damaged or of an architecture that transformers does not
     convert, and where gguf or accelerate is not installed.
     """
-    return kept(path, "model", lambda folder: _convert(path, folder))
+    return model_part(path, "model", lambda folder: _convert(path, folder))
 
 
 def _convert(path: Path, folder: Path) -> None:

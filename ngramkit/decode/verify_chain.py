@@ -49,7 +49,7 @@ class ChainVerifier:
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
         """What of a draft a pass can verify: the path with the most expected tokens."""
-        return _along(tree, best_path(tree.parents, tree.scores, budget - self.riding))
+        return _along(tree, best_path(tree.parents, tree.scores, budget - self.riding, 0.0))
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         """Reads what of the prompt is not held yet; the logits [1, V] after its last token."""

@@ -1,22 +1,20 @@
 """Drafts inside serving engines: llama.cpp, vLLM, SGLang, TensorRT-LLM.
 
-The seam, from the artifacts to an engine:
+From an engine's side down to the artifacts:
 
-- `DraftSource` (`engines.source`): artifacts, tables, past requests. Opened once, shared by all
-  requests and threads, read only. Where a thread counts, grows trees and remembers what it sampled
-  is its desk: one for each thread, so nothing that is written is shared, and drafts do not depend
-  on which thread makes them.
-- A request (`engines.workspace`, `engines.workspace`): its live context and what was
-  learnt of its opinions. Made with a prompt, extended, rewound; gives a tree or a chain.
-- A session (`engines.sessions`): a request, found by the row of token ids that an engine hands
-  over, always compared. Engines that reorder rows or give no ids need nothing else.
-- `BatchDrafter` (`engines.batch`): rows in, drafts out, on threads; what became of the last drafts
-  decides which requests go on being drafted for (`engines.gate`) and is counted
-  (`engines.metrics`).
-- An adapter, a module named after its engine: the engine's calls, put as those. Each reads its
+- An adapter, a module named after its engine, maps the engine's calls to a batch's. It reads its
   configuration (`engines.config`) from NGRAMKIT_DRAFT.
+- `BatchDrafter` (`engines.batch`): rows of token ids in, drafts out, on threads. Acceptance of the
+  last drafts decides which requests pause (`budget.pause`) and where chains end
+  (`engines.threshold`), and is counted (`engines.metrics`). `TimedDrafter` (`engines.timed`)
+  decides both by time, for one text at a time.
+- A session (`engines.sessions`) is a request found by its row of token ids, always compared, so an
+  engine may reorder rows and need not name them.
+- A request (`engines.workspace`): a live context, begun with a prompt, extended, rewound. A
+  workspace drafts for it; each thread has its own.
+- A source (`engines.source`): artifacts and past requests, opened once and read only.
 
-Same inputs, same drafts, on every rank: no clock decides (unless one is asked for), no history
-grows unnoticed. Knows token ids only: no text, no model, no tensors, and nothing of ngramkit's
-own decoding.
+Same inputs give the same drafts on every rank: nothing depends on time (unless a clock is asked
+for) and past requests do not grow. Knows token ids only: no text, no model, no tensors, and nothing
+of ngramkit's own decoding.
 """

@@ -1,8 +1,8 @@
 """Drafts for many requests at once: rows of token ids in, draft trees or chains out.
 
 Every row is a session (`engines.sessions`). Requests are drafted for on threads, each of which
-drafts for all of its own in one call of a kernel: to come back to Python for each would mean to
-wait for its lock as long as for the draft. Whichever thread it is, the draft is the same.
+drafts for all of its own in one call of a kernel: to come back to Python for each request would
+mean to wait for its lock as long as for the draft. A draft does not depend on the thread.
 """
 
 from __future__ import annotations
@@ -20,39 +20,36 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.cut import Cut
-from ngramkit.engines.gate import Gate
 from ngramkit.engines.metrics import Statistics
-from ngramkit.engines.model_tokens import require_same
-from ngramkit.engines.sessions import Found, Session, Sessions
-from ngramkit.engines.source import DraftSource, open_source
-from ngramkit.engines.workspace import Asked, came_true
+from ngramkit.engines.sessions import Session, Sessions
+from ngramkit.engines.source import DraftSource, open_source, require_same
+from ngramkit.engines.threshold import ScoreThreshold
+from ngramkit.engines.workspace import Job
 from ngramkit.errors import UsageError, reason
 
 LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
 SHARE = 128  # nodes that are worth a thread: fewer are drafted before another is awake
-
-NEVER = 2.0  # passes: for that no token is drafted
+NEVER = 2.0  # passes: at that cost no token is drafted
 
 Rows = Sequence[npt.ArrayLike]
 Keep = Callable[[DraftTree], DraftTree]
 
 
 class BatchDrafter:
-    """Drafts for an engine's requests from one source.
+    """Drafts for an engine's requests from one source, for one thread that calls.
 
-    `least` is what a drafted token costs, in passes: a chain ends where a token is less likely to
-    be accepted, and a request whose drafts have cost more than they saved pauses (unless `pause` is
-    False). With `learn` that likelihood is what such scores have come to: see engines.cut.
-    `statistics` counts. One thread calls it at a time.
+    `cost` is what a drafted token costs, in passes: a chain ends where a token's score is below it,
+    and a request whose drafts have cost more than they saved pauses (unless `pause` is False). With
+    `learn` the score of that end is learnt from acceptance, see engines.threshold. `statistics`
+    counts; every `log_steps` rows they are logged and written to `metrics`.
     """
 
     def __init__(
         self,
         source: DraftSource,
         *,
-        least: float = 0.0,
+        cost: float = 0.0,
         sessions: int = 512,
         threads: int | None = None,
         pause: bool = True,
@@ -60,15 +57,15 @@ class BatchDrafter:
         log_steps: int = 0,
         metrics: str | Path | None = None,
     ) -> None:
-        self.source, self.least, self.pause = source, least, pause
+        self.source, self.cost, self.pause = source, cost, pause
         self.statistics = Statistics()
         self.sessions = Sessions(sessions)
         threads = threads or min(os.cpu_count() or 1, THREADS)
-        self._desks: list[Any] = [source.desk() for _ in range(threads)]
+        self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None
         self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
-        self._logged = 0
-        self.cut = Cut() if learn else None
+        self._logged = 0  # rows at the last line of the log
+        self.threshold = ScoreThreshold() if learn else None
 
     @classmethod
     def open(
@@ -76,14 +73,15 @@ class BatchDrafter:
         config: DraftConfig,
         *,
         vocabulary: int | None = None,
-        least: float = 0.0,
+        cost: float = 0.0,
         timed: bool = False,
     ) -> BatchDrafter:
-        """Ready for requests. Where the configuration has no min_probability, `least` to begin
-        with, and what is learnt. `timed`: neither is for it to decide, nor pauses, but for
-        `engines.alone`, which goes by the time.
+        """Open what `config` names, and compile all kernels.
 
-        Raises as `open_source`, and UsageError for a `clock` of the configuration without that.
+        Without a min_probability in `config` a token is supposed to cost `cost` passes, and the
+        threshold is learnt. `timed`: for `engines.timed`, which decides both and the pauses.
+
+        Raises as `open_source`, and UsageError for a `clock` of the configuration without `timed`.
         """
         if config.clock and config.min_probability is None and not timed:
             raise UsageError(
@@ -93,7 +91,7 @@ class BatchDrafter:
             )
         drafter = cls(
             open_source(config, vocabulary),
-            least=least if config.min_probability is None else config.min_probability,
+            cost=cost if config.min_probability is None else config.min_probability,
             sessions=config.sessions,
             threads=config.threads,
             pause=config.pause and not timed,
@@ -105,130 +103,122 @@ class BatchDrafter:
         return drafter
 
     def require_same(self, tokenizer: Any) -> None:
-        """Raises ArtifactError where an artifact's ids are not `tokenizer`'s, as
-        `engines.model_tokens.require_same`."""
-        require_same(self.source.built, tokenizer)
+        """Raise ArtifactError where an artifact's ids are not `tokenizer`'s; see
+        engines.source.require_same."""
+        require_same(self.source.artifacts, tokenizer)
 
     def warm(self) -> None:
-        """Drafts a little in vain: kernels are compiled and artifacts opened before a request has
-        to wait for that."""
+        """Run a dummy request: compile kernels and open artifacts before a request waits for it."""
         prompt = np.zeros(4, np.int32)
-        for desk in self._desks:
-            request = self.source.request(desk, prompt)
-            request.extend(desk, prompt[:1])
-            request.tree(desk, 2)
-            request.chain(desk, 2, 0.0)
-            request.rewind(desk, 4)
+        for workspace in self._workspaces:
+            request = workspace.request(prompt)
+            workspace.trees([Job(request, prompt[:1], 2)])
+            workspace.chains([Job(request, NOTHING, 2)], 0.0)
+            request.rewind(workspace, 4)
 
     def draft_batch(self, rows: Rows, budgets: Sequence[int]) -> list[DraftTree]:
-        """A tree of at most budgets[i] nodes for rows[i]: all token ids of a request so far, int32.
-
-        Budget 0 switches drafting off for that row, in this call.
-        """
-        return self._drafted(rows, budgets)
+        """Return a tree of at most budgets[i] nodes for each rows[i]: all token ids of a request so
+        far, int32[n]. A row of budget 0 is not drafted for in this call."""
+        return self._draft(rows, budgets)
 
     def chain_batch(
         self,
         rows: Rows,
         lengths: Sequence[int],
-        least: float | None = None,
+        cost: float | None = None,
         keep: Keep | None = None,
     ) -> list[DraftTree]:
-        """As `draft_batch`, for engines that verify one path: of each row the path that is worth
-        most, at most lengths[i] tokens. `least`: where it ends, in place of what is known; `keep`:
-        what of a chain is verified."""
-        if least is None:
-            least = self.least if self.cut is None else self.cut.at(self.least)
-        return self._drafted(rows, lengths, least, keep)
+        """Return for each row the path that is worth most, at most lengths[i] tokens, for engines
+        that verify one path.
 
-    def skipped(self, row: TokenArray | None = None) -> None:
-        """A row is not drafted for. If it is given, its session takes in what was written."""
+        `cost` of a token in passes, in place of the own one; `keep` returns the part of a chain
+        that is verified.
+        """
+        if cost is None:
+            cost = self.cost if self.threshold is None else self.threshold.step(self.cost)
+        return self._draft(rows, lengths, cost, keep)
+
+    def skip(self, row: TokenArray | None = None) -> None:
+        """Count a row that is not drafted for. If it is given, its session takes in its tokens."""
         self.statistics.paused += 1
         if row is not None:
-            self._drafted([row], [1], NEVER)
+            self._draft([row], [1], NEVER)
             return
         self.statistics.rows += 1
-        self._tell()
+        self._report()
 
-    def _drafted(
+    def _draft(
         self,
         rows: Rows,
         sizes: Sequence[int],
-        chained: float | None = None,
+        cost: float | None = None,
         keep: Keep | None = None,
     ) -> list[DraftTree]:
-        """What is kept of trees, or of chains where each token costs `chained` passes."""
+        """Draft trees, or chains where a token costs `cost` passes."""
         started = time.perf_counter()
         drafts = [DraftTree.empty()] * len(rows)
-        asked = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
-        contexts = [known(rows[i], self.source.vocabulary) for i in asked]
-        found = self.sessions.find(contexts)
-        cut = None if chained is None else self.cut
-        worth = sum(sizes[i] for i in asked) // SHARE
-        parts = max(min(len(self._desks), len(asked), worth), 1)
+        wanted = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
+        contexts = [clipped(rows[i], self.source.vocabulary) for i in wanted]
+        sessions = self.sessions.find(contexts)
+        worth = sum(sizes[i] for i in wanted) // SHARE
+        parts = max(min(len(self._workspaces), len(wanted), worth), 1)
 
         def work(part: int) -> None:
-            desk = self._desks[part]
-            mine = [  # it finds its samples at that desk
-                k for k in range(len(asked)) if found[k].session.number % parts == part
+            workspace = self._workspaces[part]
+            mine = [  # mostly those that this workspace holds samples of
+                k for k, session in enumerate(sessions) if session.number % parts == part
             ]
-            wanted = [self._ready(found[k], contexts[k], sizes[asked[k]], desk) for k in mine]
-            if chained is None:
-                drawn = self.source.trees(desk, wanted)
-            else:
-                drawn = self.source.chains(desk, wanted, chained)
-            for k, draft in zip(mine, drawn, strict=True):
-                drafts[asked[k]] = found[k].session.draft = keep(draft) if keep else draft
+            jobs = [self._job(sessions[k], contexts[k], sizes[wanted[k]], workspace) for k in mine]
+            made = workspace.trees(jobs) if cost is None else workspace.chains(jobs, cost)
+            for k, draft in zip(mine, made, strict=True):
+                drafts[wanted[k]] = sessions[k].draft = keep(draft) if keep else draft
 
         others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
         try:
             work(0)
         finally:
-            failed = [error for error in (other.exception() for other in others) if error]
-        if failed:
-            raise failed[0]
-        for each, row in zip(found, contexts, strict=True):
-            self._settle(each, row)
-            if cut is not None and each.session.judged is not None and each.session.was is not None:
-                cut.judge(each.session.was, each.session.judged)
+            errors = [error for error in (other.exception() for other in others) if error]
+        if errors:
+            raise errors[0]
+        for session, row in zip(sessions, contexts, strict=True):
+            self._settle(session, row, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
-        self._tell()
+        self._report()
         return drafts
 
-    def _ready(self, found: Found, row: TokenArray, size: int, desk: Any) -> Asked:
-        """What to ask for one row, on any thread: writes into its own session alone."""
-        session, written = found.session, NOTHING
-        session.judged = None
+    def _job(self, session: Session, row: TokenArray, size: int, workspace: Any) -> Job:
+        """Return what to do for one row. On any thread: changes its own session alone."""
+        written, session.outcome = NOTHING, None
         if session.request is None:
-            session.request, session.gate = self.source.request(desk, row), Gate()
+            session.request = workspace.request(row)
         else:
-            if found.kept < session.request.size:
-                session.request.rewind(desk, found.kept)
+            if session.kept < session.request.size:
+                session.request.rewind(workspace, session.kept)
                 session.draft = None
-            written = row[found.kept :]
-            if len(written):
-                self._judge(session, written)
-        session.opened = not self.pause or session.gate.opens()
-        return Asked(session.request, written, size if session.opened else 0)
+            written = row[session.kept :]
+            if len(written) and session.draft is not None and len(session.draft):
+                accepted = accepted_length(session.draft, written)
+                session.outcome = session.draft, accepted
+                session.pause.judge(len(session.draft), accepted, self.cost)
+        session.drafting = not self.pause or session.pause.opens()
+        return Job(session.request, written, size if session.drafting else 0)
 
-    def _judge(self, session: Session, written: TokenArray) -> None:
-        draft = session.draft
-        if draft is not None and len(draft):
-            right = came_true(draft, written)
-            session.judged, session.was = right, draft
-            session.gate.judge(len(draft), right, self.least)
-
-    def _settle(self, found: Found, row: TokenArray) -> None:
-        session, counts = found.session, self.statistics
+    def _settle(self, session: Session, row: TokenArray, *, chained: bool) -> None:
+        """Count a step of a session, and learn from it: in the order of rows, on every rank."""
+        counts = self.statistics
         counts.requests += not session.keys
-        self.sessions.settle(session, row, found.kept)
+        self.sessions.settle(session, row)
         counts.rows += 1
-        counts.paused += not session.opened
-        counts.accepted_tokens += session.judged or 0
+        counts.paused += not session.drafting
         counts.draft_tokens += 0 if session.draft is None else len(session.draft)
+        if session.outcome is not None:
+            draft, accepted = session.outcome
+            counts.accepted_tokens += accepted
+            if chained and self.threshold is not None:
+                self.threshold.observe(draft, accepted)
 
-    def _tell(self) -> None:
-        """The log's line and the file for Prometheus, every so many rows."""
+    def _report(self) -> None:
+        """Log the statistics and write the file for Prometheus, every so many rows."""
         if not self._log_steps or self.statistics.rows - self._logged < self._log_steps:
             return
         self._logged = self.statistics.rows
@@ -254,8 +244,21 @@ class _Pool:
         return self._pool.submit(work, part)
 
 
-def known(row: Any, vocabulary: int) -> TokenArray:
-    """int32[n]: ids that requests do not know are all one, the vocabulary's size."""
+def clipped(row: Any, vocabulary: int) -> TokenArray:
+    """Return token ids as int32[n], unknown ones as the vocabulary's size."""
     ids = np.ascontiguousarray(row, np.int32).view(np.uint32)
-    found: TokenArray = np.minimum(ids, np.uint32(vocabulary)).view(np.int32)
-    return found
+    clipped: TokenArray = np.minimum(ids, np.uint32(vocabulary)).view(np.int32)
+    return clipped
+
+
+def accepted_length(tree: DraftTree, written: TokenArray) -> int:
+    """Return how many tokens of `written`, int32[n], are a path from the root of `tree`."""
+    at, tokens, parents = -1, tree.token_ids.tolist(), tree.parents.tolist()
+    for count, token in enumerate(written.tolist()):
+        for node in range(at + 1, len(tokens)):
+            if parents[node] == at and tokens[node] == token:
+                at = node
+                break
+        else:
+            return count
+    return len(written)

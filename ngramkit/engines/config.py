@@ -1,4 +1,4 @@
-"""What an engine's adapter is told: one JSON object, or a file of one, in NGRAMKIT_DRAFT.
+"""The configuration of an engine's adapter: a JSON object, or a file of one, in NGRAMKIT_DRAFT.
 
 {"drafter": "blend", "datastores": ["hf://me/chat@v1"], "min_probability": 0.4}
 """
@@ -18,10 +18,8 @@ from ngramkit.errors import InputError, UsageError, reason
 from ngramkit.untrusted import parse_json, read_json
 
 VARIABLE = "NGRAMKIT_DRAFT"
-TEXTS = ("drafter", "frozen_table", "bigram", "unigram", "history", "metrics")
-PLACES = ("frozen_table", "bigram", "unigram", "history", "metrics")
-# Key -> least and most.
-WHOLE = {
+PATHS = ("frozen_table", "bigram", "unigram", "history", "metrics")
+RANGES = {  # whole numbers: key -> least and most
     "tokens": (1, 64),
     "budget": (1, 512),
     "sessions": (1, 1 << 20),
@@ -33,7 +31,7 @@ WHOLE = {
 
 @dataclass(frozen=True)
 class DraftConfig:
-    """All that can be said. Artifacts are folders or hf://USER/NAME@REVISION."""
+    """The keys and their defaults. Artifacts are folders or hf://USER/NAME@REVISION."""
 
     drafter: str = "blend"  # with options: blend:scan=32
     datastores: tuple[str, ...] = ()
@@ -41,67 +39,69 @@ class DraftConfig:
     bigram: str | None = None
     unigram: str | None = None
     history: str | None = None  # past requests, as they are when the engine starts
-    min_probability: float | None = None  # a token less likely to come true is not drafted; learnt
+    min_probability: float | None = None  # of a drafted token to be accepted; None: learnt
     tokens: int | None = None  # of a chain, at most; None: what the engine asks for
-    budget: int | None = None  # nodes of a tree, at most; likewise
-    vocabulary: int | None = None  # ids that the model knows, where nothing else tells
+    budget: int | None = None  # nodes of a tree, at most; None: what the engine asks for
+    vocabulary: int | None = None  # ids of the model, where neither artifacts nor the engine tell
     sessions: int = 512  # requests remembered at once
     threads: int | None = None  # None: one a core, four at most
     pause: bool = True  # requests whose drafts do not pay are not drafted for
-    # Learn what drafted tokens cost from the time, for one process alone. None: by the engine.
+    # Learn what drafted tokens cost from the time, in one process. None: the engine decides.
     clock: bool | None = None
-    log_steps: int = 10_000  # a line in the log every so many rows; 0: never
-    metrics: str | None = None  # a file for Prometheus, written with each such line
+    log_steps: int = 10_000  # rows between two lines in the log; 0: none
+    metrics: str | None = None  # a file for Prometheus, written with each line in the log
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: str = "the configuration") -> DraftConfig:
-        """Raises UsageError, naming key and value, for the first that cannot be."""
-        known = [field.name for field in fields(cls)]
+        """Return the configuration that `given` holds.
+
+        Raises UsageError, naming key and value, for the first that is unknown or out of range.
+        """
+        names = [field.name for field in fields(cls)]
         for key, value in given.items():
-            if key not in known:
-                near = difflib.get_close_matches(str(key), known, n=1)
+            if key not in names:
+                near = difflib.get_close_matches(str(key), names, n=1)
                 meant = f"did you mean {near[0]}? " if near else ""
                 raise UsageError(
-                    f"{where} has no key {key!r}", f"{meant}there are: {', '.join(known)}"
+                    f"{where} has no key {key!r}", f"{meant}there are: {', '.join(names)}"
                 )
             _check(key, value, where)
         values: dict[str, Any] = dict(given)
-        values["datastores"] = tuple(map(_place, given.get("datastores", ())))
-        values |= {key: _place(given[key]) for key in PLACES if key in given}
+        values["datastores"] = tuple(map(_expanded, given.get("datastores", ())))
+        values |= {key: _expanded(given[key]) for key in PATHS if key in given}
         if "drafter" in values:
             DrafterSpec.parse(values["drafter"])
         return cls(**values)
 
     @classmethod
     def read(cls, text: str) -> DraftConfig:
-        """Of a JSON object, or the name of a file that holds one.
+        """Return the configuration of a JSON object, or of a file that holds one.
 
-        Raises InputError where there is no such file or it is no JSON object, UsageError as
-        `parse`.
+        Raises InputError where the file is missing or holds no JSON object, UsageError as `parse`.
         """
         hint = 'write {"drafter": "blend"}, or the path of a file that holds such an object'
         where = VARIABLE
         if text.lstrip().startswith("{"):
-            found = parse_json(text, where, strict=True, error=InputError, hint=hint)
+            value = parse_json(text, where, strict=True, error=InputError, hint=hint)
         else:
             where = text.strip()
             try:
-                found = read_json(Path(_place(where)), strict=True, error=InputError, hint=hint)
+                value = read_json(Path(_expanded(where)), strict=True, error=InputError, hint=hint)
             except (OSError, ValueError) as error:
                 raise InputError(f"{VARIABLE} names {where}: {reason(error)}", hint) from None
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise InputError(f"{where} is no JSON object", hint)
-        return cls.parse(found, where)
+        return cls.parse(value, where)
 
     @classmethod
     def from_environment(cls) -> DraftConfig | None:
-        """What NGRAMKIT_DRAFT says; None where it is not set. Raises as `read`."""
+        """Return what NGRAMKIT_DRAFT configures; None where it is not set. Raises as `read`."""
         text = os.environ.get(VARIABLE, "")
         return cls.read(text) if text.strip() else None
 
 
-def _place(name: str) -> str:
-    """No shell has read what stands in JSON: ~/ is the home folder here too."""
+def _expanded(name: str) -> str:
+    """Return the path with ~/ as the home folder: no shell has expanded what stands in JSON."""
     return str(Path(name).expanduser()) if name.startswith("~/") else name
 
 
@@ -112,7 +112,7 @@ def _check(key: str, value: Any, where: str) -> None:
     if key == "datastores":
         if not (isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)):
             refuse('a list of folders or hf:// names, as ["hf://me/chat@v1"]')
-    elif key in TEXTS:
+    elif key == "drafter" or key in PATHS:
         if not isinstance(value, str) or not value:
             refuse("a text")
     elif key in ("pause", "clock"):
@@ -123,6 +123,6 @@ def _check(key: str, value: Any, where: str) -> None:
         if not number or not (math.isfinite(value) and 0 <= value <= 1):
             refuse("0 to 1")
     else:
-        least, most = WHOLE[key]
+        least, most = RANGES[key]
         if type(value) is not int or not least <= value <= most:
             refuse(f"a whole number, {least} to {most:,}")

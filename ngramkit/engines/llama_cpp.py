@@ -1,8 +1,8 @@
-"""llama-cpp-python: `Llama(draft_model=Drafter())` (contract read in 0.3.36).
+"""Adapter for llama-cpp-python: `Llama(draft_model=Drafter())` (contract read in 0.3.36).
 
-It calls the drafter before every pass with all token ids so far, int32[n], and takes int32[k], one
-chain; it tells of no start or end, and verifies a chain whatever it costs. One text at a time; a
-text that goes on, or was taken back, is found again.
+The engine calls the drafter before every pass with all token ids so far, int32[n], and takes one
+chain, int32[k]. It tells of no start or end, and verifies a chain whatever that costs. One text at
+a time; a text that is continued or shortened is found again.
 
 Configured by NGRAMKIT_DRAFT, or by a DraftConfig:
 
@@ -20,26 +20,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.engines.alone import Alone, Clock
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.metrics import Statistics
+from ngramkit.engines.timed import Clock, TimedDrafter
 from ngramkit.errors import UsageError
 
-# A pass of two tokens took 1.6 passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread): where
-# nothing else is known, a token is drafted if it is likelier accepted than that; what passes cost
-# here is learnt from the time, which no other rank has to agree on.
+# What a drafted token costs, in passes, until passes were timed: a pass of two tokens took 1.6
+# passes of one, of three 2.0 (SmolLM2-135M, Q4_1, one thread).
 MIN_PROBABILITY = 0.6
 TOKENS = 8
 SESSIONS = 8
 
 
 class Drafter:
-    """What `Llama(draft_model=)` takes. `enabled = False` switches it off, as long as it is.
+    """A drafter that `Llama(draft_model=)` takes. `enabled = False` switches it off.
 
     `vocabulary`: how many ids the model knows, `llama.n_vocab()`; needed without artifacts only.
-    `clock` tells the seconds by which passes are compared: one of its own where other work goes on
-    between them. `config`: in place of NGRAMKIT_DRAFT; without either, blend over the text itself.
+    `clock` returns the seconds by which passes are timed: not wall-clock time where other work goes
+    on between passes. `config`: in place of NGRAMKIT_DRAFT; without either, blend over the text
+    itself.
 
     Raises as `DraftConfig.read` and `engines.source.open_source`.
     """
@@ -60,30 +60,30 @@ class Drafter:
             )
         timed = config.min_probability is None and config.clock is not False
         self._batch = BatchDrafter.open(
-            config, vocabulary=vocabulary, least=MIN_PROBABILITY, timed=timed
+            config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=timed
         )
-        self.alone = (
-            Alone(self._batch, MIN_PROBABILITY, clock, pause=config.pause) if timed else None
-        )
+        self.timed: TimedDrafter | None = None
+        if timed:
+            self.timed = TimedDrafter(self._batch, MIN_PROBABILITY, clock, pause=config.pause)
         self._length = config.tokens or TOKENS
         self.enabled = True
         self._checked = False
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
-        """intc[k], k tokens that may follow `input_ids`, intc[n]; none while it is not enabled."""
+        """Return intc[k], tokens that may follow `input_ids`, intc[n]; none while switched off."""
         if not self.enabled or len(input_ids) == 0:
             return np.empty(0, np.intc)
         if not self._checked:
             self._batch.require_same(None)
             self._checked = True
-        if self.alone is None:
+        if self.timed is None:
             (chain,) = self._batch.chain_batch([input_ids], [self._length])
         else:
-            chain = self.alone.chain(input_ids, self._length)
+            chain = self.timed.chain(input_ids, self._length)
         return chain.token_ids.astype(np.intc)
 
     def check(self, llama: Any) -> None:
-        """Raises ArtifactError where an artifact was built for another tokenizer than the one of
+        """Raise ArtifactError where an artifact was built for another tokenizer than that of
         `llama`, a Llama: the engine tells a drafter nothing of its model."""
 
         def encode(text: str) -> Any:
@@ -94,7 +94,7 @@ class Drafter:
 
     @property
     def statistics(self) -> Statistics:
-        """What was drafted so far, and what of it was accepted."""
+        """The counters of drafted and accepted tokens."""
         return self._batch.statistics
 
 

@@ -1,4 +1,4 @@
-"""What drafting did for an engine: a line for its log, counters for Prometheus."""
+"""Counters of an engine's drafts: a line for its log, a file for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNTERS = {
 
 @dataclass
 class Statistics:
-    """Totals since the engine began."""
+    """Totals since the engine started."""
 
     draft_tokens: int = 0
     accepted_tokens: int = 0
@@ -30,7 +30,7 @@ class Statistics:
     requests: int = 0
 
     def line(self) -> str:
-        """`ngramkit: 1,204 drafted, 873 accepted (72.5%), 0.41 a step, 0.21 ms a step, ...`"""
+        """Return a line for the log, `ngramkit: 1,204 drafted, 873 accepted (72.5%), ...`"""
         share = 100 * self.accepted_tokens / max(self.draft_tokens, 1)
         steps = max(self.rows, 1)
         return (
@@ -41,16 +41,18 @@ class Statistics:
         )
 
     def prometheus(self) -> str:
-        """In Prometheus' text format, version 0.0.4."""
+        """Return the counters in Prometheus' text format, version 0.0.4."""
         lines = []
-        for name, (about, attribute) in COUNTERS.items():
+        for name, (help_text, attribute) in COUNTERS.items():
             value = getattr(self, attribute)
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} counter", f"{name} {value}"]
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} counter", f"{name} {value}"]
         return "\n".join(lines) + "\n"
 
     def write(self, path: Path) -> None:
-        """`prometheus` into a file, whole or not at all, as node_exporter's textfile collector
-        reads it. Raises OSError where it cannot be written."""
+        """Replace a file of node_exporter's textfile collector, whole or not at all.
+
+        Raises OSError where it cannot be written.
+        """
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

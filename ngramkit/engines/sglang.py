@@ -1,11 +1,11 @@
-"""SGLang: draft trees under `--speculative-algorithm NGRAM` (contract read in 0.5.23).
+"""Adapter for SGLang: draft trees under `--speculative-algorithm NGRAM` (read in 0.5.23).
 
     NGRAMKIT_DRAFT='{"datastores": ["hf://me/chat@v1"]}' python -m sglang.launch_server \\
       --model-path MODEL --speculative-algorithm NGRAM --speculative-num-draft-tokens 16
 
-Installed beside SGLang, ngramkit is a plugin of it (`plugin`, an entry point) that takes the place
-of its n-gram corpus, only where NGRAMKIT_DRAFT is set. SGLang hands over the last tokens of each
-request alone; the whole of it is read off the requests of its batch. With
+Installed beside SGLang, ngramkit is a plugin of it (`plugin`, an entry point) that replaces its
+n-gram corpus, only where NGRAMKIT_DRAFT is set. SGLang hands over only the last tokens of each
+request; the others are read from the requests of its batch. With
 `--speculative-ngram-max-bfs-breadth 1` a chain is drafted. A request whose sampling parameters say
 `"custom_params": {"ngramkit": false}` is not drafted for.
 """
@@ -34,7 +34,7 @@ Ids = npt.NDArray[np.int64]
 
 
 def plugin() -> None:
-    """Called by SGLang in each of its processes. Does nothing where NGRAMKIT_DRAFT is not set."""
+    """Register the hooks, in each process of SGLang; nothing where NGRAMKIT_DRAFT is not set."""
     if not os.environ.get(VARIABLE, "").strip():
         return
     hooks = importlib.import_module("sglang.srt.plugins.hook_registry")
@@ -43,7 +43,7 @@ def plugin() -> None:
 
 
 def with_requests(original: Any, worker: Any, batch: Any) -> Any:
-    """Around the worker's call: the corpus sees the batch's requests before it is asked."""
+    """Show the batch's requests to the corpus, then prepare drafts as the worker does."""
     corpus = worker.ngram_corpus
     if isinstance(corpus, Corpus):
         corpus.see(batch.reqs)
@@ -51,7 +51,8 @@ def with_requests(original: Any, worker: Any, batch: Any) -> Any:
 
 
 class Corpus:
-    """In place of SGLang's NgramCorpus; of its options, the draft's size and a breadth of 1 count.
+    """Stand-in for SGLang's NgramCorpus. Of its options only the draft's size and a breadth of 1
+    change anything.
 
     Raises as `DraftConfig.read` and `engines.source.open_source`: the server does not start then.
     """
@@ -62,18 +63,20 @@ class Corpus:
         config = DraftConfig.from_environment() or DraftConfig()
         self._batch = BatchDrafter.open(config)
         self.draft_token_num = draft_token_num
-        asked = draft_token_num - 1  # the first node is the last token of the context
-        self._nodes = min(config.budget or asked, asked)
+        nodes = draft_token_num - 1  # the first is the last token of the context
+        self._nodes = min(config.budget or nodes, nodes)
         self._chain = max_bfs_breadth == 1
-        # Of each request its tokens, and how many before them are not known.
+        # Tokens of each request, and how many before them are unknown.
         self._texts: dict[str, tuple[LiveContext, int]] = {}
         self._requests: dict[str, Any] = {}
         self._compared = False
 
     def see(self, requests: Sequence[Any]) -> None:
-        """The batch's requests, whose tokens are needed where `batch_get` is told too few; the
-        first also says which tokenizer the model has. Where it is not the artifacts', that is
-        logged and nothing is drafted: a server that runs is not stopped."""
+        """Take the batch's requests, whose tokens complete those that `batch_get` is given.
+
+        The first request ever also brings the model's tokenizer. Where an artifact has another one,
+        that is logged and nothing is drafted: a running server is not stopped.
+        """
         if requests and not self._compared:
             self._compared = True
             try:
@@ -89,7 +92,7 @@ class Corpus:
         batch_tokens: Sequence[Sequence[int]],
         total_lens: Sequence[int],
     ) -> tuple[Ids, Ids]:
-        """Trees of K = draft_token_num nodes each: tokens int64[rows * K] and masks
+        """Return trees of K = draft_token_num nodes each: tokens int64[rows * K] and masks
         int64[rows * K * K]. Node 0 is the context's last token; row i of a mask marks node i and
         its ancestors; what is not drafted is token 0 under node 0.
 
@@ -99,10 +102,11 @@ class Corpus:
         draft = self._batch.chain_batch if self._chain else self._batch.draft_batch
         trees = draft(rows, [self._nodes if self._wanted(name) else 0 for name in req_ids])
         last = np.array([tokens[-1] if len(tokens) else 0 for tokens in batch_tokens], np.int64)
-        return packed(trees, last, self.draft_token_num)
+        return pack(trees, last, self.draft_token_num)
 
     def erase_match_state(self, req_ids: Sequence[str]) -> None:
-        """These left the batch; should they come back, they are found by their tokens."""
+        """Forget requests that left the batch; should they come back, they are found by their
+        tokens."""
         for name in req_ids:
             self._texts.pop(name, None)
 
@@ -111,17 +115,17 @@ class Corpus:
         self._batch.sessions.clear()
 
     def batch_put(self, batch_tokens: Sequence[Sequence[int]]) -> None:
-        """Nothing: requests learn from their own text, the corpora are read only."""
+        """Do nothing: requests learn from their own text, datastores are read only."""
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is pending."""
 
     @property
     def remaining_token_budget(self) -> int:
         return 0
 
     def load_external_corpus_named(self, corpus_id: str, chunks: Any) -> int:
-        """Raises UsageError: corpora are datastores here."""
+        """Raise UsageError: corpora are datastores here."""
         raise UsageError(
             f"the corpus {corpus_id} is not loaded: ngramkit drafts from datastores",
             f"build one (ngramkit build-datastore) and name it in {VARIABLE}",
@@ -136,17 +140,17 @@ class Corpus:
 
     @property
     def statistics(self) -> Statistics:
-        """What was drafted so far, and what of it was accepted."""
+        """The counters of drafted and accepted tokens."""
         return self._batch.statistics
 
     def _wanted(self, name: str) -> bool:
-        """Whether the request, as far as it is known, did not switch drafting off."""
+        """Return whether the request, as far as it is known, did not switch drafting off."""
         sampling = getattr(self._requests.get(name), "sampling_params", None)
-        said = getattr(sampling, "custom_params", None)
-        return not isinstance(said, dict) or said.get("ngramkit", True) is not False
+        custom = getattr(sampling, "custom_params", None)
+        return not isinstance(custom, dict) or custom.get("ngramkit", True) is not False
 
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
-        """All tokens of the request, int32[total]; its tail alone where the rest is not known."""
+        """Return all tokens of the request, int32[total]; its tail where the rest is unknown."""
         end = np.array(tail, np.int32)
         text, skipped = self._texts.get(name, (None, 0))
         if text is None or not _continued(text, end, total - skipped):
@@ -164,19 +168,22 @@ class Corpus:
 
 
 def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:
-    """Appends what `text` lacks of `total` tokens that end with `tail`, if it can be those."""
+    """Append what `text` lacks of `total` tokens that end with `tail`; return False where it does
+    not continue that way."""
     new = total - text.length
     if not 0 <= new <= len(tail):
         return False
-    held = len(tail) - new
-    if held > text.length or not np.array_equal(text.tokens[text.length - held :], tail[:held]):
+    overlap = len(tail) - new
+    if overlap > text.length:
         return False
-    text.append(tail[held:])
+    if not np.array_equal(text.tokens[text.length - overlap :], tail[:overlap]):
+        return False
+    text.append(tail[overlap:])
     return True
 
 
-def packed(trees: Sequence[DraftTree], last: Ids, size: int) -> tuple[Ids, Ids]:
-    """As `Corpus.batch_get` gives them; `last` int64[rows], the contexts' last tokens.
+def pack(trees: Sequence[DraftTree], last: Ids, size: int) -> tuple[Ids, Ids]:
+    """Return trees as `Corpus.batch_get` does; `last` int64[rows], the contexts' last tokens.
 
     Last 5, tokens [7, 8] with parents [-1, 0], size 4: tokens [5, 7, 8, 0], mask rows 1000, 1100,
     1110, 1001.

@@ -1,8 +1,18 @@
-"""`DraftSource`: what all of an engine's requests draft from, opened once."""
+"""The source that all of an engine's requests draft from: opened once, and checked against the
+engine's model.
+
+Another tokenizer's artifact costs speed, never correctness, and nothing shows it; so it is refused.
+Compared is what the two tokenizers encode (formats.probes), not what they are called. Where the
+engine gives no tokenizer, or the artifact is of an older format, only the number of ids is.
+"""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +21,19 @@ from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
 from ngramkit.drafters.sources import PastUse, opened
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.model_tokens import Built
 from ngramkit.engines.workspace import BlendSource, DrafterSource
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.probes import difference, encodes, first_difference
 
 LOG = logging.getLogger("ngramkit")
 DraftSource = BlendSource | DrafterSource
+Encode = Callable[[str], Sequence[int]]
 
 
 def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSource:
-    """Opens the artifacts that `config` names, and says in the log what was taken.
+    """Open the artifacts that `config` names, and log what was opened.
 
     `vocabulary` is how many ids the engine's model knows: an artifact with more is another
     tokenizer's. Without artifacts it must be given, here or in `config`.
@@ -31,45 +42,40 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
     drafter misses one or a tokenizer, NetworkError where the Hub cannot be reached.
     """
     spec = DrafterSpec.parse(config.drafter)
+    entry = drafter_entry(spec.name)
+    sources: dict[str, Any] = {}
+    if config.datastores:
+        sources["datastores"] = [opened(name).artifact for name in config.datastores]
+    for role in ("frozen_table", "bigram", "unigram"):
+        if getattr(config, role):
+            sources[role] = opened(getattr(config, role)).artifact
+    artifacts = [*sources.get("datastores", ())]
+    artifacts += [artifact for role, artifact in sources.items() if role != "datastores"]
     vocabulary = config.vocabulary if vocabulary is None else vocabulary
-    named = {
-        "datastores": list(config.datastores),
-        "frozen_table": config.frozen_table,
-        "bigram": config.bigram,
-        "unigram": config.unigram,
-    }
-    sources: dict[str, Any] = {
-        role: [opened(each).artifact for each in names]
-        if isinstance(names, list)
-        else opened(names).artifact
-        for role, names in named.items()
-        if names
-    }
-    built = [Built(str(each.path), each.tokenizer) for each in _flat(sources)]
-    tokenizer = _tokenizer(built, vocabulary)
-    takes = drafter_entry(spec.name).sources
-    if drafter_entry(spec.name).listens:
-        LOG.warning("the drafter %s listens to the model, and engines tell it nothing", spec.name)
-    for role in [*(role for role in sources if role not in takes)]:
-        LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)
-    past = _past(config, tokenizer) if tokenizer and "past" in takes else None
-    if config.history and "past" not in takes:
-        LOG.warning("history is not used: the drafter %s takes none", spec.name)
-    LOG.info("drafting with %s over %s", spec, _described(sources, config))
+    tokenizer = _tokenizer(artifacts, vocabulary)
+    if entry.listens:
+        LOG.warning("the drafter %s wants evidence of the model, and engines give none", spec.name)
+    roles = [*sources, "history"] if config.history else [*sources]
+    for role in roles:
+        if ("past" if role == "history" else role) not in entry.sources:
+            LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)
+    past = _past(config, tokenizer) if tokenizer and "past" in entry.sources else None
+    names = [str(each.path) for each in artifacts] + [config.history or ""] * bool(config.history)
+    LOG.info("drafting with %s over %s", spec, ", ".join(names) or "the requests' own text alone")
 
     def make() -> Any:
         given = {**sources, "past": past, "tokenizer": tokenizer}
         return load_drafter(spec.name, **given, **spec.options)
 
     first = make()
-    known = tokenizer.vocabulary if tokenizer else (1 << 31) - 1
-    source = BlendSource(first) if isinstance(first, Blend) else DrafterSource(make, known)
-    source.built = built
+    ids = tokenizer.vocabulary if tokenizer else (1 << 31) - 1
+    source = BlendSource(first) if isinstance(first, Blend) else DrafterSource(make, ids)
+    source.artifacts = artifacts
     return source
 
 
-class _AsItWas(PastRequests):
-    """Past requests that no other process adds to: every rank of an engine finds the same."""
+class _FixedPastRequests(PastRequests):
+    """Past requests that no other process adds to, so that every rank of an engine has the same."""
 
     def refresh(self) -> None: ...
 
@@ -77,40 +83,81 @@ class _AsItWas(PastRequests):
 def _past(config: DraftConfig, tokenizer: TokenizerRecord) -> PastRequests | None:
     if config.history is None:
         return None
-    use = PastUse(Path(config.history), recorded=True)
-    history = use.history(tokenizer)
+    history = PastUse(Path(config.history), recorded=True).history(tokenizer)
     if history is None:
         raise ArtifactError(
             f"there is no history at {config.history}", "check the path, or leave history out"
         )
-    return _AsItWas(history, background=False, read_only=True, forgetful=True)
+    return _FixedPastRequests(history, background=False, read_only=True, forgetful=True)
 
 
-def _flat(sources: dict[str, Any]) -> list[Artifact]:
-    found: list[Artifact] = []
-    for value in sources.values():
-        found += value if isinstance(value, list) else [value]
-    return found
-
-
-def _tokenizer(built: list[Built], vocabulary: int | None) -> TokenizerRecord | None:
-    """The artifacts' own, else one made up of the engine's vocabulary."""
-    for each in built:
-        known = each.tokenizer.vocabulary
-        if vocabulary is not None and known > vocabulary:
+def _tokenizer(artifacts: Sequence[Artifact], vocabulary: int | None) -> TokenizerRecord | None:
+    """Return the artifacts' tokenizer, else one made up of the engine's vocabulary."""
+    for artifact in artifacts:
+        record = artifact.tokenizer
+        if vocabulary is not None and record.vocabulary > vocabulary:
             raise ArtifactError(
-                f"{each.path} was built for the tokenizer of {each.tokenizer.id} "
-                f"({known:,} tokens); the engine's model knows {vocabulary:,}",
+                f"{artifact.path} was built for the tokenizer of {record.id} "
+                f"({record.vocabulary:,} tokens); the engine's model knows {vocabulary:,}",
                 "build it with the model's own tokenizer",
             )
-    if built:
-        return built[0].tokenizer
+    if artifacts:
+        return artifacts[0].tokenizer
     if vocabulary is None:
         return None
     return TokenizerRecord("the engine's model", vocabulary, f"engine-{vocabulary}")
 
 
-def _described(sources: dict[str, Any], config: DraftConfig) -> str:
-    names = [str(each.path) for each in _flat(sources)]
-    names += [config.history] if config.history else []
-    return ", ".join(names) or "the requests' own text alone"
+def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
+    """Raise ArtifactError, naming a text, where an artifact's tokenizer encodes it otherwise.
+
+    `tokenizer`: a fast one of transformers, or a function from text to ids without BOS; None or any
+    other where the engine gives no such. What could not be compared is logged.
+    """
+    if not artifacts:
+        return
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None and not inspect.isroutine(tokenizer):
+        LOG.warning(
+            "the engine gives no tokenizer to compare: of %s only the number of ids was",
+            ", ".join(str(artifact.path) for artifact in artifacts),
+        )
+        return
+    encode: Encode = tokenizer if backend is None else partial(_encode, backend)
+    for artifact in artifacts:
+        path, record = artifact.path, artifact.tokenizer
+        if record.encodes is None:
+            LOG.warning("%s is of an older format: only its number of ids was compared", path)
+            continue
+        text = first_difference(record.encodes, encode)
+        if text is not None:
+            raise ArtifactError(
+                f"{path} was built for the tokenizer of {record.id}; that of the engine's model "
+                f"encodes {text!r} differently",
+                "build it with the model's own tokenizer",
+            )
+        if backend is not None:
+            vocabulary = backend.get_vocab(with_added_tokens=True)
+            differs = difference(record.encodes, encodes(vocabulary, encode))
+            if differs:  # as where tokens were added
+                LOG.warning("%s and the engine's model: %s", path, differs)
+
+
+def _encode(backend: Any, text: str) -> Sequence[int]:
+    ids: Sequence[int] = backend.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def load_engine_tokenizer(name: str, *, trust_remote_code: bool = False, **options: Any) -> Any:
+    """Load the tokenizer of a Hub id or folder by the engine's own transformers.
+
+    Returns None, and logs why, where it cannot be loaded. Code that it brings is run only where the
+    engine was told to trust it.
+    """
+    try:
+        return importlib.import_module("transformers").AutoTokenizer.from_pretrained(
+            name, trust_remote_code=trust_remote_code, **options
+        )
+    except Exception as error:  # whatever a tokenizer's own code raises
+        LOG.warning("the tokenizer %s cannot be loaded: %s", name, error)
+        return None

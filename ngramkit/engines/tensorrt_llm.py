@@ -1,12 +1,13 @@
-"""TensorRT-LLM: a drafter for `UserProvidedDecodingConfig` (contract read in 1.2 and on its main).
+"""Adapter for TensorRT-LLM: `UserProvidedDecodingConfig` (contract read in 1.2 and on its main).
 
     from tensorrt_llm.llmapi import UserProvidedDecodingConfig
     from ngramkit.engines.tensorrt_llm import make_drafter
     config = UserProvidedDecodingConfig(max_draft_len=8, drafter=make_drafter(8, vocabulary=128256))
 
-Before every pass it is shown the requests that generate, and sets each one's `py_draft_tokens`, one
-chain. It is told of no end: a request is found by its tokens. What TensorRT-LLM's Drafter takes
-when it is made differs between versions, so it is asked. Untested on the real one.
+Before every pass the drafter is shown the requests that generate, and sets each one's
+`py_draft_tokens` to a chain. It is told of no end: a request is found by its tokens. The arguments
+of TensorRT-LLM's Drafter differ between versions, so its signature is read. Untested on a real
+engine.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from typing import Any
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.metrics import Statistics
-from ngramkit.engines.model_tokens import tokenizer_of
+from ngramkit.engines.source import load_engine_tokenizer
 from ngramkit.errors import UsageError, require_between
 
 BASE = "tensorrt_llm._torch.speculative.drafter"
-# What a drafted token costs of a pass, where min_probability does not say; see engines.vllm.
-MIN_PROBABILITY = 0.15
-MOST = 64  # tokens
+MIN_PROBABILITY = 0.15  # what a drafted token costs, in passes; see engines.vllm
+MOST = 64  # tokens of a chain
 
 
 def make_drafter(
@@ -38,15 +38,17 @@ def make_drafter(
     max_concurrency: int | None = None,
     draft_len_schedule: Mapping[int, int] | None = None,
 ) -> Any:
-    """What `UserProvidedDecodingConfig(drafter=)` takes: a Drafter of TensorRT-LLM's, which must be
-    installed. `enabled = False` switches it off meanwhile, `statistics` counts.
+    """Return a Drafter of TensorRT-LLM's, for `UserProvidedDecodingConfig(drafter=)`.
+
+    `enabled = False` switches it off, `statistics` counts. Another process makes its own, of the
+    same arguments.
 
     `max_draft_len`: as in UserProvidedDecodingConfig. `config`: in place of NGRAMKIT_DRAFT; without
     either, blend over the requests' own text. `vocabulary`: how many ids the model knows; needed
     without artifacts only. `tokenizer`: the model's, as transformers loads it, or its Hub id or
-    folder: artifacts of another are refused; without it their number of ids alone is compared.
-    `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own, of how many
-    requests at once are drafted for. Other processes make their own, of the same configuration.
+    folder: artifacts of another one are refused; without it only the number of ids is compared.
+    `max_concurrency`, `draft_len_schedule`: TensorRT-LLM's own limits of how many requests at once
+    are drafted for.
 
     Raises as `DraftConfig.read` and `engines.source.open_source`; UsageError where TensorRT-LLM is
     not installed or its Drafter knows no such option.
@@ -59,7 +61,7 @@ def make_drafter(
 
 
 def _class() -> type[Any]:
-    """Ours, over TensorRT-LLM's: made where it is needed, as importing that takes a GPU."""
+    """Return our class over TensorRT-LLM's Drafter, whose import takes a GPU."""
     try:
         base = importlib.import_module(BASE).Drafter
     except ImportError as error:
@@ -83,22 +85,22 @@ def _class_over(base: type[Any]) -> type[Any]:
             tokenizer: Any,
             options: dict[str, Any],
         ) -> None:
-            super().__init__(**_taken(base, length, options))
+            super().__init__(**_arguments(base, length, options))
             self._made_of = (length, config, vocabulary, tokenizer, options)
             self._length = min(config.tokens or length, length)
-            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
+            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, cost=MIN_PROBABILITY)
             named = isinstance(tokenizer, str)
-            self._batch.require_same(tokenizer_of(tokenizer) if named else tokenizer)
+            self._batch.require_same(load_engine_tokenizer(tokenizer) if named else tokenizer)
             self.enabled = True
 
         def __reduce__(self) -> Any:
-            """As another process shall have it: it opens the artifacts itself."""
+            """Pickle the arguments: another process opens the artifacts itself."""
             return _make, self._made_of
 
         def prepare_draft_tokens(
             self, scheduled_requests: Any, resource_manager: Any = None
         ) -> None:
-            """Sets py_draft_tokens, list[int], of every request that generates."""
+            """Set py_draft_tokens, list[int], of every request that generates."""
             requests = list(scheduled_requests.generation_requests)
             rows = [list(request.get_tokens(0)) for request in requests]
             longest = self._longest() if self.enabled else 0
@@ -111,13 +113,13 @@ def _class_over(base: type[Any]) -> type[Any]:
                 request.py_draft_tokens = chain.token_ids.tolist()
 
         def _longest(self) -> int:
-            """TensorRT-LLM shortens drafts by its schedule."""
+            """Return the longest chain that TensorRT-LLM's schedule allows now."""
             now = getattr(self, "max_total_draft_tokens", None)
             return self._length if now is None else min(self._length, int(now))
 
         @property
         def statistics(self) -> Statistics:
-            """What was drafted so far, and what of it was accepted."""
+            """The counters of drafted and accepted tokens."""
             return self._batch.statistics
 
     return Drafter
@@ -127,18 +129,18 @@ def _make(*given: Any) -> Any:
     return _class()(*given)
 
 
-def _taken(base: type[Any], length: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version's Drafter is made with. UsageError for an option that it does not know."""
-    known = inspect.signature(base.__init__).parameters
+def _arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of this version's Drafter. UsageError for an option that it lacks."""
+    parameters = inspect.signature(base.__init__).parameters
     for name in options:
-        if name not in known:
+        if name not in parameters:
             raise UsageError(f"this TensorRT-LLM's Drafter has no {name}", "leave it out")
     names = ("max_draft_len", "max_draft_tokens", "max_total_draft_tokens")
-    return {**{name: length for name in names if name in known}, **options}
+    return {**{name: length for name in names if name in parameters}, **options}
 
 
 def _room(request: Any, tokens: int) -> int:
-    """How many drafted tokens the request may still take beside the model's own."""
+    """Return how many drafted tokens the request may still take beside the model's own."""
     prompt = getattr(request, "py_orig_prompt_len", None)
     new = getattr(request, "py_max_new_tokens", None)
     return MOST if prompt is None or new is None else int(prompt) + int(new) - tokens - 1

@@ -1,11 +1,11 @@
-"""vLLM: `--speculative-config` with the method `custom_class` (contract read in 0.33.0).
+"""Adapter for vLLM: `--speculative-config` with the method `custom_class` (read in 0.32 and 0.33).
 
     NGRAMKIT_DRAFT='{"datastores": ["hf://me/chat@v1"]}' vllm serve MODEL --speculative-config \\
       '{"method": "custom_class", "model": "ngramkit.engines.vllm.Proposer",
         "num_speculative_tokens": 8}'
 
-vLLM makes a Proposer on every rank and asks it after every step for the chains of all rows. It says
-which rows, never which requests, and swaps rows between steps: a request is found by its tokens.
+vLLM makes a Proposer on every rank and asks it after every step for the chains of all rows. It
+swaps rows between steps and does not say which request a row is: a request is found by its tokens.
 Nothing here depends on time, so every rank drafts the same. Imports nothing of vLLM.
 """
 
@@ -21,29 +21,29 @@ import numpy.typing as npt
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.metrics import Statistics
-from ngramkit.engines.model_tokens import tokenizer_of
+from ngramkit.engines.source import load_engine_tokenizer
 from ngramkit.errors import NgramkitError, UsageError
 
 LOG = logging.getLogger("ngramkit")
-# What a drafted token costs of a pass, where min_probability does not say: a pass is bound by
-# memory while few requests run. A guess for GPUs, not measured on one.
+# What a drafted token costs, in passes, where min_probability does not say: little, since passes
+# are bound by memory while few requests run. A guess for GPUs, not measured on one.
 MIN_PROBABILITY = 0.15
 
 
 class Proposer:
-    """What vLLM's `create_custom_proposer` makes. `enabled = False` switches it off meanwhile.
+    """The class that vLLM's `create_custom_proposer` makes. `enabled = False` switches it off.
 
     Configured by NGRAMKIT_DRAFT, else by the key "ngramkit" of --additional-config; without either,
     blend over the requests' own text. Raises NgramkitError, which vLLM shows as it stops.
     """
 
     def __init__(self, vllm_config: Any) -> None:
-        _speak_where_vllm_does()
+        _log_where_vllm_does()
         try:
             config = _config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
-            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, least=MIN_PROBABILITY)
-            if self._batch.source.built:
+            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, cost=MIN_PROBABILITY)
+            if self._batch.source.artifacts:
                 self._batch.require_same(_tokenizer(vllm_config.model_config))
         except NgramkitError as error:
             hint = f" ({error.hint})" if error.hint else ""
@@ -55,6 +55,9 @@ class Proposer:
         self._longest = int(vllm_config.model_config.max_model_len)
         self.enabled = True
 
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: there is no model. vLLM's CPU runner calls this without asking for it."""
+
     def propose(
         self,
         sampled_token_ids: Sequence[Sequence[int]],
@@ -62,11 +65,11 @@ class Proposer:
         token_ids_cpu: npt.NDArray[np.int32],
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """A chain for every row of `sampled_token_ids`; [] for a row that was given nothing, which
-        is not to be drafted for.
+        """Return a chain for every row of `sampled_token_ids`; [] for a row that sampled nothing,
+        which is not to be drafted for.
 
-        num_tokens_no_spec int32[rows or more], with the sampled tokens; token_ids_cpu
-        int32[rows or more, max_model_len].
+        `num_tokens_no_spec` int32[rows or more] counts a row's tokens, the sampled ones included;
+        `token_ids_cpu` int32[rows or more, max_model_len].
         """
         count = len(sampled_token_ids)
         lengths = [
@@ -80,13 +83,15 @@ class Proposer:
 
     @property
     def statistics(self) -> Statistics:
-        """What was drafted so far, and what of it was accepted."""
+        """The counters of drafted and accepted tokens."""
         return self._batch.statistics
 
 
-def _speak_where_vllm_does() -> None:
-    """vLLM shows what its own loggers say, and of others warnings alone. Where nobody has chosen
-    where our lines go, they go there too."""
+def _log_where_vllm_does() -> None:
+    """Send our log to vLLM's handlers, at its level, unless somebody chose others.
+
+    vLLM shows the lines of its own loggers, and of others warnings alone.
+    """
     theirs = logging.getLogger("vllm")
     if LOG.hasHandlers() or not theirs.handlers:
         return
@@ -97,11 +102,11 @@ def _speak_where_vllm_does() -> None:
 
 
 def _tokenizer(model_config: Any) -> Any:
-    """The one that vLLM serves with, from its files; None where it serves without."""
+    """Load the tokenizer that vLLM serves with; None where it serves without."""
     name = getattr(model_config, "tokenizer", None)
     if not name or getattr(model_config, "skip_tokenizer_init", False):
         return None
-    return tokenizer_of(
+    return load_engine_tokenizer(
         str(name),
         revision=getattr(model_config, "tokenizer_revision", None),
         trust_remote_code=bool(getattr(model_config, "trust_remote_code", False)),
@@ -112,9 +117,9 @@ def _config(vllm_config: Any) -> DraftConfig:
     config = DraftConfig.from_environment()
     if config is not None:
         return config
-    given = getattr(vllm_config, "additional_config", None)
-    said = given.get("ngramkit", {}) if isinstance(given, dict) else {}
+    additional = getattr(vllm_config, "additional_config", None)
+    given = additional.get("ngramkit", {}) if isinstance(additional, dict) else {}
     where = "ngramkit in --additional-config"
-    if not isinstance(said, dict):
+    if not isinstance(given, dict):
         raise UsageError(f"{where} must be an object", 'write {"ngramkit": {"drafter": "blend"}}')
-    return DraftConfig.parse(said, where)
+    return DraftConfig.parse(given, where)

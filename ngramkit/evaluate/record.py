@@ -1,13 +1,13 @@
-"""`ngramkit.record`: a model's answers, and what it held likely at every node that was verified.
+"""`ngramkit.record`: a model's answers and its top-k at every verified node, for later replays.
 
-Judging a drafter that listens to the model needs the model; with this record it needs it once. What
-is kept, ngramkit.formats.evidence says; `ngramkit.replay` reads it with `oracle`.
+A drafter that wants evidence can only be judged with the model; with this record the model is run
+once. ngramkit.formats.evidence says what is kept; `ngramkit.replay` reads it with `oracle`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,13 @@ from ngramkit.decode.load import DTYPES, LanguageModel
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.session import PassOptions, Task
 from ngramkit.decode.tops import best_and_tops
-from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import NEW_TOKENS, Bench, questions_for
-from ngramkit.evaluate.oracle import (
-    UNKNOWN,
-    Branches,
-    Forest,
-    Known,
-    Likeliest,
-    Model,
-    Oracle,
-    Witness,
-    by_place,
-    in_parts,
-)
-from ngramkit.evaluate.records import Question, Record, Turn
+from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.runs import TurnRun
-from ngramkit.evaluate.simulation import Tally, drafts_of
+from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
@@ -64,38 +51,6 @@ class Recording(Result):
         return f"<Recording {self.path}: {self.answers:,} answers, {self.rows:,} contexts>"
 
 
-class RecordingVerifier:
-    """A verifier whose every pass is added to `known`."""
-
-    def __init__(self, verifier: Verifier, known: Known) -> None:
-        self._verifier, self._known = verifier, known
-        self._above = UNKNOWN  # the row of all that the model has read
-        self._rows: list[int] = []  # of the last pass
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._verifier, name)
-
-    @property
-    def length(self) -> int:
-        return self._verifier.length
-
-    def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        logits = self._verifier.prefill(prompt)
-        tops = best_and_tops(logits, KEPT)[1]
-        self._above = self._known.add(UNKNOWN, int(prompt[-1]), tops.ids[0], tops.log_probs[0])
-        return logits
-
-    def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        logits = self._verifier.verify(root, tree)
-        tops = best_and_tops(logits, KEPT)[1]
-        self._rows = self._known.put(self._above, root, tree, tops.ids, tops.log_probs)
-        return logits
-
-    def keep(self, nodes: list[int]) -> None:
-        self._verifier.keep(nodes)
-        self._above = self._rows[nodes[-1] + 1 if nodes else 0]
-
-
 def record(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | LanguageModel | None = None,
@@ -109,13 +64,13 @@ def record(
     limit: int | None = None,
     reporter: Reporter = SILENT,
 ) -> Recording:
-    """Answers `questions` greedily, with each of `drafters` (default: blend), and adds what the
-    model held likely at every verified node to the folder `out`.
+    """Answer `questions` greedily and add the model's top-k at every verified node to `out`.
 
-    `questions`, `template` as in `bench`, `drafters` and `artifacts` as in `choose_drafter`;
-    drafter `none` keeps the answers' own positions alone. `passes`: budget None is 64 draft nodes.
-    Every question begins with a new drafter. `limit`: only the first questions. What the folder
-    holds already is not asked again, so that an interrupted call goes on. Ctrl-C is raised.
+    `questions`, `template` as in `bench`, `drafters` (default: blend) and `artifacts` as in
+    `choose_drafter`; drafter `none` records the answers' own positions alone. `passes`: budget None
+    is 64 draft nodes. Every question begins with a new drafter. `limit`: only the first questions.
+    What the folder holds already is not asked again, so an interrupted call goes on. Ctrl-C is
+    raised.
 
     Raises UsageError for what makes no sense, and where `out` holds another model's record or one
     of other answers.
@@ -141,16 +96,46 @@ def record(
     return _Recorder(Bench(task, [], wanted, form), folder).record(choices, reporter)
 
 
+class RecordingVerifier:
+    """A verifier whose every pass is added to `request`."""
+
+    def __init__(self, verifier: Verifier, request: RequestRows) -> None:
+        self._verifier, self._request = verifier, request
+        self._read = UNKNOWN  # the row of all that the model has read
+        self._rows: list[int] = []  # of the last pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._verifier, name)
+
+    @property
+    def length(self) -> int:
+        return self._verifier.length
+
+    def prefill(self, prompt: TokenArray) -> torch.Tensor:
+        logits = self._verifier.prefill(prompt)
+        ids, log_probs = _top_k(logits)
+        self._read = self._request.add(UNKNOWN, int(prompt[-1]), ids[0], log_probs[0])
+        return logits
+
+    def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
+        logits = self._verifier.verify(root, tree)
+        self._rows = self._request.add_pass(self._read, root, tree, *_top_k(logits))
+        return logits
+
+    def keep(self, nodes: list[int]) -> None:
+        self._verifier.keep(nodes)
+        self._read = self._rows[nodes[-1] + 1 if nodes else 0]
+
+
 class _Recorder:
-    """Asks `bench`'s questions and adds what comes to `folder`."""
+    """Asks `bench`'s questions and adds the answers and their top-k to `folder`."""
 
     def __init__(self, bench: Bench, folder: EvidenceFolder) -> None:
         self._bench, self._folder = bench, folder
-        told = list(folder.requests())
-        self._done = {(each.about.question, each.about.drafter) for each in told}
+        self._done = {(each.about.question, each.about.drafter) for each in folder.requests()}
 
     def record(self, choices: Sequence[DrafterChoice], reporter: Reporter) -> Recording:
-        bench, found = self._bench, Recording(self._folder.path, len(self._bench.questions))
+        bench, result = self._bench, Recording(self._folder.path, len(self._bench.questions))
         if bench.too_long:
             reporter.note(
                 f"{bench.too_long} questions are longer than the model's context: left out"
@@ -160,222 +145,113 @@ class _Recorder:
         reporter.stage("recording", len(bench.questions) * len(choices), "answers")
         begun = time.perf_counter()
         for question in bench.questions:
-            shared: dict[bytes, Known] = {}
+            requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
             for choice in choices:
-                if (str(question.id), self._named(choice)) not in self._done:
-                    self._answer(question, choice, shared, found)
-                reporter.advance(1, contexts=found.rows)
-        found.seconds = time.perf_counter() - begun
-        return found
+                if (str(question.id), self._drafter_name(choice)) not in self._done:
+                    self._answer(question, choice, requests, result)
+                reporter.advance(1, contexts=result.rows)
+        result.seconds = time.perf_counter() - begun
+        return result
 
-    def _named(self, choice: DrafterChoice) -> str:
+    def _drafter_name(self, choice: DrafterChoice) -> str:
         return f"{choice.label}, {self._bench.task.runner.budget} nodes"
 
     def _answer(
         self,
         question: Question,
         choice: DrafterChoice,
-        shared: dict[bytes, Known],
-        found: Recording,
+        requests: dict[bytes, RequestRows],
+        result: Recording,
     ) -> None:
-        """Every turn of it; added to the folder at once. `shared`: the question's rows so far."""
+        """Answer every turn and add them to the folder at once."""
         task, drafter = self._bench.task, choice.load(forgetful=True)
         turns: list[TurnRun] = []
-        heard: list[Known] = []
+        answered: list[RequestRows] = []
         for prompt in self._bench.conversation(question, turns):
-            longest = task.request(prompt).longest
             about = About(
-                str(question.id), question.category, len(turns), self._named(choice), longest
+                str(question.id),
+                question.category,
+                len(turns),
+                self._drafter_name(choice),
+                task.request(prompt).longest,
             )
-            known = shared.setdefault(prompt.tobytes(), Known(about, prompt, NOTHING))
-            known.about = about
-            verifier = RecordingVerifier(task.open(prompt), known)
+            request = requests.setdefault(prompt.tobytes(), RequestRows(about, prompt, NOTHING))
+            request.about = about
+            verifier = RecordingVerifier(task.open(prompt), request)
             decoded = task.complete(prompt, drafter, verifier=verifier)
             if decoded.ended_by == "interrupt":
                 raise KeyboardInterrupt
-            known.answer = decoded.token_ids
+            request.answer = decoded.token_ids
             turns.append(self._bench.turn_run(decoded))
-            heard.append(known)
-            found.tokens += len(decoded.token_ids)
-        self._folder.add([known.unsaved() for known in heard])
-        for known in heard:
-            found.answers += 1
-            found.rows += len(known) - known.saved
-            known.saved = len(known)
+            answered.append(request)
+            result.tokens += len(decoded.token_ids)
+        self._folder.add([request.unsaved() for request in answered])
+        for request in answered:
+            result.answers += 1
+            result.rows += len(request) - request.saved
+            request.saved = len(request)
 
 
-# A loaded model as an oracle's: asked for what is not on record, a pass at a time.
+class VerifyingModel:
+    """A loaded model that verifies what is not on record, a pass at a time.
 
-MOST_ROWS = 512  # of a pass: logits of a large vocabulary take 100 MB
-
-
-class AskedModel:
-    """Texts that begin alike are read once as far as they do; a draft's rows take one pass, and so
-    do branches of many drafts."""
+    Texts of one request that begin alike are read once as far as they do.
+    """
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._verifier: ResumableVerifier | None = None
-        self._prompt = self._held = NOTHING
+        self._prompt = self._tokens = NOTHING  # of the open request; what its verifier has read
 
-    def begin(self, prompt: TokenArray) -> None:
-        self._prompt = prompt
-
-    def after_prompt(self) -> Likeliest:
+    def after_prompt(self, prompt: TokenArray) -> TopK:
         with torch.inference_mode():
-            self._verifier, self._held = self._task.open(self._prompt), self._prompt
-            return _likeliest(self._verifier.prefill(self._prompt))
+            self._verifier = self._task.open(prompt)
+            self._prompt = self._tokens = prompt
+            return _top_k(self._verifier.prefill(prompt))
 
-    def after_draft(self, written: TokenArray, tree: DraftTree) -> Likeliest:
+    def after_draft(self, prompt: TokenArray, written: TokenArray, tree: DraftTree) -> TopK:
+        tokens = np.concatenate([prompt, written[:-1]])
         with torch.inference_mode():
-            read = np.concatenate([self._prompt, written[:-1]])
-            return _likeliest(self._having_read(read).verify(int(written[-1]), tree))
+            return _top_k(self._having_read(prompt, tokens).verify(int(written[-1]), tree))
 
-    def after_branches(self, written: TokenArray, branches: Branches) -> Likeliest:
-        with torch.inference_mode():
-            held = np.concatenate([self._prompt, written])
-            if isinstance(self._having_read(held), TreeVerifier):
-                parts = [self._of_branches(held, part) for part in in_parts(branches, MOST_ROWS)]
-            else:
-                parts = [self._one_place(written, part) for part in by_place(branches)]
-        ids, log_probs = zip(*parts, strict=True)
-        return np.concatenate(ids), np.concatenate(log_probs)
-
-    def _of_branches(self, held: TokenArray, branches: Branches) -> Likeliest:
-        verifier = self._having_read(held)
-        assert isinstance(verifier, TreeVerifier)
-        after = branches.after + np.int32(len(self._prompt))
-        wanted = np.flatnonzero(branches.wanted)
-        return _likeliest(
-            verifier.verify_branches(branches.tokens, branches.parents, after, wanted)
-        )
-
-    def _one_place(self, written: TokenArray, branches: Branches) -> Likeliest:
-        """Of branches that hang in one place: a draft's nodes, as any verifier knows them."""
-        nothing = np.zeros(len(branches.tokens), np.float32)
-        tree = DraftTree(branches.tokens, branches.parents, nothing, nothing.astype(np.uint8))
-        ids, log_probs = self.after_draft(written[: branches.after[0]], tree)
-        return ids[1:][branches.wanted], log_probs[1:][branches.wanted]
-
-    def _having_read(self, tokens: TokenArray) -> ResumableVerifier:
-        shared = common_beginning(self._held, tokens)
-        if self._verifier is None or shared == 0:
-            self._verifier = self._task.open(self._prompt)
-        elif shared < self._verifier.length:
-            self._verifier.rewind(shared)
+    def _having_read(self, prompt: TokenArray, tokens: TokenArray) -> ResumableVerifier:
+        """Return a verifier that has read exactly `tokens`, which begin with `prompt`."""
+        if self._verifier is None or not np.array_equal(prompt, self._prompt):
+            self._verifier, self._prompt = self._task.open(prompt), prompt
+        else:
+            shared = common_beginning(self._tokens, tokens)
+            if shared < self._verifier.length:
+                self._verifier.rewind(shared)
         if self._verifier.length < len(tokens):
             self._verifier.prefill(tokens)
-        self._held = tokens
+        self._tokens = tokens
         return self._verifier
 
 
-def _likeliest(logits: torch.Tensor) -> Likeliest:
-    tops = best_and_tops(logits, KEPT)[1]
-    return tops.ids, tops.log_probs
-
-
-def asked_model(
+def verifying_model(
     folder: EvidenceFolder, model: str | LanguageModel, reporter: Reporter
-) -> AskedModel:
-    """The model that `folder` was recorded of, loaded as it was then.
+) -> VerifyingModel:
+    """Load the model that `folder` was recorded with, as it was loaded then.
 
     Raises UsageError where it is another, or one whose passes verify no trees.
     """
     dtype = folder.plan.get("dtype")
     passes = PassOptions(budget=BUDGET, dtype=dtype if dtype in DTYPES else "auto")
     loaded = passes.load(model, reporter)
-    named = folder.plan.get("model")
-    if loaded.name != named:
+    recorded = folder.plan.get("model")
+    if loaded.name != recorded:
         raise UsageError(
-            f"{folder.path} was recorded of {named!s:.80}, not of {loaded.name}",
-            f"give model={named!s:.80}, or none",
+            f"{folder.path} was recorded of {recorded!s:.80}, not of {loaded.name}",
+            f"give model={recorded!s:.80}, or none",
             option="model",
         )
     folder.tokenizer.require(loaded.tokenizer.record, str(folder.path))
     runner = passes.runner(loaded, reporter)
     if runner.verify == "chain":
         raise UsageError(f"{loaded.name} verifies no trees", "leave out model", option="model")
-    return AskedModel(Task(loaded, runner, folder.plan.get("max_new_tokens", 1)))
+    return VerifyingModel(Task(loaded, runner, folder.plan.get("max_new_tokens", 1)))
 
 
-# A model asked for all that several drafters will have it verify, in few large passes.
-#
-# A drafter that is told nothing for want of a row drafts otherwise from there on, so nothing can
-# be asked ahead of the drafts. But drafters do not wait for one another: each goes on until a row
-# is missing, what all of them lack then is one pass, and so on. Contexts are asked once, and only
-# nodes beside the answer are read: the answer itself is held.
-
-
-@dataclass
-class _Replay:
-    """One drafter at one budget: `lacking` is the draft that it waits with, None when done."""
-
-    drafter: Drafter
-    budget: int
-    lacking: tuple[int, DraftTree, list[int]] | None = None
-
-    def begin(self, turn: Turn, oracle: Oracle) -> None:
-        self._witness = oracle.witness(turn)
-        self._drafts = drafts_of(self.drafter, turn, self.budget, Tally(), None, self._witness)
-
-    def go_on(self) -> None:
-        self.lacking = None
-        for tree in self._drafts:
-            self.lacking = self._witness.missing(tree)
-            if self.lacking is not None:
-                return
-
-
-def ask(
-    oracle: Oracle,
-    records: Sequence[Record],
-    makers: Sequence[Callable[[], Drafter]],
-    budgets: Sequence[int],
-) -> Iterator[int]:
-    """Asks `oracle.model` for what is not on record of replays of `records`, with a new drafter of
-    each of `makers` at each of `budgets`; the rows added, record by record."""
-    model = oracle.model
-    if model is None:
-        raise ValueError("the oracle has no model to ask")
-    for record in records:
-        made = [(make(), budget) for make in makers for budget in budgets]
-        listening = [each for each in made if getattr(each[0], "wants_evidence", False)]
-        replays = [_Replay(drafter, budget) for drafter, budget in listening]
-        yield sum(_turn(oracle, model, turn, replays) for turn in record.turns if len(turn.answer))
-
-
-def _turn(oracle: Oracle, model: Model, turn: Turn, replays: Sequence[_Replay]) -> int:
-    known, before = oracle.witness(turn).known, oracle.rows
-    spine = _spine(Witness(known, model), turn.answer)
-    for each in replays:
-        each.begin(turn, oracle)
-        each.go_on()
-    while waiting := [each for each in replays if each.lacking is not None]:
-        forest = Forest(known, turn.answer, spine)
-        for each in waiting:
-            assert each.lacking is not None
-            forest.add(*each.lacking)
-        branches, order = forest.ordered()
-        model.begin(known.prompt)
-        forest.put(order, *model.after_branches(turn.answer, branches))
-        for each in waiting:
-            each.go_on()
-    return oracle.rows - before
-
-
-def _spine(witness: Witness, answer: TokenArray) -> list[int]:
-    """The row after each number of tokens of the answer; the model is asked where there is none."""
-    witness.of_prompt()
-    witness.write(answer[:1])
-    count = len(answer) - 1
-    chain = np.arange(-1, count - 1, dtype=np.int32)
-    zeros = np.zeros(count, np.float32)
-    witness.of(DraftTree(answer[1:], chain, zeros, zeros.astype(np.uint8)))
-    return _rows_along(witness.known, answer)
-
-
-def _rows_along(known: Known, answer: TokenArray) -> list[int]:
-    rows = [known.root]
-    for token in answer.tolist():
-        rows.append(known.child(rows[-1], token))
-    return rows
+def _top_k(logits: torch.Tensor) -> TopK:
+    tops = best_and_tops(logits, KEPT)[1]
+    return tops.ids, tops.log_probs

@@ -1,4 +1,4 @@
-"""What `ngramkit.replay` found: drafters at several budgets on the same questions."""
+"""`ngramkit.replay`: recorded answers replayed with several drafters at several budgets."""
 
 from __future__ import annotations
 
@@ -24,15 +24,25 @@ from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.curves import ByBytes, Curve, Curves, by_bytes, choose_along
 from ngramkit.evaluate.leakage import Leakage, without_leaks
-from ngramkit.evaluate.oracle import Oracle
 from ngramkit.evaluate.records import Record, read_records
-from ngramkit.evaluate.simulation import Replay, shuffled
-from ngramkit.evaluate.simulation import replay_drafter as replay_one
+from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffled
 from ngramkit.evaluate.statistics import Ratio, ratio
+from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Entries, Tabular
+
+BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
+
+
+@dataclass(frozen=True)
+class KeepState:
+    """One drafter for all questions, for drafters that learn: in the order of `seed`, each question
+    `repeat` times."""
+
+    seed: int = 0
+    repeat: int = 1
 
 
 class Replays(Entries[Replay], Tabular):
@@ -53,25 +63,26 @@ class Replays(Entries[Replay], Tabular):
         return self._entries
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per drafter, budget and question."""
+        """Yield a row per drafter, budget and question."""
         for result in self.results:
             yield from result.rows()
 
     def ratios(self, budget: int | None = None) -> list[Ratio]:
-        """tokens/step of every drafter over that of every later one, at the widest budget or at
-        `budget`, with 95 % intervals over questions."""
-        nodes = max(r.budget for r in self.results) if budget is None else budget
+        """Return tokens/step of every drafter over that of every later one, with 95 % intervals
+        over questions, at `budget` or the widest."""
+        nodes = budget or max(r.budget for r in self.results)
         columns = {r.drafter: _columns(r) for r in self.results if r.budget == nodes}
         return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
 
     def by_bytes(self, budget: int | None = None) -> ByBytes:
-        """{drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first, of `curves`; at the
-        widest budget or at `budget`."""
-        nodes = max(r.budget for r in self.results) if budget is None else budget
+        """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first.
+
+        At `budget`, or the widest."""
+        nodes = budget or max(r.budget for r in self.results)
         return by_bytes(self.results, self.curves, nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `ngramkit replay --json` prints them."""
+        """Return plain values, as `ngramkit replay --json` prints them."""
         budgets = sorted({r.budget for r in self.results})
         return {
             "results": [result.to_dict() for result in self.results],
@@ -100,20 +111,6 @@ def _columns(result: Replay) -> tuple[str, list[int], list[int]]:
     return result.drafter, [t.tokens for t in tallies], [t.passes for t in tallies]
 
 
-# `ngramkit.replay`: recorded answers replayed with several drafters at several budgets.
-
-BUDGETS = (8, 16, 32, 64, 96)
-
-
-@dataclass(frozen=True)
-class KeepState:
-    """One drafter for all questions, for those that learn: in the order of `seed`, each question
-    `repeat` times."""
-
-    seed: int = 0
-    repeat: int = 1
-
-
 def replay(
     answers: str | Path | Sequence[Record] | None = None,
     questions: str | Path | None = None,
@@ -129,106 +126,81 @@ def replay(
     oracle: str | Path | None = None,
     reporter: Reporter = SILENT,
 ) -> Replays:
-    """tokens/step of drafters on what a model once wrote, without the model.
+    """Count the passes that drafters would have needed for what a model once wrote, without it.
 
     `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, `model` then
-    the TokenizerRecord of their ids. `oracle`: a folder of `record`, in their place; drafters are
-    then told what the model held likely, as far as it is on record, and with `model` given, it is
-    asked for the rest, which is added to the folder. `model`: whose tokenizer the answers are read
-    with; None: as `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions
-    that make one. `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
+    the TokenizerRecord of their ids. `oracle`: a folder of `record`, in their place: drafters get
+    the model's top-k as evidence, as far as it is on record; with `model` given, the model verifies
+    the rest, and that is added to the folder. `model`: whose tokenizer the answers are read with;
+    None: as `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that
+    make one. `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
     `Replays.by_bytes`. `budgets`: draft nodes per pass. `template` is how prompts were built; auto:
     the model's own, else the one known for its name. `drop_leaked` leaves out answers that stand in
     a datastore's corpus. `limit`: only the first records.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
-    asked = asked_drafters(drafters)
+    names = asked_drafters(drafters)
     if not budgets or min(budgets) < 1:
         raise UsageError("budgets must be at least 1 each", option="budget")
-    told = None
+    topk_record = None
     if oracle is not None:
-        told = _oracle(oracle, answers or questions, model, reporter)
-        tokenizer, records, form = told.folder.tokenizer, told.records(), None
+        topk_record = _open_record(oracle, answers or questions, model, reporter)
+        tokenizer, records, form = topk_record.folder.tokenizer, topk_record.answers(), None
     else:
-        tokenizer, records, form = _recorded(answers, questions, model, template, reporter)
-    choices, drawn = _choices(asked, artifacts, tokenizer, reporter)
-    _say_deaf(choices if told is None else (), reporter)
+        tokenizer, records, form = _read_answers(answers, questions, model, template, reporter)
+    choices, curves = _choices(names, artifacts, tokenizer, reporter)
+    untold = [choice.label for choice in choices if choice.listens]
+    if untold and topk_record is None:
+        reporter.note(f"no recorded logits (--oracle): {', '.join(untold)} runs without evidence")
     records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)
-    kept = keep_state is not None
     if keep_state is not None:
         records = shuffled(records * keep_state.repeat, keep_state.seed)
-    else:
-        _ask(told, records, choices, budgets, reporter)
     results = []
+    before = 0 if topk_record is None else topk_record.rows
     for choice in choices:
         for nodes in dict.fromkeys(budgets):
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
-            result = replay_one(
-                choice.label, choice.load, records, nodes, keep_state=kept, oracle=told,
-                reporter=reporter,
-            )  # fmt: skip
+            try:
+                result = replay_drafter(
+                    choice.label, choice.load, records, nodes, keep_state=keep_state is not None,
+                    topk_record=topk_record, reporter=reporter,
+                )  # fmt: skip
+            finally:
+                if topk_record is not None:
+                    topk_record.save()
             result.bytes = sum(each.manifest.bytes for each in choice.opened)
             results.append(result)
-            if told is not None:
-                told.save()
-    return Replays(results, leakage, None if form is None else form.name, drawn)
+    if topk_record is not None and topk_record.rows > before:
+        added = topk_record.rows - before
+        reporter.note(f"the model verified {added:,} contexts that were not on record")
+    return Replays(results, leakage, None if form is None else form.name, curves)
 
 
 def _choices(
-    asked: Sequence[Any],
+    names: Sequence[Any],
     artifacts: Sources | Curves | Sequence[Given] | Given,
     tokenizer: TokenizerRecord,
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    choose = partial(_chosen, tokenizer=tokenizer, reporter=reporter)
+    choose = partial(_choose, tokenizer=tokenizer, reporter=reporter)
     if isinstance(artifacts, Mapping):
-        return choose_along(asked, artifacts, choose, reporter)
+        return choose_along(names, artifacts, choose, reporter)
     given = Sources.of(artifacts).recorded()
-    return distinct(choose(each, given) for each in asked), []
+    return distinct(choose(each, given) for each in names), []
 
 
-def _ask(
-    oracle: Oracle | None,
-    records: Sequence[Record],
-    choices: Sequence[DrafterChoice],
-    budgets: Sequence[int],
-    reporter: Reporter,
-) -> None:
-    """All that the replays will miss, question by question, where there is a model; what outlives a
-    question is asked in the replay itself."""
-    from ngramkit.evaluate.record import ask
-
-    if oracle is None or oracle.model is None:
-        return
-    reporter.stage("asking the model", len(records), "questions")
-    added = 0
-    for rows in ask(oracle, records, [choice.load for choice in choices], budgets):
-        added += rows
-        oracle.save()
-        reporter.advance(1, contexts=added)
-    if added:
-        reporter.note(f"the model was asked for {added:,} contexts that were not on record")
-
-
-def _say_deaf(choices: Sequence[DrafterChoice], reporter: Reporter) -> None:
-    deaf = [each.label for each in choices if each.listens]
-    if deaf:
-        reporter.note(f"without an oracle {', '.join(deaf)} hears nothing of what the model says")
-
-
-def _recorded(
+def _read_answers(
     answers: str | Path | Sequence[Record] | None,
     questions: str | Path | None,
     model: str | TextTokenizer | TokenizerRecord | None,
     template: str,
     reporter: Reporter,
 ) -> tuple[TokenizerRecord, list[Record], Template | None]:
-    """What files of answers say."""
     if answers is None:
         raise UsageError(
             "there is nothing to replay",
-            "give answers, or an oracle",
+            "give answers, or a folder of `record`",
             option=("answers", "oracle"),
         )
     if not isinstance(answers, str | Path):
@@ -242,17 +214,19 @@ def _recorded(
     return tokenizer.record, records, form
 
 
-def _oracle(path: str | Path, files: Any, model: Any, reporter: Reporter) -> Oracle:
+def _open_record(path: str | Path, files: Any, model: Any, reporter: Reporter) -> TopKRecord:
     if files is not None:
         raise UsageError(
-            "an oracle has its own answers", "leave out answers and questions", option="oracle"
+            "a top-k record has its own answers",
+            "leave out answers and questions",
+            option="oracle",
         )
-    oracle = Oracle.open(path)
+    record = TopKRecord.open(path)
     if model is not None and not isinstance(model, TextTokenizer):
-        from ngramkit.evaluate.record import asked_model
+        from ngramkit.evaluate.record import verifying_model
 
-        oracle.model = asked_model(oracle.folder, model, reporter)
-    return oracle
+        record.model = verifying_model(record.folder, model, reporter)
+    return record
 
 
 def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:
@@ -264,7 +238,7 @@ def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:
     return load_tokenizer(chosen.name)
 
 
-def _chosen(
+def _choose(
     drafter: str | Callable[[], Drafter],
     artifacts: Sources,
     tokenizer: TokenizerRecord,

@@ -1,24 +1,23 @@
 """report.html of a benchmark: one file, pictures inside, nothing loaded from elsewhere.
 
-Knows results only. The page is report.html.jinja, which escapes every value; this gives it texts
-and pictures.
+The page is report.html.jinja, which escapes every value; this gives it texts and pictures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ngramkit.evaluate.plots import (
-    DARK,
     MUTED,
-    PALETTE,
-    Picture,
+    Colors,
+    colors_of,
     draw_categories,
     draw_lines,
-    picture,
-    projection,
+    saved_figure,
 )
 from ngramkit.evaluate.results import Result
 from ngramkit.evaluate.simulation import Replay
@@ -52,7 +51,11 @@ REPLAYED = (
     "rejected nodes, which decoding knows. A drafter with a budget of its own has no curve."
 )
 
-Colors = Mapping[str, str]
+
+class Picture(NamedTuple):
+    title: str
+    description: str  # what it shows, in words, for those who do not see it
+    data: str  # the SVG as a data: URI
 
 
 def write_report(
@@ -63,7 +66,7 @@ def write_report(
     plan: Mapping[str, Any],
     machine: Mapping[str, str],
 ) -> None:
-    """`results[0]` is the baseline; `curves` are replays of its answers at several budgets."""
+    """Write the page. `results[0]` is the baseline; `curves` are replays of its answers."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -77,14 +80,12 @@ def write_report(
         title=title,
         columns=COLUMNS,
         rows=[_row(result) for result in results],
-        explanation=_explained(plan["budget"], bool(curves)),
+        explanation=_explanation(plan["budget"], bool(curves)),
         pictures=_pictures(drafters, curves),
         budgets=_budgets(drafters, curves, plan["budget"]),
         categories=_categories(drafters),
-        plan={key: said for key, value in plan.items() if (said := _said(value))},
+        plan={key: text for key, value in plan.items() if (text := _text(value))},
         machine=machine,
-        light=PALETTE,
-        dark=DARK,
     )
     write_text(path, page)
 
@@ -103,15 +104,15 @@ def _row(result: Result) -> tuple[str, ...]:
     )
 
 
-def _explained(budget: int | str, replayed: bool) -> str:
-    said = AUTO if budget == "auto" else FIXED.format(budget)
-    return MEASURED + said + SPEC_BENCH + (REPLAYED if replayed else "")
+def _explanation(budget: int | str, replayed: bool) -> str:
+    drafts = AUTO if budget == "auto" else FIXED.format(budget)
+    return MEASURED + drafts + SPEC_BENCH + (REPLAYED if replayed else "")
 
 
 def _budgets(
     drafters: Sequence[Result], curves: Sequence[Replay], budget: int | str
 ) -> list[tuple[str, ...]]:
-    """The curves as a table, its head first; empty where there are none."""
+    """Return the curves as a table, its head first; empty where there are none."""
     if not curves:
         return []
     nodes = sorted({curve.budget for curve in curves})
@@ -128,59 +129,70 @@ def _budgets(
 
 
 def _categories(drafters: Sequence[Result]) -> list[tuple[str, ...]]:
-    """A row per category, after the head."""
+    """Return a head, then a row per category."""
     rows = [("category", *(result.drafter for result in drafters))]
-    for spoke in drafters[0].by_category if drafters else ():
-        found = [result.by_category[spoke] for result in drafters]
-        rows.append((spoke, *(f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}x" for f in found)))
+    for name in drafters[0].by_category if drafters else ():
+        figures = [result.by_category[name] for result in drafters]
+        rows.append((name, *(f"{f['tokens_per_step']:.2f}, {f['speedup']:.2f}x" for f in figures)))
     return rows
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _pictures(drafters: Sequence[Result], curves: Sequence[Replay]) -> list[Picture]:
-    colors = {result.drafter: f"C{i}" for i, result in enumerate(drafters)}
-    spokes = list(drafters[0].by_category) if drafters else []
-    shown = [
-        picture(
+    colors = colors_of(result.drafter for result in drafters)
+    names = list(drafters[0].by_category) if drafters else []
+    pictures = [
+        _picture(
             "Speed-up over no drafts, with its 95% interval over questions",
             "; ".join(
                 f"{r.drafter} {r.speedup:.2f} ({r.speedup_low:.2f} to {r.speedup_high:.2f})"
                 for r in drafters
             ),
-            lambda figure: _speedups(figure, drafters, colors),
-            (5.0, 1.2 + 0.55 * max(len(drafters), 2)),
+            lambda axes: _draw_speedups(axes, drafters, colors),
+            1.2 + 0.55 * max(len(drafters), 2),
         )
     ]
-    if len(spokes) > 1:
-        shown.append(
-            picture(
+    if len(names) > 1:
+        speedups = {r.drafter: [r.by_category[name]["speedup"] for name in names] for r in drafters}
+        pictures.append(
+            _picture(
                 "Speed-up by category",
-                f"The figures of the table by category: {', '.join(spokes)}.",
-                lambda figure: _by_category(figure, drafters, spokes, colors),
+                f"The figures of the table by category: {', '.join(names)}.",
+                lambda axes: draw_categories(axes, speedups, names, colors, "speed-up"),
             )
         )
     if curves:
-        shown.append(
-            picture(
+        pictures.append(
+            _picture(
                 "Tokens/step by budget, replayed",
                 "A line per drafter over draft nodes per pass; the table by budget has its points.",
-                lambda figure: draw_lines(figure.add_subplot(), curves, colors),
+                lambda axes: draw_lines(axes, curves, colors),
             )
         )
     means = "; ".join(f"{r.drafter} {r.tokens_per_step:.2f} on average" for r in drafters)
-    lengths = "Tokens written by one pass: shares of passes"
-    shown.append(picture(lengths, means, lambda figure: _histograms(figure, drafters, colors)))
-    return shown
+    title = "Tokens written by one pass: shares of passes"
+    pictures.append(_picture(title, means, lambda axes: _draw_lengths(axes, drafters, colors)))
+    return pictures
 
 
-def _speedups(figure: Any, drafters: Sequence[Result], colors: Colors) -> None:
-    """Bars with the figure at each bar's end; the interval is a line below its bar."""
-    axes = figure.add_subplot()
+def _picture(
+    title: str, description: str, draw: Callable[[Any], None], height: float = 4.2
+) -> Picture:
+    """Draw into new axes, 5 inches wide: small, so that the text can be read on a phone."""
+    out = io.BytesIO()
+    with saved_figure(out, (5.0, height)) as figure:
+        draw(figure.add_subplot())
+    data = base64.b64encode(out.getvalue()).decode()
+    return Picture(title, description, f"data:image/svg+xml;base64,{data}")
+
+
+def _draw_speedups(axes: Any, drafters: Sequence[Result], colors: Colors) -> None:
+    """Draw bars with the figure at each bar's end; the interval is a line below its bar."""
     for i, result in enumerate(drafters):
         axes.barh(i - 0.1, result.speedup, height=0.42, color=colors[result.drafter])
         axes.annotate(
@@ -197,19 +209,10 @@ def _speedups(figure: Any, drafters: Sequence[Result], colors: Colors) -> None:
     axes.axvline(1, color=MUTED, linewidth=0.8, linestyle=":")
     axes.set_xlim(0, 1.15 * max((r.speedup_high for r in drafters), default=1.0))
     axes.set_xlabel("speed-up")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
-def _by_category(
-    figure: Any, drafters: Sequence[Result], spokes: list[str], colors: Colors
-) -> None:
-    values = {r.drafter: [r.by_category[spoke]["speedup"] for spoke in spokes] for r in drafters}
-    axes = figure.add_subplot(projection=projection(spokes))
-    draw_categories(axes, values, spokes, colors, "speed-up")
-
-
-def _histograms(figure: Any, drafters: Sequence[Result], colors: Colors) -> None:
-    axes = figure.add_subplot()
+def _draw_lengths(axes: Any, drafters: Sequence[Result], colors: Colors) -> None:
+    """Draw a histogram per drafter of the tokens that a pass wrote."""
     longest = max((int(n) for r in drafters for n in r.accepted_lengths), default=1)
     shown, width = min(longest, LENGTHS), 0.8 / max(len(drafters), 1)
     for i, result in enumerate(drafters):
@@ -225,5 +228,4 @@ def _histograms(figure: Any, drafters: Sequence[Result], colors: Colors) -> None
         ticks[-1] += "+"
     axes.set_xticks(range(1, shown + 1), ticks)
     axes.set(xlabel="tokens of a pass", ylabel="share of passes")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    axes.figure.legend(loc="outside lower center", ncols=3, frameon=False)

@@ -1,9 +1,9 @@
-"""Tokens/step of a drafter on recorded answers, without a model.
+"""Simulated decoding: tokens/step of one drafter on recorded answers, without a model.
 
 Greedy decoding accepts a draft node exactly when the model would have written its token. What the
 model wrote is on record, so the passes it would have taken follow from walking each draft along
-the record. The model's own opinion of the nodes is told by an oracle (ngramkit.evaluate.oracle),
-where there is one: without, drafters get no evidence.
+the recorded answer. Drafters get evidence (the model's top-k at verified nodes) where there is a
+TopKRecord of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
 from ngramkit.drafters.references import start
 from ngramkit.errors import require_between
-from ngramkit.evaluate.oracle import Misses, Oracle, Witness
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.statistics import Reliability as Reliability
+from ngramkit.evaluate.statistics import Reliability
+from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
 from ngramkit.progress import SILENT, Reporter
 
 END = -1  # no token: the record is over
@@ -29,7 +29,7 @@ END = -1  # no token: the record is over
 
 @dataclass
 class Tally:
-    """What was counted over some passes."""
+    """Counts over some passes."""
 
     tokens: int = 0  # after the prefill's own
     passes: int = 0
@@ -64,11 +64,11 @@ class Replay:
     by_record: list[Tally] = field(default_factory=list)  # likewise
     categories: list[str] = field(default_factory=list)  # likewise
     reliability: Reliability = field(default_factory=Reliability)
-    misses: Misses | None = None  # of the oracle, for a drafter that asks
+    misses: Misses | None = None  # of the top-k record, for a drafter that wants evidence
     bytes: int = 0  # of the artifacts that it drafts from
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One per question, in the order replayed."""
+        """Yield a row per question, in the order replayed."""
         each = zip(self.names, self.categories, self.by_record, strict=True)
         for name, category, tally in each:
             yield {
@@ -82,7 +82,7 @@ class Replay:
             }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, per question too."""
+        """Return plain values, per question too."""
         total = self.total
         whole = ("drafter", "budget")
         return {
@@ -126,30 +126,32 @@ def replay_drafter(
     budget: int,
     *,
     keep_state: bool = False,
-    oracle: Oracle | None = None,
+    topk_record: TopKRecord | None = None,
     reporter: Reporter = SILENT,
 ) -> Replay:
-    """Replays `records` in the order given.
+    """Replay `records` in the order given.
 
     `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
     `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
-    `oracle` tells drafters that want evidence.
+    `topk_record` gives evidence to drafters that want it.
     """
     result = Replay(name, budget)
     drafter = make()
-    asks = oracle is not None and bool(getattr(drafter, "wants_evidence", False))
-    if asks:
+    if not getattr(drafter, "wants_evidence", False):
+        topk_record = None
+    if topk_record is not None:
         result.misses = Misses()
     if records:  # compilation and cold pages are not a draft's cost
-        rehearse(make(), records[0].turns[0], budget)
+        first = records[0].turns[0]
+        replay_turn(make(), replace(first, answer=first.answer[:16]), budget)
     for record in records:
         drafter = drafter if keep_state else make()
         tally = Tally()
         for turn in record.turns:
-            witness = oracle.witness(turn) if oracle is not None and asks else None
-            tally.add(replay_turn(drafter, turn, budget, result.reliability, witness))
-            if witness is not None and result.misses is not None:
-                result.misses.add(witness.misses)
+            evidence = None if topk_record is None else topk_record.evidence_of(turn)
+            tally.add(replay_turn(drafter, turn, budget, result.reliability, evidence))
+            if evidence is not None and result.misses is not None:
+                result.misses.add(evidence.misses)
         result.total.add(tally)
         result.by_category.setdefault(record.category, Tally()).add(tally)
         result.names.append(record.name)
@@ -164,41 +166,26 @@ def replay_turn(
     turn: Turn,
     budget: int,
     reliability: Reliability | None = None,
-    witness: Witness | None = None,
+    recorded: ReplayedEvidence | None = None,
 ) -> Tally:
-    """The decode loop with the record in the model's place: draft -> look up -> accept."""
-    tally = Tally()
-    for _ in drafts_of(drafter, turn, budget, tally, reliability, witness):
-        pass
-    return tally
-
-
-def drafts_of(
-    drafter: Drafter,
-    turn: Turn,
-    budget: int,
-    tally: Tally,
-    reliability: Reliability | None = None,
-    witness: Witness | None = None,
-) -> Iterator[DraftTree]:
-    """`replay_turn`, draft by draft: each is given out before the drafter hears what came of it."""
-    answer = turn.answer
-    evidence = None if witness is None else witness.of_prompt()
+    """Run the decode loop with the recorded answer in the model's place: draft, look up, accept."""
+    answer, tally = turn.answer, Tally()
+    evidence = None if recorded is None else recorded.after_prompt()
     start(drafter, turn.prompt, turn.references)
     position = 0
     if len(answer):  # the prefill's own token
-        position = _write(drafter, answer[:1], evidence, witness)
+        position = _write(drafter, answer[:1], evidence, recorded)
     while position < len(answer):
-        # As decoding: no more nodes than could still be written beside the model's own token.
+        # As decoding: no more nodes than could still be written besides the model's own token.
         left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
         begun = time.perf_counter_ns()
         tree = drafter.draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        yield tree
-        nodes, _ = accepted(tree, _written(answer[position:]))
+        rest = iter(answer[position:].tolist())
+        nodes, _ = accepted(tree, lambda row, rest=rest: next(rest, END))  # type: ignore[misc]
         written = answer[position : position + len(nodes) + 1]  # one bonus token
-        evidence = None if witness is None or left <= 0 else witness.of(tree)
-        position += _write(drafter, written, evidence, witness)
+        evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
+        position += _write(drafter, written, evidence, recorded)
         tally.passes += 1
         tally.tokens += len(written)
         tally.empty += len(tree) == 0
@@ -206,39 +193,32 @@ def drafts_of(
         if reliability is not None:
             reliability.add(tree.scores, nodes)
     drafter.finish()
+    return tally
 
 
 def _write(
-    drafter: Drafter, tokens: TokenArray, evidence: Evidence | None, witness: Witness | None
+    drafter: Drafter,
+    tokens: TokenArray,
+    evidence: Evidence | None,
+    recorded: ReplayedEvidence | None,
 ) -> int:
-    """How many were written. Drafters that want no evidence are told of none."""
+    """Have `tokens` accepted and return how many; drafters that want no evidence are given none."""
     if evidence is None:
         drafter.accept(tokens)
     else:
         drafter.accept(tokens, evidence)
-    if witness is not None:
-        witness.write(tokens)
+    if recorded is not None:
+        recorded.write(tokens)
     return len(tokens)
 
 
-def _written(tokens: TokenArray) -> Callable[[int], int]:
-    """Chooses what is on record, token after token."""
-    rest = iter(tokens.tolist())
-    return lambda row: next(rest, END)
-
-
-def rehearse(drafter: Drafter, turn: Turn, budget: int) -> None:
-    """A few passes that nobody counts."""
-    replay_turn(drafter, replace(turn, answer=turn.answer[:16]), budget)
-
-
 def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
-    """The order in which a drafter that learns meets the records."""
+    """Return the records in a random order, for a drafter that learns from one to the next."""
     require_between("seed", seed, 0, (1 << 64) - 1)
     order = np.random.default_rng(seed).permutation(len(records))
     return [records[i] for i in order]
 
 
 def categories(results: Iterable[Replay]) -> list[str]:
-    """Every category, in the order first met."""
+    """Return every category, in the order first met."""
     return list(dict.fromkeys(c for result in results for c in result.by_category))

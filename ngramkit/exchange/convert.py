@@ -1,4 +1,4 @@
-"""Artifacts to and from other programs' files."""
+"""Export of artifacts to other programs' files, and import of theirs, by the format's name."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ ORIGINS = {"llama.cpp": "frozen", "rest-idx": "datastore"}
 
 @dataclass(frozen=True)
 class Exported(Result):
+    """A written export."""
+
     path: Path
     source: Path
     to: str
@@ -51,37 +53,34 @@ def export(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Exported:
-    """Writes an artifact as another engine or a data tool reads it; `to` is one of TARGETS.
+    """Write an artifact as another engine or a data tool reads it; `to` is one of TARGETS.
 
-    `out` is by default beside the artifact; of one that was fetched, in artifacts/. `model` says
-    where to find the artifact's tokenizer, for formats with text (default: the one that it names).
-    `dynamic`, `min_count`, `max_ngrams` and `memory` (bytes) are for llama.cpp, `u32` for rest-idx,
-    see those modules of ngramkit.exchange. `gguf` is the file that llama.cpp will run (PATH.gguf,
-    hf:ID:FILE.gguf): its tokenizer is held against the artifact's.
-    Raises UsageError for an unknown format, and for an artifact or option that it does not take,
-    ArtifactError where the two tokenizers differ.
+    `out` is by default beside the artifact, or in artifacts/ if that was fetched. `model` says
+    where to find the artifact's tokenizer, for formats with text (default: the model that it
+    names). `dynamic`, `min_count`, `max_ngrams` and `memory` (bytes) are for llama.cpp, `u32` for
+    rest-idx; see those modules of ngramkit.exchange. `gguf` is the file that llama.cpp will run
+    (PATH.gguf, hf:ID:FILE.gguf), whose tokenizer must be the artifact's. Raises UsageError for an
+    unknown format, and for an artifact or option that it does not take, ArtifactError where the two
+    tokenizers differ.
     """
     if to not in TARGETS:
         raise UsageError(f"there is no format {to!r}", meant(to, TARGETS), option="to")
-    elsewhere = to != "llama.cpp"
-    _refuse("to", to, dynamic=dynamic and elsewhere, u32=u32 and to != "rest-idx")
-    given = {"min_count": min_count, "max_ngrams": max_ngrams, "gguf": gguf}
-    _refuse("to", to, **{name: elsewhere and each is not None for name, each in given.items()})
+    if to != "llama.cpp":
+        given = {"min_count": min_count, "max_ngrams": max_ngrams, "gguf": gguf}
+        _refuse("to", to, "dynamic" if dynamic else None)
+        _refuse("to", to, *(name for name, value in given.items() if value is not None))
+    if to != "rest-idx":
+        _refuse("to", to, "u32" if u32 else None)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
-    path = Path(out) if out else _default(source, to)
+    path = Path(out) if out else _default_path(source, to)
     options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
         _require_same(artifact, str(gguf))
     if to == "llama.cpp":
         from ngramkit.exchange.llama_cpp import export_cache
 
-        limits: dict[str, Any] = {
-            "min_count": min_count or 1,
-            "max_ngrams": max_ngrams,
-            "memory": memory,
-        }
-        done = export_cache(artifact, path, dynamic=dynamic, **limits, **options)
-        counts = dict(vars(done))
+        options |= {"min_count": min_count or 1, "max_ngrams": max_ngrams, "memory": memory}
+        counts = dict(vars(export_cache(artifact, path, dynamic=dynamic, **options)))
     elif to == "rest-idx":
         from ngramkit.exchange.rest_idx import export_rest_idx
 
@@ -95,7 +94,7 @@ def export(
     return Exported(path, artifact.path, to, counts)
 
 
-def _default(source: str | Path | Artifact, to: str) -> Path:
+def _default_path(source: str | Path | Artifact, to: str) -> Path:
     named = default_output(source)
     path = named.with_name(named.name + TARGETS[to])
     path.parent.mkdir(exist_ok=True)
@@ -133,14 +132,14 @@ def _datastore(artifact: Artifact) -> Any:
     return artifact
 
 
-def _refuse(parameter: str, value: str, **given: bool) -> None:
-    for name, meaningless in given.items():
-        if meaningless:
-            raise UsageError(
-                f"{name} means nothing with {parameter}={value}",
-                "leave it out",
-                option=(name, parameter),
-            )
+def _refuse(parameter: str, value: str, *given: str | None) -> None:
+    """Raise UsageError for the first option that was given though this format does not take it."""
+    for name in filter(None, given):
+        raise UsageError(
+            f"{name} means nothing with {parameter}={value}",
+            "leave it out",
+            option=(name, parameter),
+        )
 
 
 def import_(
@@ -153,15 +152,17 @@ def import_(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
-    """An artifact of another engine's file: a frozen table or a datastore; `origin` is its format.
+    """Build an artifact of another engine's file: a frozen table or a datastore.
 
-    `model` is whose tokenizer the file's ids are of; `order` takes the n-grams of llama.cpp with so
-    many context tokens. `out` is by default under artifacts/, by the file's name. Raises UsageError
-    for an unknown format, InputError where the file is not what it should be.
+    `origin` is the file's format, `model` the one whose tokenizer gave its ids; of a cache of
+    llama.cpp the n-grams with `order` tokens of context are taken. `out` is by default under
+    artifacts/, by the file's name. Raises UsageError for an unknown format, InputError where the
+    file is not of it.
     """
     if origin not in ORIGINS:
         raise UsageError(f"there is no format {origin!r}", meant(origin, ORIGINS), option="origin")
-    _refuse("origin", origin, order=order is not None and origin != "llama.cpp")
+    if origin != "llama.cpp":
+        _refuse("origin", origin, None if order is None else "order")
     tokenizer, file = load_tokenizer(chosen_model(model).name), Path(file)
 
     def build(path: Path, reporter: Reporter, force: bool) -> Artifact:
@@ -173,5 +174,5 @@ def import_(
 
         return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)
 
-    place = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
-    return written(build, place, reporter=reporter, force=force)
+    path = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
+    return written(build, path, reporter=reporter, force=force)

@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all, and takes only the place of one that it may replace."""
+"""A file that appears whole or not at all, and replaces only an export of its own format."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def whole_file(
     force: bool = False,
     inputs: Iterable[Path] = (),
 ) -> Iterator[BinaryIO]:
-    """Writes go to PATH.partial/NAME, which takes the place of `path` at the end.
+    """Open PATH.partial/NAME for writing; it replaces `path` at the end.
 
-    `is_export` tells a file of the same format from any other. `inputs` are what is read. Raises
-    UsageError where `path` exists and `force` is off or it is no such file, or where it is unfit
-    for an output; InputError where another process writes there.
+    `is_export` tells a file of the same format from others. `inputs` are what the export is made
+    of. Raises UsageError where `path` exists and `force` is off or it is no such file, or where it
+    is unfit for an output; InputError where another process writes there.
     """
     with claimed(path, inputs, sure=force):
         folder = partial_of(path)
         partial = folder / path.name
-        _require_ours(folder, path.name)
-        _remove(partial)  # of a run that was killed
+        _require_own(folder, path.name)
+        _remove(partial)  # left by a run that was killed
         require_free(path, is_export, force=force)
         folder.mkdir()
         try:
@@ -47,7 +47,7 @@ def whole_file(
 
 
 def require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) -> None:
-    """Raises UsageError where `path` exists and may not be replaced."""
+    """Raise UsageError where `path` exists and may not be replaced."""
     if not os.path.lexists(path):
         return
     if not force:
@@ -55,10 +55,10 @@ def require_free(path: Path, is_export: Callable[[Path], bool], *, force: bool) 
     if path.is_symlink() or not path.is_file():
         raise refusal(f"{path} is not a file, so it is not replaced")
     try:
-        known = path.stat().st_size == 0 or is_export(path)
+        replaceable = path.stat().st_size == 0 or is_export(path)
     except (InputError, ValueError):
-        known = False
-    if not known:
+        replaceable = False
+    if not replaceable:
         raise refusal(f"{path} is not replaced: it is no such export, so something else made it")
 
 
@@ -68,7 +68,7 @@ def _remove(partial: Path) -> None:
         partial.parent.rmdir()
 
 
-def _require_ours(folder: Path, name: str) -> None:
+def _require_own(folder: Path, name: str) -> None:
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():

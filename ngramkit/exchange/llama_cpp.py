@@ -6,13 +6,21 @@ No header; one record after another, everything int32 in the byte order of the m
     n        how many pairs follow, at least 1
     n times  a token that followed the ngram, and how often, at least 1
 
-`-lcs` (static) looks up ngrams of exactly 2 tokens, `-lcd` (dynamic) ngrams of 1 to 4. Of a dynamic
-cache only what llama.cpp's rule can draft from is written, see `exchange.llama_cpp`. Counts of an
-ngram that was seen more than 4,634 times are scaled down to that, so that llama.cpp's products of
-two counts do not overflow; all others are exact. Records are written in the order of their ngrams,
-pairs by count, then by token.
+Records are written in the order of their ngrams, pairs by count, then by token.
 
     [7 8] was followed by 9 three times, by 5 once:  7 8 -1 -1  2  9 3  5 1
+
+What llama.cpp drafts from a cache (its common/ngram-cache.cpp, as vendored in llama-cpp-python
+0.3.36):
+
+- `-lcs`, the static cache, looks up ngrams of exactly 2 tokens. It drafts a token where the ngram
+  was seen twice and the token has half of that; its other counts weigh the drafts of other caches.
+- `-lcd`, the dynamic cache, looks up ngrams of 1, 2, 3, 4 tokens. It drafts a token where the ngram
+  was seen 4, 3, 2, 2 times and the token has 75, 66, 66, 66 % of that. An ngram below these
+  thresholds never drafts, so it is not written.
+- Between the candidates of an ngram it chooses by count x 100 x the static cache's count, in int32.
+  So counts of an ngram that was seen more than 4,634 times are scaled down to that, in both caches:
+  no product overflows, nor one with the counts of the context's own cache. All others are exact.
 """
 
 from __future__ import annotations
@@ -42,94 +50,69 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.untrusted import open_plain
 
 RECORD, PAIR = 4 * (KEY + 1), 8  # bytes
-
-
-@dataclass(frozen=True)
-class Cache:
-    """A whole file. Pairs of record i are pairs[offsets[i] : offsets[i + 1]]."""
-
-    keys: npt.NDArray[np.int32]  # int32[n, 4], unused places -1
-    offsets: npt.NDArray[np.int64]  # int64[n + 1], in pairs
-    pairs: npt.NDArray[np.int32]  # int32[m, 2], token and count
-
-    @property
-    def orders(self) -> npt.NDArray[np.int64]:
-        """int64[n]: how many ids each key holds."""
-        return np.asarray((self.keys >= 0).sum(axis=1), np.int64)
+STATIC_ORDERS = (2,)  # tokens of an ngram
+DYNAMIC_ORDERS = (1, 2, 3, 4)
+MOST = 4634  # how often an ngram was seen, at most; 100 * MOST * MOST < 2**31
+# By order, of dynamic caches: how often an ngram was seen at least, and a token's percent of that.
+SEEN = {1: 4, 2: 3, 3: 2, 4: 2}
+PERCENT = {1: 75, 2: 66, 3: 66, 4: 66}
+LOADED = 864e6 / 57  # bytes a second: llama.cpp took 57 s to load a cache of 864 MB
+Counts = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Written:
+    """What is in a written cache."""
+
     ngrams: int
     pairs: int
     bytes: int
-    left_out: int = 0  # n-grams: those that llama.cpp would not draft from, and those not wanted
+    left_out: int = 0  # ngrams: those that llama.cpp would not draft from, and those not wanted
 
 
-def write_cache(
-    path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
+def export_cache(
+    artifact: Artifact,
+    path: Path,
+    *,
+    dynamic: bool = False,
+    min_count: int = 1,
+    max_ngrams: int | None = None,
+    memory: int | None = None,
+    reporter: Reporter = SILENT,
+    force: bool = False,
 ) -> Written:
-    """Writes every piece; a piece holds all continuations of its ngrams. Raises as `whole_file`."""
-    ngrams = pairs = 0
-    with whole_file(path, is_cache, force=force, inputs=inputs) as file:
-        for piece in pieces:
-            words, records = _words(piece)
-            file.write(words.tobytes())
-            ngrams += records
-            pairs += len(piece.counts)
-        size = file.tell()
-    return Written(ngrams, pairs, size)
+    """Write the static cache of a datastore or frozen table, or the dynamic one, also of a model
+    bigram.
 
+    A dynamic cache holds the orders that the artifact has, up to 4. `min_count`, `max_ngrams`: see
+    `Selection`; with the latter ngrams are counted twice. `memory`: bytes for counting. Raises
+    UsageError where the artifact holds nothing that llama.cpp would draft from, or `path` exists.
+    """
+    if isinstance(artifact, ModelBigram) and not dynamic:
+        raise UsageError(
+            f"{artifact.path} is a {artifact.kind}: llama.cpp's static cache drafts only what has "
+            "half of the mass after two tokens, and a model that was shown one is hardly ever so "
+            "sure where text goes on",
+            "export a datastore or a frozen-table",
+        )
+    dynamic_orders = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
+    orders = dynamic_orders if dynamic else STATIC_ORDERS
+    selection = Selection(dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams)
 
-def _words(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
-    piece = scaled(piece)
-    starts, owner = piece.groups()
-    order = piece.rows.shape[1] - 1
-    sizes = np.diff(np.append(starts, len(owner)))
-    keys = np.full((len(starts), KEY + 1), -1, np.int32)
-    keys[:, :order] = piece.rows[starts, :order]
-    keys[:, KEY] = sizes
-    words = np.empty(keys.size + 2 * len(owner), np.int32)
-    heads = (KEY + 1) * np.arange(len(starts)) + 2 * starts
-    words[heads[:, None] + np.arange(KEY + 1)] = keys
-    places = (KEY + 1) * (owner + 1) + 2 * np.arange(len(owner))
-    words[places] = piece.rows[:, order]
-    words[places + 1] = piece.counts
-    return words, len(starts)
+    def pieces() -> Iterable[Ngrams]:
+        return chain(*(ngrams_of(artifact, n, memory) for n in orders))
 
-
-def read_cache(path: Path) -> Cache:
-    """Raises InputError where the file is missing, cut short or of another format."""
-    try:
-        with open_plain(path, error=InputError) as file:
-            raw = np.fromfile(file, np.uint8)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
-    if not len(raw) or len(raw) % 4:
-        raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
-    words = raw.view(np.int32)
-    records, pairs, bad = measure(words)
-    if bad >= 0:
-        raise _foreign(path, f"the record at byte {4 * bad:,} makes no sense")
-    cache = Cache(
-        np.empty((records, KEY), np.int32), np.zeros(records + 1, np.int64),
-        np.empty((pairs, 2), np.int32),
-    )  # fmt: skip
-    split(words, cache.keys, cache.offsets, cache.pairs)
-    return cache
-
-
-def is_cache(path: Path) -> bool:
-    """Whether the file is one record after another."""
-    words = np.asarray(np.memmap(path, np.int32, "r"))
-    return int(measure(words)[2]) < 0
-
-
-def _foreign(path: Path, why: str) -> InputError:
-    return InputError(
-        f"{path} is no llama.cpp n-gram cache: {why}",
-        "give a file that llama-lookup-create or `ngramkit export --to llama.cpp` wrote whole",
-    )
+    if isinstance(artifact, Datastore):
+        _announce(artifact.manifest.counts["tokens"], selection, orders, reporter)
+    if max_ngrams is not None:
+        selection.fit(pieces())
+    selected = _require_some(selection.select(pieces()), artifact, min_count)
+    written = write_cache(path, selected, force=force, inputs=[artifact.path])
+    if written.bytes >= LOADED:
+        size = f"{written.bytes / 1e6:,.0f} MB"
+        reporter.note(f"llama.cpp reads these {size} {_loading_time(written.bytes)}")
+    return replace(written, left_out=selection.left_out)
 
 
 def import_cache(
@@ -140,10 +123,10 @@ def import_cache(
     order: int | None = None,
     force: bool = False,
 ) -> FrozenTable:
-    """A frozen table of the file's n-grams of `order` tokens, each with its next tokens.
+    """Build a frozen table of the file's ngrams of `order` tokens, each with its next tokens.
 
     `order` may be left out where the file has only one. Raises UsageError where it is needed or not
-    there, InputError where the file is no cache or its ids are not the tokenizer's.
+    in the file, InputError where the file is no cache or its ids are not the tokenizer's.
     """
     cache = read_cache(path)
     chosen = _one_order(path, cache, order)
@@ -183,226 +166,21 @@ def import_cache(
     return FrozenTable.open(out)
 
 
-def _one_order(path: Path, cache: Cache, order: int | None) -> int:
-    found = np.unique(cache.orders).tolist()
-    if order is None and len(found) > 1:
-        raise UsageError(
-            f"{path} holds n-grams of {', '.join(map(str, found))} tokens",
-            "choose an order",
-            option="order",
-        )
-    if order is not None and order not in found:
-        raise UsageError(
-            f"{path} has no n-grams of {order} tokens", f"it has {', '.join(map(str, found))}"
-        )
-    return int(order or found[0])
-
-
-def _table(cache: Cache, order: int, dtype: np.dtype[np.uint16 | np.uint32]) -> dict[str, Array]:
-    """The arrays of a frozen table, from records in any order."""
-    wanted = cache.orders == order
-    owner = np.repeat(np.arange(len(cache.keys)), np.diff(cache.offsets))
-    pairs = wanted[owner]
-    place = np.empty(len(cache.keys), np.int64)
-    rows = np.flatnonzero(wanted)
-    rows = rows[np.lexsort(cache.keys[rows, :order].T[::-1])]
-    place[rows] = np.arange(len(rows))
-    leader, tokens = place[owner[pairs]], cache.pairs[pairs, 0]
-    counts = cache.pairs[pairs, 1].astype(np.int64)
-    best = np.lexsort((tokens, -counts, leader))
-    sizes = np.bincount(leader, minlength=len(rows))
-    seen = np.bincount(leader, counts, len(rows)).astype(np.int64)  # exact up to 2**53
-    return {
-        "leaders": cache.keys[rows, :order].astype(dtype),
-        "leader_counts": narrow(seen),
-        "follower_offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64),
-        "followers": tokens[best][:, None].astype(dtype),
-        "follower_counts": narrow(counts[best]),
-    }
-
-
-# What llama.cpp's lookup can do with an n-gram cache: what it drafts from, and with which counts.
-#
-# Read in its common/ngram-cache.cpp (as vendored in llama-cpp-python 0.3.36):
-#
-# - A static cache drafts a token where its 2 tokens of context were seen twice and the token has
-# half
-#   of that; what else it holds still weighs the drafts of other caches.
-# - A dynamic cache drafts from 1, 2, 3, 4 tokens of context where they were seen 4, 3, 2, 2 times
-#   and a token has 75, 66, 66, 66 % of that. Of which that is not so never drafts anything.
-# - Between the candidates of an n-gram it chooses by count x 100 x the static cache's count, in
-#   int32. Both caches' counts are scaled where an n-gram was seen more than MOST times, so that no
-#   product overflows, nor one with what the context's own cache counts, up to MOST.
-
-MOST = 4634  # 100 * MOST * MOST < 2**31
-# By order, of dynamic caches: how often an n-gram was seen at least, and a token's percent of that.
-SEEN = {1: 4, 2: 3, 3: 2, 4: 2}
-PERCENT = {1: 75, 2: 66, 3: 66, 4: 66}
-Counts = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-
-
-def by_count(piece: Ngrams) -> Ngrams:
-    """Continuations of an n-gram by count, ties to the lower token; n-grams stay where they are."""
-    _, owner = piece.groups()
-    order = np.lexsort((piece.rows[:, -1], -piece.counts, owner))
-    return Ngrams(piece.rows[order], piece.counts[order])
-
-
-def seen(piece: Ngrams) -> Counts:
-    """int64[groups]: how often each n-gram was followed by anything."""
-    starts, _ = piece.groups()
-    found: Counts = np.add.reduceat(piece.counts, starts) if len(starts) else piece.counts
-    return found
-
-
-def scaled(piece: Ngrams) -> Ngrams:
-    """Of n-grams seen more than MOST times, counts that sum to MOST; continuations too rare for a
-    count of 1 are left out, but no more of them than their share. By count, as `by_count`."""
-    piece = by_count(piece)
-    starts, owner = piece.groups()
-    total = seen(piece)
-    if not len(total) or total.max() <= MOST:
-        return piece
-    running = np.cumsum(piece.counts)
-    before = running[starts] - piece.counts[starts]
-    # What is rounded off one goes to the next, so that shares stay what they are.
-    upto = (running - before[owner]) * MOST // total[owner]
-    parts = np.diff(upto, prepend=0)
-    parts[starts] = upto[starts]
-    counts = np.where(total[owner] > MOST, parts, piece.counts)
-    kept = counts > 0
-    return by_count(Ngrams(piece.rows[kept], counts[kept]))
-
-
-def drafts(piece: Ngrams) -> Mask:
-    """bool[groups]: whether a dynamic cache would ever draft from each n-gram."""
-    order = piece.rows.shape[1] - 1
-    starts, _ = piece.groups()
-    if not len(starts):
-        return np.zeros(0, bool)
-    total, most = seen(piece), np.maximum.reduceat(piece.counts, starts)
-    found: Mask = (total >= SEEN[order]) & (100 * most >= PERCENT[order] * total)
-    return found
-
-
-class Selection:
-    """Which n-grams are exported; for a `dynamic` cache only those that can draft.
-
-    min_count: how often an n-gram was seen, at least. max_ngrams: so many of the most frequent, of
-    equally frequent ones those that come first; None: all. `left_out` counts what is not exported.
-    """
-
-    def __init__(self, *, dynamic: bool, min_count: int = 1, max_ngrams: int | None = None) -> None:
-        self._dynamic, self._least, self._most = dynamic, min_count, max_ngrams
-        self._room: int | None = None  # for n-grams seen exactly `_least` times
-        self.left_out = 0
-
-    def most(self, tokens: int, order: int) -> int:
-        """How many n-grams of so many tokens of context a text of `tokens` may give, at most."""
-        found = tokens // max(self._least, SEEN[order] if self._dynamic else 1)
-        return found if self._most is None else min(found, self._most)
-
-    def look(self, pieces: Iterable[Ngrams]) -> None:
-        """Needed before `of` where max_ngrams is given: the same pieces, looked through once."""
-        found: Counter[int] = Counter()
-        for piece in pieces:
-            often, usable, _ = self._usable(piece)
-            values, how_many = np.unique(often[usable], return_counts=True)
-            found.update(dict(zip(values.tolist(), how_many.tolist(), strict=True)))
-        room = self._most or 0
-        if sum(found.values()) <= room:
-            return
-        for count in sorted(found, reverse=True):
-            self._least, self._room = count, room
-            if found[count] >= room:
-                return
-            room -= found[count]
-
-    def of(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
-        """What is exported of them, scaled."""
-        for piece in pieces:
-            often, kept, ready = self._usable(piece)
-            if self._room is not None:
-                last = np.flatnonzero(kept & (often == self._least))
-                kept[last[self._room :]] = False
-                self._room -= min(len(last), self._room)
-            self.left_out += len(kept) - int(kept.sum())
-            rows = kept[ready.groups()[1]]
-            yield Ngrams(ready.rows[rows], ready.counts[rows])
-
-    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask, Ngrams]:
-        """(how often each n-gram was seen, whether it may be exported, all of them scaled)."""
-        often, ready = seen(piece), scaled(piece)
-        kept: Mask = often >= self._least
-        return often, kept & drafts(ready) if self._dynamic else kept, ready
-
-
-# An artifact as llama.cpp's n-gram cache: which n-grams go in, and what loading them will cost.
-
-STATIC_ORDERS = (2,)
-DYNAMIC_ORDERS = (1, 2, 3, 4)
-LOADED = 864e6 / 57  # bytes a second: what llama.cpp took to load a cache of 864 MB
-
-
-def export_cache(
-    artifact: Artifact,
-    path: Path,
-    *,
-    dynamic: bool = False,
-    min_count: int = 1,
-    max_ngrams: int | None = None,
-    memory: int | None = None,
-    reporter: Reporter = SILENT,
-    force: bool = False,
-) -> Written:
-    """Writes the static cache of a datastore or frozen table, or the dynamic one, of a model bigram
-    too.
-
-    A dynamic cache holds the orders that the artifact knows, up to 4. `min_count`, `max_ngrams`:
-    see `lookup_rule.Selection`; the latter counts twice. `memory`: bytes for counting. Raises
-    UsageError where the artifact knows nothing that llama.cpp would draft from, or `path` exists.
-    """
-    if isinstance(artifact, ModelBigram) and not dynamic:
-        raise UsageError(
-            f"{artifact.path} is a {artifact.kind}: llama.cpp's static cache drafts only what has "
-            "half of the mass after two tokens, and a model that was shown one is hardly ever so "
-            "sure where text goes on",
-            "export a datastore or a frozen-table",
-        )
-    known = [n for n in DYNAMIC_ORDERS if n <= longest_order(artifact)]
-    orders = known if dynamic else STATIC_ORDERS
-    selection = Selection(dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams)
-
-    def pieces() -> Iterable[Ngrams]:
-        return chain(*(ngrams_of(artifact, n, memory) for n in orders))
-
-    if isinstance(artifact, Datastore):
-        _announce(artifact.manifest.counts["tokens"], selection, orders, reporter)
-    if max_ngrams is not None:
-        selection.look(pieces())
-    wanted = _some(selection.of(pieces()), artifact, min_count)
-    done = write_cache(path, wanted, force=force, inputs=[artifact.path])
-    if done.bytes >= LOADED:
-        reporter.note(f"llama.cpp reads these {done.bytes / 1e6:,.0f} MB {_load(done.bytes)}")
-    return replace(done, left_out=selection.left_out)
-
-
 def _announce(tokens: int, selection: Selection, orders: Sequence[int], reporter: Reporter) -> None:
-    """What is counted, and how large it may become, where that is much."""
-    most = sum(PAIR * tokens + RECORD * selection.most(tokens, order) for order in orders)
+    """Report what is counted, and how large the cache may become."""
+    most = sum(PAIR * tokens + RECORD * selection.bound(tokens, order) for order in orders)
     reporter.note(
         f"counting n-grams of {', '.join(map(str, orders))} tokens in {tokens:,}: at most "
-        f"{most / 1e6:,.0f} MB, which llama.cpp would read {_load(most)}"
+        f"{most / 1e6:,.0f} MB, which llama.cpp would read {_loading_time(most)}"
     )
 
 
-def _load(size: int) -> str:
+def _loading_time(size: int) -> str:
     return f"in about {max(size / LOADED, 1):,.0f} s at each start (57 s for 864 MB were measured)"
 
 
-def _some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[Ngrams]:
-    """The same pieces; raises UsageError where there is nothing in them."""
+def _require_some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[Ngrams]:
+    """Yield the same pieces; raise UsageError where all are empty."""
     empty = True
     for piece in pieces:
         empty = empty and not len(piece.rows)
@@ -414,3 +192,225 @@ def _some(pieces: Iterable[Ngrams], artifact: Artifact, least: int) -> Iterator[
             "lower min_count" if least > 1 else "export a datastore of more text",
             option="min_count",
         )
+
+
+def _one_order(path: Path, cache: Cache, order: int | None) -> int:
+    orders = np.unique(cache.orders).tolist()
+    listed = ", ".join(map(str, orders))
+    if order is None and len(orders) > 1:
+        raise UsageError(
+            f"{path} holds n-grams of {listed} tokens",
+            "choose an order",
+            option="order",
+        )
+    if order is not None and order not in orders:
+        raise UsageError(f"{path} has no n-grams of {order} tokens", f"it has {listed}")
+    return int(order or orders[0])
+
+
+def _table(cache: Cache, order: int, dtype: np.dtype[np.uint16 | np.uint32]) -> dict[str, Array]:
+    """Return the arrays of a frozen table, from records in any order."""
+    wanted = cache.orders == order
+    owner = np.repeat(np.arange(len(cache.keys)), np.diff(cache.offsets))
+    pairs = wanted[owner]
+    place = np.empty(len(cache.keys), np.int64)
+    rows = np.flatnonzero(wanted)
+    rows = rows[np.lexsort(cache.keys[rows, :order].T[::-1])]
+    place[rows] = np.arange(len(rows))
+    leader, tokens = place[owner[pairs]], cache.pairs[pairs, 0]
+    counts = cache.pairs[pairs, 1].astype(np.int64)
+    best = np.lexsort((tokens, -counts, leader))
+    sizes = np.bincount(leader, minlength=len(rows))
+    totals = np.bincount(leader, counts, len(rows)).astype(np.int64)  # exact up to 2**53
+    return {
+        "leaders": cache.keys[rows, :order].astype(dtype),
+        "leader_counts": narrow(totals),
+        "follower_offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64),
+        "followers": tokens[best][:, None].astype(dtype),
+        "follower_counts": narrow(counts[best]),
+    }
+
+
+# What llama.cpp would draft from.
+
+
+class Selection:
+    """The ngrams that are exported; for a `dynamic` cache only those that can draft.
+
+    min_count: how often an ngram was seen, at least. max_ngrams: so many of the most frequent, of
+    equally frequent ones those that come first; None: all. `left_out` counts the others.
+    """
+
+    def __init__(self, *, dynamic: bool, min_count: int = 1, max_ngrams: int | None = None) -> None:
+        self._dynamic, self._least, self._most = dynamic, min_count, max_ngrams
+        self._room: int | None = None  # for ngrams seen exactly `_least` times
+        self.left_out = 0
+
+    def bound(self, tokens: int, order: int) -> int:
+        """Return how many ngrams of `order` tokens a text of `tokens` can give, at most."""
+        bound = tokens // max(self._least, SEEN[order] if self._dynamic else 1)
+        return bound if self._most is None else min(bound, self._most)
+
+    def fit(self, pieces: Iterable[Ngrams]) -> None:
+        """Find the least count that gives max_ngrams; call before `select`, on the same pieces."""
+        frequencies: Counter[int] = Counter()  # how often seen -> ngrams
+        for piece in pieces:
+            often, usable, _ = self._usable(piece)
+            values, numbers = np.unique(often[usable], return_counts=True)
+            frequencies.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+        room = self._most or 0
+        if frequencies.total() <= room:
+            return
+        for count in sorted(frequencies, reverse=True):
+            self._least, self._room = count, room
+            if frequencies[count] >= room:
+                return
+            room -= frequencies[count]
+
+    def select(self, pieces: Iterable[Ngrams]) -> Iterator[Ngrams]:
+        """Yield what is exported of the pieces, scaled."""
+        for piece in pieces:
+            often, kept, ready = self._usable(piece)
+            if self._room is not None:
+                last = np.flatnonzero(kept & (often == self._least))
+                kept[last[self._room :]] = False
+                self._room -= min(len(last), self._room)
+            self.left_out += len(kept) - int(kept.sum())
+            rows = kept[ready.groups()[1]]
+            yield Ngrams(ready.rows[rows], ready.counts[rows])
+
+    def _usable(self, piece: Ngrams) -> tuple[Counts, Mask, Ngrams]:
+        """Return how often each ngram was seen, whether it may be exported, and all scaled."""
+        often, ready = totals(piece), scale(piece)
+        usable: Mask = often >= self._least
+        return often, usable & can_draft(ready) if self._dynamic else usable, ready
+
+
+def sort_by_count(piece: Ngrams) -> Ngrams:
+    """Sort the continuations of each ngram by count, ties to the lower token."""
+    _, owner = piece.groups()
+    order = np.lexsort((piece.rows[:, -1], -piece.counts, owner))
+    return Ngrams(piece.rows[order], piece.counts[order])
+
+
+def totals(piece: Ngrams) -> Counts:
+    """Return how often each ngram was followed by any token, int64[groups]."""
+    starts, _ = piece.groups()
+    sums: Counts = np.add.reduceat(piece.counts, starts) if len(starts) else piece.counts
+    return sums
+
+
+def scale(piece: Ngrams) -> Ngrams:
+    """Scale the counts of ngrams seen more than MOST times to a sum of MOST, and sort by count.
+
+    Continuations too rare for a count of 1 are left out, but no more of them than their share.
+    """
+    piece = sort_by_count(piece)
+    starts, owner = piece.groups()
+    total = totals(piece)
+    if not len(total) or total.max() <= MOST:
+        return piece
+    running = np.cumsum(piece.counts)
+    before = running[starts] - piece.counts[starts]
+    # What is rounded off one goes to the next, so that shares stay what they are.
+    upto = (running - before[owner]) * MOST // total[owner]
+    parts = np.diff(upto, prepend=0)
+    parts[starts] = upto[starts]
+    counts = np.where(total[owner] > MOST, parts, piece.counts)
+    kept = counts > 0
+    return sort_by_count(Ngrams(piece.rows[kept], counts[kept]))
+
+
+def can_draft(piece: Ngrams) -> Mask:
+    """Return whether a dynamic cache could draft from each ngram, bool[groups]."""
+    order = piece.rows.shape[1] - 1
+    starts, _ = piece.groups()
+    if not len(starts):
+        return np.zeros(0, bool)
+    total, most = totals(piece), np.maximum.reduceat(piece.counts, starts)
+    drafts: Mask = (total >= SEEN[order]) & (100 * most >= PERCENT[order] * total)
+    return drafts
+
+
+# The file.
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The records of a file. Pairs of record i are pairs[offsets[i] : offsets[i + 1]]."""
+
+    keys: npt.NDArray[np.int32]  # int32[n, 4], unused places -1
+    offsets: npt.NDArray[np.int64]  # int64[n + 1], in pairs
+    pairs: npt.NDArray[np.int32]  # int32[m, 2], token and count
+
+    @property
+    def orders(self) -> npt.NDArray[np.int64]:
+        """Return how many ids each key holds, int64[n]."""
+        return np.asarray((self.keys >= 0).sum(axis=1), np.int64)
+
+
+def write_cache(
+    path: Path, pieces: Iterable[Ngrams], *, force: bool = False, inputs: Iterable[Path] = ()
+) -> Written:
+    """Write every piece, which holds all continuations of its ngrams. Raises as `whole_file`."""
+    ngrams = pairs = 0
+    with whole_file(path, is_cache, force=force, inputs=inputs) as file:
+        for piece in pieces:
+            words, records = _encode(piece)
+            file.write(words.tobytes())
+            ngrams += records
+            pairs += len(piece.counts)
+        size = file.tell()
+    return Written(ngrams, pairs, size)
+
+
+def read_cache(path: Path) -> Cache:
+    """Read a file. Raises InputError where it is missing, cut short or of another format."""
+    try:
+        with open_plain(path, error=InputError) as file:
+            raw = np.fromfile(file, np.uint8)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "check the path") from error
+    if not len(raw) or len(raw) % 4:
+        raise _foreign(path, f"its {len(raw):,} bytes are not whole 32-bit words")
+    words = raw.view(np.int32)
+    records, pairs, bad = measure(words)
+    if bad >= 0:
+        raise _foreign(path, f"the record at byte {4 * bad:,} makes no sense")
+    cache = Cache(
+        np.empty((records, KEY), np.int32), np.zeros(records + 1, np.int64),
+        np.empty((pairs, 2), np.int32),
+    )  # fmt: skip
+    split(words, cache.keys, cache.offsets, cache.pairs)
+    return cache
+
+
+def is_cache(path: Path) -> bool:
+    """Return whether the file is one record after another."""
+    words = np.asarray(np.memmap(path, np.int32, "r"))
+    return int(measure(words)[2]) < 0
+
+
+def _encode(piece: Ngrams) -> tuple[npt.NDArray[np.int32], int]:
+    """Return a piece's records as int32[n], and how many they are."""
+    piece = scale(piece)
+    starts, owner = piece.groups()
+    order = piece.rows.shape[1] - 1
+    sizes = np.diff(np.append(starts, len(owner)))
+    keys = np.full((len(starts), KEY + 1), -1, np.int32)
+    keys[:, :order] = piece.rows[starts, :order]
+    keys[:, KEY] = sizes
+    words = np.empty(keys.size + 2 * len(owner), np.int32)
+    heads = (KEY + 1) * np.arange(len(starts)) + 2 * starts
+    words[heads[:, None] + np.arange(KEY + 1)] = keys
+    places = (KEY + 1) * (owner + 1) + 2 * np.arange(len(owner))
+    words[places] = piece.rows[:, order]
+    words[places + 1] = piece.counts
+    return words, len(starts)
+
+
+def _foreign(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path} is no llama.cpp n-gram cache: {why}",
+        "give a file that llama-lookup-create or `ngramkit export --to llama.cpp` wrote whole",
+    )

@@ -1,6 +1,6 @@
-"""N-grams and their counts, out of any artifact that has them, in bounded memory.
+"""N-grams and their counts, from any artifact that has them, in bounded memory.
 
-The last token of a row is a continuation, the others are what it continues.
+A row is an n-gram and a token that followed it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ngramkit.machine import cores, free_memory
 
 ROWS = 1 << 20  # rows of a frozen table taken at a time
 SCALE = 1000  # the count that a probability of 1 becomes
-SURE = {1: 0.75, 2: 0.66}  # by order: what llama.cpp's dynamic cache asks of a share
+SURE = {1: 0.75, 2: 0.66}  # by order: the least share that llama.cpp's dynamic cache drafts
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,44 @@ class Ngrams:
     counts: npt.NDArray[np.int64]  # int64[n]
 
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(where each ngram's rows begin, int64[groups]; the group of each row, int64[n])."""
+        """Return where each ngram's rows begin, int64[groups], and each row's group, int64[n]."""
         begins = np.ones(len(self.rows), bool)
         begins[1:] = np.any(self.rows[1:, :-1] != self.rows[:-1, :-1], axis=1)
         return np.flatnonzero(begins), np.cumsum(begins) - 1
 
     def slice(self, begin: int, end: int) -> Ngrams:
+        """Return the rows from `begin` to `end`."""
         return Ngrams(self.rows[begin:end], self.counts[begin:end])
 
 
-def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) -> Iterator[Ngrams]:
-    """Every n-gram of `order` tokens with every token after it, exactly as often as it occurs.
+def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iterator[Ngrams]:
+    """Count the n-grams of `order` tokens of an artifact.
 
-    `memory`: bytes for counting, default half of what is free. N-grams never cross documents.
+    Raises UsageError for kinds other than datastores, frozen tables and model bigrams.
+    """
+    if isinstance(artifact, Datastore):
+        return datastore_ngrams(artifact, order, memory)
+    if isinstance(artifact, FrozenTable):
+        return frozen_ngrams(artifact, order)
+    if isinstance(artifact, ModelBigram):
+        return bigram_ngrams(artifact, order)
+    raise UsageError(
+        f"{artifact.path} is a {artifact.kind}, which has no n-grams",
+        "export a datastore, a frozen-table or a model-bigram",
+    )
+
+
+def longest_order(artifact: Artifact) -> int:
+    """Return the most tokens of context that `ngrams_of` can give."""
+    if isinstance(artifact, FrozenTable):
+        return artifact.leader_len + artifact.follower_len - 1
+    return 2 if isinstance(artifact, ModelBigram) else 4
+
+
+def datastore_ngrams(store: Datastore, order: int, memory: int | None = None) -> Iterator[Ngrams]:
+    """Count every n-gram of `order` tokens with every token that followed it, exactly.
+
+    N-grams never cross documents. `memory`: bytes for counting, by default half of what is free.
     """
     windows = Windows(_Documents(store), order + 1, memory or free_memory() // 2, cores())
     yield from _whole_groups(_unpacked(windows))
@@ -64,7 +89,7 @@ def _unpacked(windows: Windows) -> Iterator[Ngrams]:
 
 
 class _Documents(TokenStore):
-    """A datastore as the token store it was built from."""
+    """A datastore as the token store that it was built from."""
 
     def __init__(self, store: Datastore) -> None:
         super().__init__(store.path, store.manifest)
@@ -76,7 +101,7 @@ class _Documents(TokenStore):
 
 
 def _as_documents(shard: DatastoreShard, separator: int) -> TokenShard:
-    """Separators become documents of one token, which hold no n-gram of two."""
+    """Make documents of a shard; a separator becomes one of one token, which has no n-grams."""
     ends = np.flatnonzero(shard.tokens == separator)
     offsets = np.empty(2 * len(ends) + 1, np.uint64)
     offsets[0], offsets[1::2], offsets[2::2] = 0, ends, ends + 1
@@ -84,7 +109,7 @@ def _as_documents(shard: DatastoreShard, separator: int) -> TokenShard:
 
 
 def frozen_ngrams(table: FrozenTable, order: int) -> Iterator[Ngrams]:
-    """What the table's windows say of n-grams of `order` tokens: counts of what it kept.
+    """Count n-grams of `order` tokens by the windows that the table holds.
 
     Raises UsageError where leader and follower together are not longer than `order`.
     """
@@ -108,12 +133,12 @@ def _frozen_pieces(table: FrozenTable, length: int) -> Iterator[Ngrams]:
         leaders = np.repeat(table.leaders[begin:end], sizes, axis=0)
         part = slice(offsets[begin], offsets[end])
         rows = np.hstack([leaders, table.followers[part]])[:, :length].astype(np.int32)
-        yield added(rows, table.follower_counts[part].astype(np.int64))
+        yield add_up(rows, table.follower_counts[part].astype(np.int64))
         begin = end
 
 
-def added(rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Ngrams:
-    """Equal rows become one; rows in order."""
+def add_up(rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Ngrams:
+    """Sort rows, and add up the counts of equal ones."""
     order = np.lexsort(rows.T[::-1])
     rows, counts = rows[order], counts[order]
     first = np.ones(len(rows), bool)
@@ -124,27 +149,27 @@ def added(rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Ngrams:
 
 
 def _whole_groups(pieces: Iterator[Ngrams]) -> Iterator[Ngrams]:
-    """The same rows, cut so that all continuations of an n-gram are in one piece."""
-    held: Ngrams | None = None
+    """Yield the same rows, cut so that all continuations of an n-gram are in one piece."""
+    rest: Ngrams | None = None
     for piece in pieces:
-        if held is not None:
-            rows = np.concatenate([held.rows, piece.rows])
-            piece = added(rows, np.concatenate([held.counts, piece.counts]))
+        if rest is not None:
+            rows = np.concatenate([rest.rows, piece.rows])
+            piece = add_up(rows, np.concatenate([rest.counts, piece.counts]))
         last = int(piece.groups()[0][-1]) if len(piece.rows) else 0
         if last:
             yield piece.slice(0, last)
-        held = piece.slice(last, len(piece.rows))
-    if held is not None and len(held.rows):
-        yield held
+        rest = piece.slice(last, len(piece.rows))
+    if rest is not None and len(rest.rows):
+        yield rest
 
 
 def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
-    """What a model holds likely, as counts of `SCALE` observations, rounded: each n-gram that it is
-    sure of (SURE), with that continuation alone.
+    """Turn a model's probabilities into counts of SCALE observations, rounded.
 
-    Counts know nothing of the mass that the table leaves out, so what is less sure would look
-    surer than it is. Order 1: after token x. Order 2: after each x and each y that may follow it,
-    what follows y. Raises UsageError for other orders.
+    Only n-grams with a continuation of probability SURE and more, and only that continuation:
+    counts leave out the mass that is not in the table, so a less sure one would look surer than it
+    is. Order 1: after token x. Order 2: after each x and each y that may follow it, what follows y.
+    Raises UsageError for other orders.
     """
     if order not in SURE:
         raise UsageError(
@@ -162,25 +187,4 @@ def bigram_ngrams(bigram: ModelBigram, order: int) -> Iterator[Ngrams]:
     else:
         y = y[sure]
         rows = np.column_stack([y, bigram.next_tokens[y, 0]])
-    yield added(rows.astype(np.int32), counts[y])
-
-
-def ngrams_of(artifact: Artifact, order: int, memory: int | None = None) -> Iterator[Ngrams]:
-    """Of a datastore, frozen table or model bigram. UsageError: a kind without n-grams."""
-    if isinstance(artifact, Datastore):
-        return datastore_ngrams(artifact, order, memory)
-    if isinstance(artifact, FrozenTable):
-        return frozen_ngrams(artifact, order)
-    if isinstance(artifact, ModelBigram):
-        return bigram_ngrams(artifact, order)
-    raise UsageError(
-        f"{artifact.path} is a {artifact.kind}, which has no n-grams",
-        "export a datastore, a frozen-table or a model-bigram",
-    )
-
-
-def longest_order(artifact: Artifact) -> int:
-    """The most tokens of context that `ngrams_of` can give."""
-    if isinstance(artifact, FrozenTable):
-        return artifact.leader_len + artifact.follower_len - 1
-    return 2 if isinstance(artifact, ModelBigram) else 4
+    yield add_up(rows.astype(np.int32), counts[y])

@@ -1,4 +1,4 @@
-"""Tables of n-grams as rows, for DuckDB, pandas and the Hub's viewer.
+"""Export of n-gram tables as rows, for DuckDB, pandas and the Hub's viewer.
 
 A frozen table has one row per follower, in the order of the table:
 
@@ -13,8 +13,8 @@ A model bigram has one row per token and candidate, best first:
     extended_text  string        extended       list<int32>
     log_prob       float32
 
-Zstandard, row groups of at most 2**17 rows. Texts are what the tokenizer decodes each n-gram to
-by itself: half a character is a replacement character, a leading space may be missing.
+Compressed by Zstandard, in row groups of at most 2**17 rows. Texts are each n-gram decoded by
+itself: half a character becomes a replacement character, a leading space may be missing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def export_parquet(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> tuple[int, int]:
-    """Writes the rows of a frozen table or a model bigram. Returns (rows, bytes).
+    """Write the rows of a frozen table or a model bigram. Returns (rows, bytes).
 
     Raises UsageError for other kinds, ArtifactError where `tokenizer` is not the artifact's.
     """
@@ -68,7 +68,7 @@ def export_parquet(
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether the file has the columns of a frozen table's rows, or of a model bigram's."""
+    """Return whether the file has the columns of a frozen table or of a model bigram."""
     try:
         names = set(pq.read_schema(path).names)
     except pa.ArrowException:
@@ -109,9 +109,9 @@ def _frozen_groups(table: FrozenTable, tokenizer: TextTokenizer) -> Iterator[pa.
 
 
 def _bigram_groups(bigram: ModelBigram, tokenizer: TextTokenizer) -> Iterator[pa.Table]:
-    every = max(ROWS // bigram.k, 1)  # tokens in one group
-    for begin in range(0, len(bigram.next_tokens), every):
-        tokens = np.arange(begin, min(begin + every, len(bigram.next_tokens)))
+    size = max(ROWS // bigram.k, 1)  # tokens in one group
+    for begin in range(0, len(bigram.next_tokens), size):
+        tokens = np.arange(begin, min(begin + size, len(bigram.next_tokens)))
         names = np.array(_texts(tokenizer, tokens[:, None]), object)
         following = bigram.next_tokens[tokens].reshape(-1, 1)
         extended = bigram.extended[tokens].reshape(-1, bigram.width)

@@ -8,12 +8,12 @@ Little-endian chunks, repeated to the end of the file:
     i32           the positions of the chunk's tokens in the order of the suffixes that begin there,
                   a shorter suffix before a longer one that continues it
 
-There are no document boundaries, and no word of the vocabulary. The usual variant sorts the ids as
-they are but writes them with 16 bits: with a vocabulary above 65,536 the ids wrap, the order no
-longer fits them, and look-ups fail without a word. Such files are refused here.
+There are no document boundaries, and no word of the vocabulary. The usual variant sorts the whole
+ids but writes 16 bits of them: with a vocabulary above 65,536 the ids wrap, the order no longer
+fits them, and look-ups fail silently. Such files are refused here.
 
-Where the tokenizer has them, a document ends after each EOS and before each BOS when a file is
-read; REST's own builders put a BOS before every document, which no draft can use: it is dropped.
+When a file is read, a document ends after each EOS and before each BOS, where the tokenizer has
+them. REST's own builders put a BOS before every document, which no draft can use: it is dropped.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ DEEPEST = 4096  # tokens compared of two neighbours
 
 @dataclass(frozen=True)
 class Chunk:
+    """A chunk of the file."""
+
     tokens: Array  # uint16 | uint32 [n]
     suffix_array: Array  # int32[n]
 
@@ -60,7 +62,7 @@ def export_rest_idx(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> int:
-    """Writes the documents of `store`, without separators, and returns the file's bytes.
+    """Write the documents of `store`, without separators, and return the file's bytes.
 
     Raises UsageError where the ids do not fit 16 bits and `u32` is off, or `path` exists.
     """
@@ -94,9 +96,9 @@ def import_rest_idx(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Datastore:
-    """Our datastore of the same documents, sorted again with separators between them.
+    """Build our datastore of the same documents, sorted again with separators between them.
 
-    Raises InputError where the file is cut short, its ids wrapped or they are another tokenizer's.
+    Raises InputError where the file is cut short, its ids wrapped, or they are another tokenizer's.
     """
     digest = sha256_of(path) if path.is_file() else ""
     plan = {
@@ -137,7 +139,10 @@ def _write_documents(
 
 
 def read_chunks(path: Path) -> Iterator[Chunk]:
-    """Views of the file's memory map. InputError where it is cut short or of another format."""
+    """Yield views of the file's memory map.
+
+    Raises InputError where it is cut short or of another format.
+    """
     try:
         with open_plain(path, error=InputError) as file:
             raw = np.memmap(file, np.uint8, "r")
@@ -154,7 +159,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
 
 
 def is_rest_idx(path: Path) -> bool:
-    """Whether the file's blocks have lengths that fit each other and its size."""
+    """Return whether the lengths of the file's blocks fit each other and its size."""
     return sum(1 for _ in read_chunks(path)) > 0
 
 
@@ -167,7 +172,10 @@ def _block(path: Path, raw: Array, at: int) -> tuple[Array, int]:
 
 
 def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
-    """All ids and first tokens, and a sample of whole suffixes. Raises InputError."""
+    """Check all ids, all suffixes' first tokens, and a sample of whole suffixes.
+
+    Raises InputError.
+    """
     tokens, order, vocabulary = chunk.tokens, chunk.suffix_array, tokenizer.record.vocabulary
     wrapped = InputError(
         f"{path} is corrupt: its suffixes are not in order. REST writes ids with 16 bits, so the "
@@ -199,7 +207,7 @@ def check_chunk(path: Path, chunk: Chunk, tokenizer: TextTokenizer) -> None:
 
 
 def _in_order(tokens: Array, low: int, high: int) -> bool:
-    """Whether the suffix at `low` is below the one at `high`, as far as they are compared."""
+    """Return whether the suffix at `low` is below that at `high`, as far as they are compared."""
     length = min(DEEPEST, len(tokens) - max(low, high))
     left, right = tokens[low : low + length], tokens[high : high + length]
     unequal = np.flatnonzero(left != right)
@@ -209,7 +217,7 @@ def _in_order(tokens: Array, low: int, high: int) -> bool:
 
 
 def _documents(tokens: Array, tokenizer: TextTokenizer) -> dict[str, Array]:
-    """Token store arrays: cut after EOS and before BOS, without the BOS."""
+    """Return a token store's arrays: documents cut after EOS and before BOS, without the BOS."""
     eos, bos = tokenizer.record.eos, tokenizer.bos
     begins = np.zeros(len(tokens), bool)
     begins[0] = True

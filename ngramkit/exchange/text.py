@@ -1,4 +1,4 @@
-"""A datastore's documents as text: one JSON string per line, UTF-8.
+"""Export of a datastore's documents as text: one JSON string per line, UTF-8.
 
 SGLang reads this as `--speculative-ngram-external-corpus-path` and tokenises it with the model's
 tokenizer. A document's final EOS is left out; SGLang puts a separator of its own there.
@@ -30,14 +30,14 @@ def export_jsonl(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> tuple[int, int]:
-    """Writes every document with text in it. Returns (documents, bytes)."""
+    """Write every document that has text. Returns (documents, bytes)."""
     store.tokenizer.require(tokenizer.record, str(store.path))
     reporter.stage("documents", store.manifest.counts.get("documents"), "documents")
     written = 0
     with whole_file(path, is_jsonl, force=force, inputs=[store.path]) as file:
-        every = documents(store)
-        while batch := list(islice(every, BATCH)):
-            ids = [_without(document, store.tokenizer.eos).tolist() for document in batch]
+        remaining = documents(store)
+        while batch := list(islice(remaining, BATCH)):
+            ids = [_without_eos(document, store.tokenizer.eos).tolist() for document in batch]
             texts = tokenizer.backend.decode_batch(ids, skip_special_tokens=False)
             lines = [json.dumps(text, ensure_ascii=False) + "\n" for text in texts if text]
             file.write("".join(lines).encode("utf-8", "replace"))
@@ -47,13 +47,13 @@ def export_jsonl(
 
 
 def is_jsonl(path: Path) -> bool:
-    """Whether the file begins with a JSON string on a line of its own."""
+    """Return whether the file's first line is a JSON string."""
     with path.open("rb") as file:
         return isinstance(json.loads(file.readline()), str)
 
 
 def documents(store: Datastore) -> Iterator[Array]:
-    """Each document's ids in the order of the shards, EOS included; maybe empty."""
+    """Yield each document's ids in the order of the shards, EOS included; some may be empty."""
     for shard in store.shards:
         begin = 0
         for end in np.flatnonzero(shard.tokens == store.separator).tolist():
@@ -61,6 +61,6 @@ def documents(store: Datastore) -> Iterator[Array]:
             begin = end + 1
 
 
-def _without(document: Array, eos: int | None) -> Array:
+def _without_eos(document: Array, eos: int | None) -> Array:
     ends = eos is not None and len(document) and document[-1] == eos
     return document[:-1] if ends else document

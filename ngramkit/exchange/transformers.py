@@ -1,4 +1,4 @@
-"""An artifact with the code to generate with it, as transformers loads both from one repository.
+"""Export of an artifact with the code to generate with it, as transformers loads both from the Hub.
 
     custom_generate/generate.py        ngramkit/decode/hub_generate.py as it is
     custom_generate/requirements.txt   what must be installed: ngramkit
@@ -29,7 +29,10 @@ KINDS = ("datastore", "frozen-table", "model-bigram")
 
 
 def export_folder(artifact: Artifact, out: Path, *, force: bool = False) -> int:
-    """Writes the folder and returns its bytes. UsageError: a kind that no drafter takes alone."""
+    """Write the folder and return its bytes.
+
+    Raises UsageError for a kind that no drafter takes alone.
+    """
     if artifact.kind not in KINDS:
         raise UsageError(
             f"{artifact.path} is a {artifact.kind}, which no drafter uses alone",
@@ -60,24 +63,24 @@ def _write(artifact: Artifact, folder: Path) -> int:
 
 
 def hub_id(model: str) -> str | None:
-    """Where the model is on the Hub; None where nobody can know, as of a folder or a GGUF file."""
-    found = HUB_IDS.get(model, model)
-    local = is_gguf(found) or Path(found).exists()
-    return found if is_hub_id(found) and not local else None
+    """Return the model's id on the Hub; None where it is unknown, as of a folder or a GGUF file."""
+    name = HUB_IDS.get(model, model)
+    local = is_gguf(name) or Path(name).exists()
+    return name if is_hub_id(name) and not local else None
 
 
 def _card(artifact: Artifact) -> str:
-    """Names the model, never where it lay on the machine that built this."""
-    manifest, known = artifact.manifest, hub_id(artifact.tokenizer.id)
-    name = known or model_name(artifact.tokenizer.id)
-    what = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
-    base = f"base_model: {yaml(known)}\n" if known else ""
+    """Return the model card. It names the model, never its path on the machine that built this."""
+    manifest, base_model = artifact.manifest, hub_id(artifact.tokenizer.id)
+    name = base_model or model_name(artifact.tokenizer.id)
+    heading = title(replace(manifest, tokenizer=replace(manifest.tokenizer, id=name)))
+    base = f"base_model: {yaml(base_model)}\n" if base_model else ""
     return f"""---
 library_name: transformers
 {base}tags: ["custom_generate", "ngramkit", "{artifact.kind}"]
 ---
 
-# {markdown_text(what)}
+# {markdown_text(heading)}
 
 Drafts tokens from the look-up table in `artifact/` and has the model check many of them in each
 pass: the same text as without, in fewer passes where it drafts well. For models with the tokenizer

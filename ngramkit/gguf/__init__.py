@@ -1,1 +1,1 @@
-"""GGUF files, llama.cpp's format, as models: where they are, and what their first part says."""
+"""GGUF files, the models' format of llama.cpp: names, headers, tokenizers, and model folders."""

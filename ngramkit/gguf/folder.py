@@ -1,8 +1,8 @@
 """A GGUF file as a model's folder, made once and kept in the user's cache.
 
-The tokenizer's files and the whole model with its weights are kept apart: what needs only the
-former never waits for the latter. A folder appears whole or not at all, and is made again where the
-file has changed.
+The tokenizer's files and the whole model with its weights are separate folders, so that a command
+that needs only the tokenizer never waits for the weights. A folder appears whole or not at all, and
+is made again where the file has changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,25 +23,28 @@ from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
 from ngramkit.gguf.tokenizer import write_tokenizer
 
-VERSION = 1  # of the conversion: another one makes all folders again
-UNUSED = 60 * 24 * 3600  # seconds after which a folder nobody used is deleted
+VERSION = 1  # of the conversion; a new one makes all folders again
+UNUSED = 60 * 24 * 3600  # seconds after which an unused folder is deleted
 
 
 def tokenizer_folder(path: Path) -> Path:
-    """Where the tokenizer's files of the GGUF file `path` are. Raises InputError where it is
-    damaged or holds none, or where there is no cache to keep them in."""
-    return kept(path, "tokenizer", lambda folder: write_tokenizer(read_header(path), folder))
+    """Return the folder with the tokenizer's files of the GGUF file `path`.
+
+    Raises InputError where the file is damaged or holds no tokenizer, or where there is no cache
+    folder.
+    """
+    return model_part(path, "tokenizer", lambda folder: write_tokenizer(read_header(path), folder))
 
 
-def kept(path: Path, what: str, write: Callable[[Path], None]) -> Path:
-    """The folder of the file `path` for one purpose; `write` fills it where there is none yet."""
+def model_part(path: Path, what: str, write: Callable[[Path], None]) -> Path:
+    """Return the folder of the GGUF file `path` for one purpose; `write` fills a new one."""
     root = private_folder("gguf")
     if root is None or not os.access(root, os.W_OK):
         raise InputError(
             f"{path} must be converted, and there is no cache folder to keep that in",
             "set XDG_CACHE_HOME to a folder of your own",
         )
-    folder = root / f"{_name_of(path)}.{what}"
+    folder = root / f"{_folder_name(path)}.{what}"
     if not folder.is_dir():
         with locked(root / f"{folder.name}.lock"):
             if not folder.is_dir():
@@ -52,12 +55,12 @@ def kept(path: Path, what: str, write: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _name_of(path: Path) -> str:
+def _folder_name(path: Path) -> str:
     place = path.resolve()
-    found = place.stat()
-    known = f"{VERSION}|{place}|{found.st_size}|{found.st_mtime_ns}"
+    state = place.stat()
+    identity = f"{VERSION}|{place}|{state.st_size}|{state.st_mtime_ns}"
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem)[:60]
-    return f"{readable}-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+    return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
 def _make(folder: Path, write: Callable[[Path], None]) -> None:
@@ -73,14 +76,9 @@ def _make(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _tidy(root: Path, name: str) -> None:
-    """Deletes what killed processes left of this folder, and folders that nobody used for long."""
-    for each in _old(root, name):
-        shutil.rmtree(each, ignore_errors=True)
-
-
-def _old(root: Path, name: str) -> Iterator[Path]:
+    """Delete a killed process's partial copies of this folder, and folders unused for long."""
     with suppress(OSError):
         for each in root.iterdir():
-            left = each.name.startswith(f"{name}.partial-")
-            if each.is_dir() and (left or time.time() - each.stat().st_mtime > UNUSED):
-                yield each
+            partial = each.name.startswith(f"{name}.partial-")
+            if each.is_dir() and (partial or time.time() - each.stat().st_mtime > UNUSED):
+                shutil.rmtree(each, ignore_errors=True)

@@ -1,12 +1,13 @@
-"""What a GGUF file says of itself before its weights: metadata, and where each tensor lies.
+"""The header of a GGUF file: metadata, and the place of each tensor.
 
     "GGUF", u32 version (2 or 3), u64 tensors, u64 pairs
     pairs:   key (string), u32 type, value
     tensors: name (string), u32 dimensions, u64 each, u32 type, u64 offset
     a string is u64 bytes, then UTF-8; an array is u32 type, u64 length, then its values
 
-As ggml's docs/gguf.md has it; little-endian only. Nothing is trusted: a length is believed once
-that much file is there, sizes of tensors once they fit the file.
+Source: ggml's docs/gguf.md; little-endian only. Nothing is trusted: a length must fit the rest of
+the file, and so must every tensor. The package `gguf`, an extra, is needed for
+weights alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NUMBERS = {
     0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?",
     10: "<u8", 11: "<i8", 12: "<f8",
 }  # fmt: skip
-# Of each tensor type (ggml.h): numbers in a block, bytes of a block.
+# Tensor type (ggml.h): (numbers in a block, bytes of a block).
 BLOCKS = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
     10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
@@ -44,7 +45,7 @@ BLOCKS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """`shape` as GGUF has it: the fastest dimension first."""
+    """A tensor; `shape` has the fastest dimension first, as in GGUF."""
 
     name: str
     shape: tuple[int, ...]
@@ -57,41 +58,42 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """`metadata`: numbers, bools, texts, lists of texts, and arrays of numbers."""
+    """A parsed header; `metadata` are numbers, bools, texts, lists of texts, arrays of numbers."""
 
     path: Path
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
     def text(self, key: str, default: str = "") -> str:
-        """Raises InputError where something else stands there."""
-        found: str = self._of(key, str, default)
-        return found
+        """Return a text. Raises InputError for a value of another type."""
+        value: str = self._value(key, str, default)
+        return value
 
     def whole(self, key: str, default: int = -1) -> int:
-        """A whole number. Raises InputError where something else stands there."""
-        found: int = self._of(key, int, default)
-        return found
+        """Return a whole number. Raises InputError for a value of another type."""
+        value: int = self._value(key, int, default)
+        return value
 
     def texts(self, key: str) -> list[str]:
-        """[] where there are none. Raises InputError where something else stands there."""
-        found: list[str] = self._of(key, list, [])
-        return found
+        """Return a list of texts, [] by default. Raises InputError for a value of another type."""
+        value: list[str] = self._value(key, list, [])
+        return value
 
-    def _of(self, key: str, kind: type, default: Any) -> Any:
+    def _value(self, key: str, kind: type, default: Any) -> Any:
         value = self.metadata.get(key, default)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise broken(self.path, f"{key!r:.80} is no {kind.__name__}")
+            raise broken(self.path, f"{key!r:.80} is not of type {kind.__name__}")
         return value
 
 
 def broken(path: Path, why: str) -> InputError:
-    """What to raise of a file that is not what it should be."""
+    """Return the error for a damaged file."""
     return InputError(f"{path} is damaged: {why}", "download the model again")
 
 
 def read_header(path: Path) -> Header:
-    """Raises InputError for a file that is no GGUF, damaged, cut short, or cannot be read."""
+    """Read the header. Raises InputError for a file that is no GGUF, damaged, cut short, or
+    cannot be read."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -107,7 +109,7 @@ def read_header(path: Path) -> Header:
 
 
 class _Reader:
-    """Walks over the first part of the file."""
+    """A position in the first part of the file."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self.content, self.at = path, content, len(MAGIC)
@@ -125,7 +127,7 @@ class _Reader:
         metadata: dict[str, Any] = {}
         for _ in range(pairs):
             key = self._string(MOST_KEY)
-            self._require(key not in metadata, f"{key!r:.80} stands there twice")
+            self._require(key not in metadata, f"the key {key!r:.80} occurs twice")
             metadata[key] = self._value(self._number("<I"))
         listed = [self._tensor() for _ in range(tensors)]
         self._require_inside(metadata, listed, size)
@@ -140,9 +142,9 @@ class _Reader:
     def _take(self, count: int) -> bytes:
         end = self.at + count
         self._require(end <= len(self.content), "it ends too early")
-        found = self.content[self.at : end]
+        part = self.content[self.at : end]
         self.at = end
-        return found
+        return part
 
     def _number(self, form: str) -> int:
         return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])

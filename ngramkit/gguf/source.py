@@ -1,7 +1,5 @@
-"""Which GGUF file a model's name means: a path, one of a Hub repository, one that a package brings.
-
-Says where it is, and fetches it. Reads nothing of it.
-"""
+"""Names of GGUF files: a path, a file of a Hub repository, or a short name that a package
+brings."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNO
 
 
 def find_gguf(name: str, revision: str | None = None) -> Path | None:
-    """The file; what the Hub's cache lacks is fetched. None for a name that means no GGUF file; a
-    short name at a revision means the Hub.
+    """Return the GGUF file, fetched where the Hub's cache lacks it; None for other models' names.
 
-    Raises UsageError for a name that says hf: and not which file, and for a revision of a file
-    that is not on the Hub; InputError where there is none, NetworkError without a network.
+    A short name at a revision means the Hub. Raises UsageError for an hf: name without a file, and
+    for a revision of a local file; InputError where there is no such file, NetworkError without a
+    network.
     """
     if not is_gguf(name) or (revision is not None and packaged(name) is not None):
         return None
@@ -46,7 +44,7 @@ def find_gguf(name: str, revision: str | None = None) -> Path | None:
 
 
 def require_package(what: str) -> None:
-    """Raises InputError where the package `what`, which reads GGUF's weights, is not installed."""
+    """Raise InputError where the package `what`, which reads GGUF's weights, is not installed."""
     if importlib.util.find_spec(what) is None:
         raise InputError(
             f"the weights of a GGUF file are read by the package {what}, which is not installed",

@@ -1,8 +1,8 @@
-"""The tokenizer that a GGUF file holds, as the small files that a model's folder has.
+"""The tokenizer of a GGUF file, written as a model folder's tokenizer files.
 
-Byte-level BPE is put together from the metadata, with the pre-tokeniser that `tokenizer.ggml.pre`
-names: as the model's own repository has it, and as llama.cpp splits text (src/llama-vocab.cpp);
-transformers' converter does not look at it. What has another form is left to that converter.
+Byte-level BPE is built from the metadata, with the pre-tokeniser that `tokenizer.ggml.pre` names,
+so that it splits text as the model's own repository and llama.cpp (src/llama-vocab.cpp) do;
+transformers' converter, which ignores that name, converts all other kinds.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 
 def write_tokenizer(header: Header, folder: Path) -> None:
-    """Its tokenizer.json and tokenizer_config.json. Raises InputError where it holds none, a
-    damaged one, or one that only transformers and gguf can convert and they are not installed."""
+    """Write tokenizer.json and tokenizer_config.json. Raises InputError where the file holds no
+    tokenizer, a damaged one, or one that needs the package gguf, which is not installed."""
     form, pre = header.text("tokenizer.ggml.model"), header.text("tokenizer.ggml.pre")
     if not header.texts("tokenizer.ggml.tokens"):
         raise InputError(f"{header.path} holds no tokenizer", "use another model")
@@ -51,12 +51,12 @@ def write_tokenizer(header: Header, folder: Path) -> None:
         return
     if form == "gpt2":
         log.warning(
-            "%s: the pre-tokeniser %.40r is not known here; transformers' conversion is taken, "
-            "which may split text otherwise",
+            "%s: the pre-tokeniser %.40r is unknown; transformers' conversion is taken, "
+            "which may split text differently",
             header.path,
             pre,
         )
-    _converted(header, folder)
+    _write_converted(header, folder)
 
 
 def _write(path: Path, body: Mapping[str, Any]) -> None:
@@ -69,9 +69,9 @@ def _byte_level(header: Header, kind: str) -> dict[str, Any]:
     if len(vocabulary) != len(tokens) - types.count(UNUSED):
         raise broken(header.path, "two tokens have one text")
     merges = [merge.split(" ", 1) for merge in header.texts("tokenizer.ggml.merges")]
-    known = all(len(m) == 2 and {*m, m[0] + m[-1]} <= vocabulary.keys() for m in merges)
-    if not merges or not known:
-        raise broken(header.path, "its merges are not those of its tokens")
+    valid = all(len(m) == 2 and {*m, m[0] + m[-1]} <= vocabulary.keys() for m in merges)
+    if not merges or not valid:
+        raise broken(header.path, "its merges do not fit its tokens")
     return {
         "version": "1.0",
         "added_tokens": [
@@ -80,9 +80,9 @@ def _byte_level(header: Header, kind: str) -> dict[str, Any]:
             if types[i] in (UNKNOWN, CONTROL, USER)
         ],
         "normalizer": {"type": "NFC"} if kind == "qwen-2" else None,
-        "pre_tokenizer": _splitting(kind),
-        "post_processor": _post(header, kind),
-        "decoder": _bytes(),
+        "pre_tokenizer": _pre_tokenizer(kind),
+        "post_processor": _post_processor(header, kind),
+        "decoder": _byte_level_step(),
         "model": {
             "type": "BPE",
             "vocab": vocabulary,
@@ -93,7 +93,7 @@ def _byte_level(header: Header, kind: str) -> dict[str, Any]:
 
 
 def _types(header: Header) -> list[int]:
-    """Of every token; 1, normal, where the file says nothing."""
+    """Return the type of every token; 1, normal, where the file has none."""
     count = len(header.texts("tokenizer.ggml.tokens"))
     types = header.metadata.get("tokenizer.ggml.token_type")
     if types is None:
@@ -108,7 +108,7 @@ def _added(i: int, text: str, kind: int) -> dict[str, Any]:
     return {"id": i, "content": text, **plain, "special": kind != USER}
 
 
-def _bytes(*, splits: bool = False) -> dict[str, Any]:
+def _byte_level_step(*, splits: bool = False) -> dict[str, Any]:
     return {
         "type": "ByteLevel",
         "add_prefix_space": False,
@@ -117,13 +117,13 @@ def _bytes(*, splits: bool = False) -> dict[str, Any]:
     }
 
 
-def _splitting(kind: str) -> dict[str, Any]:
-    """Text into words, words into the alphabet of bytes."""
+def _pre_tokenizer(kind: str) -> dict[str, Any]:
+    """Return the pre-tokeniser: text into words, words into the alphabet of bytes."""
     if kind == "gpt-2":
-        return _bytes(splits=True)
+        return _byte_level_step(splits=True)
     if kind == "digits":
         first = {"type": "Digits", "individual_digits": True}
-        return {"type": "Sequence", "pretokenizers": [first, _bytes(splits=True)]}
+        return {"type": "Sequence", "pretokenizers": [first, _byte_level_step(splits=True)]}
     digits = r"\p{N}{1,3}" if kind == "llama-3" else r"\p{N}"
     regex = "|".join((SHORT, LETTERS, digits, REST))
     split = {
@@ -132,11 +132,11 @@ def _splitting(kind: str) -> dict[str, Any]:
         "behavior": "Isolated",
         "invert": False,
     }
-    return {"type": "Sequence", "pretokenizers": [split, _bytes()]}
+    return {"type": "Sequence", "pretokenizers": [split, _byte_level_step()]}
 
 
-def _post(header: Header, kind: str) -> dict[str, Any] | None:
-    """BOS before a prompt, where the model expects it."""
+def _post_processor(header: Header, kind: str) -> dict[str, Any] | None:
+    """Return the step that puts BOS before a prompt, where the model expects it."""
     bos = _special(header).get("bos_token")
     adds = header.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama-3")
     if bos is None or not adds:
@@ -166,8 +166,8 @@ def _config(header: Header) -> dict[str, Any]:
     return {**config, "chat_template": template} if template else config
 
 
-def _converted(header: Header, folder: Path) -> None:
-    """As transformers converts it."""
+def _write_converted(header: Header, folder: Path) -> None:
+    """Write the tokenizer as transformers converts it."""
     require_package("gguf")
     try:
         from transformers import AutoTokenizer

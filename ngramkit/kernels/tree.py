@@ -83,14 +83,17 @@ def paths(
 
 @allocating_entry
 def best_path(
-    parents: npt.NDArray[np.int32], scores: npt.NDArray[np.float32], most: int
+    parents: npt.NDArray[np.int32], scores: npt.NDArray[np.float32], most: int, cost: float
 ) -> npt.NDArray[np.int32]:
-    """The path of at most `most` nodes with the largest sum of scores, int32[k] from the top.
+    """Return the path of at most `most` nodes that is worth most, int32[k] from the top.
 
-    A score is the chance that its node is accepted, so the sum is the expected tokens. Of paths
-    alike the longest, of those the one that ends at the earliest node.
+    A score is the probability that its node is accepted, and a node costs `cost` passes: a path is
+    worth the sum of (score - cost) over its nodes, at cost 0 the expected tokens. Empty where every
+    path costs more than it brings. Ties go to the longest path, then to the one that ends at the
+    earliest node.
 
-    parents [-1, 0, -1], scores [0.5, 0.2, 0.6] -> [0, 1] (0.7, not 0.6); at most 1 node: [2].
+    parents [-1, 0, -1], scores [0.5, 0.2, 0.6], cost 0 -> [0, 1] (0.7, not 0.6); at most 1 node or
+    at cost 0.2: [2] (0.4, not 0.3).
     """
     n = len(parents)
     sums = np.zeros(n, np.float64)
@@ -98,7 +101,7 @@ def best_path(
     best, deepest, end = 0.0, 0, -1
     for node in range(n):
         parent = parents[node]
-        sums[node], depths[node] = scores[node], 1
+        sums[node], depths[node] = scores[node] - cost, 1
         if parent >= 0:
             sums[node] += sums[parent]
             depths[node] += depths[parent]

@@ -42,7 +42,7 @@ KNOWN = {
         "ngramkit/__init__.py": ["importlib.import_module"],  # names of its own table
         "ngramkit/drafters/registry.py": ["importlib.import_module"],  # the same
         "cli/ngramkit_cli/commands.py": ["importlib.import_module"],  # the same
-        "ngramkit/engines/model_tokens.py": ["importlib.import_module"],  # "transformers"
+        "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded
@@ -64,7 +64,7 @@ KNOWN = {
         ],
         "ngramkit/decode/load.py": ["from_pretrained", "from_pretrained"],
         "ngramkit/demo/train.py": ["from_pretrained"],
-        "ngramkit/engines/model_tokens.py": ["from_pretrained"],
+        "ngramkit/engines/source.py": ["from_pretrained"],
         "ngramkit/gguf/tokenizer.py": ["from_pretrained"],
         "ngramkit/corpus/hub.py": ["load_dataset_builder"],  # datasets 4 runs no scripts
     },

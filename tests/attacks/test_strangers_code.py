@@ -18,7 +18,7 @@ from command_lines import run_here
 
 from ngramkit import warming
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.engines.model_tokens import tokenizer_of
+from ngramkit.engines.source import load_engine_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.machine import start_python
 
@@ -169,7 +169,7 @@ def test_a_tokenizer_with_code_of_its_own(ran, model, consenting, line, tmp_path
 
 def test_an_engines_tokenizer_with_code_of_its_own(ran, model, consenting):
     name = model(tokenizer=OWN_TOKENIZER, model_type="evil")
-    assert tokenizer_of(name) is None
+    assert load_engine_tokenizer(name) is None
     assert not ran.exists()
     assert consenting.tell() == 0
     tally(ATTACK, "not run")

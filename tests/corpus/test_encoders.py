@@ -12,7 +12,7 @@ import pytest
 from reporters import Notes
 
 from ngramkit.corpus import encoding
-from ngramkit.corpus.encoding import Plain, hard_texts, open_encoder
+from ngramkit.corpus.encoding import PlainEncoder, hard_texts, open_encoder
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.text import visible
 
@@ -65,7 +65,7 @@ def encoded(encoder):
 
 
 def is_right(found):
-    tokens, lengths = Plain(load_tokenizer("demo").backend).encode(TEXTS)
+    tokens, lengths = PlainEncoder(load_tokenizer("demo").backend).encode(TEXTS)
     return np.array_equal(found[0], tokens) and np.array_equal(found[1], lengths)
 
 
@@ -87,8 +87,8 @@ def test_short_builds_do_not_load_it(opened, monkeypatch):
 @pytest.mark.parametrize(
     ("wrong", "fault", "said"),
     [
-        (lambda text: "\r\n" in text, lambda ids: ids.append(7), "otherwise"),
-        (lambda text: "\u0e01" in text, lambda ids: ids.__setitem__(0, 7), "otherwise"),
+        (lambda text: "\r\n" in text, lambda ids: ids.append(7), "differently"),
+        (lambda text: "\u0e01" in text, lambda ids: ids.__setitem__(0, 7), "differently"),
         (lambda text: text == "ſt", lambda ids: 1 / 0, "fails (ZeroDivisionError"),
     ],
 )
@@ -106,7 +106,7 @@ def test_the_documents_that_a_build_began_with_are_compared_too(opened):
     encoder, fast, notes = opened(lambda text: text == wrong, lambda ids: ids.__setitem__(3, 7))
     assert is_right(encoded(encoder))
     assert fast.encoded == len(list(hard_texts(fast.backend))) + BATCH
-    assert notes == [f"encoded by tokenizers: gigatoken encodes {said_of(wrong)!r} otherwise"]
+    assert notes == [f"encoded by tokenizers: gigatoken encodes {said_of(wrong)!r} differently"]
 
 
 def said_of(text):
@@ -138,7 +138,7 @@ def test_a_difference_that_comes_later_ends_its_use(opened, caplog, number):
 
 
 def test_half_a_pair_is_a_replacement_character():
-    plain = Plain(load_tokenizer("demo").backend)
+    plain = PlainEncoder(load_tokenizer("demo").backend)
     assert plain.encode(["a\ud800b"]).tokens.tolist() == plain.encode(["a\ufffdb"]).tokens.tolist()
 
 
@@ -151,4 +151,6 @@ def test_gigatoken_itself(monkeypatch):
     assert is_right(encoded(encoder))
     assert reporter.lines == ["encoded by gigatoken, compared with tokenizers as it goes"]
     text = ["a\ud800b"]
-    assert encoder.encode(text).tokens.tolist() == Plain(backend).encode(text).tokens.tolist()
+    assert (
+        encoder.encode(text).tokens.tolist() == PlainEncoder(backend).encode(text).tokens.tolist()
+    )

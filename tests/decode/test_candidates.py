@@ -9,9 +9,9 @@ from scripted import NoisyOracle, tree_of
 from tiny_models import tiny_model
 
 from ngramkit import NgramkitCandidates
-from ngramkit.decode.candidates import best_path
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.cacheback import Cacheback
+from ngramkit.drafters.registry import NoDraft
 
 VOCABULARY = 60
 PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])
@@ -20,6 +20,16 @@ PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])
 def scored(pairs, scores):
     tree = tree_of(pairs)
     return DraftTree(tree.token_ids, tree.parents, np.array(scores, np.float32), tree.source)
+
+
+class OneTree(NoDraft):
+    """A drafter that always drafts the same tree."""
+
+    def __init__(self, tree):
+        self.tree = tree
+
+    def draft(self, budget):
+        return self.tree
 
 
 @pytest.mark.parametrize(
@@ -32,7 +42,8 @@ def scored(pairs, scores):
     ],
 )
 def test_the_path_with_the_most_expected_tokens(pairs, scores, path):
-    assert best_path(scored(pairs, scores)).tolist() == path
+    ids, _ = NgramkitCandidates(OneTree(scored(pairs, scores))).get_candidates(PROMPT)
+    assert ids[0, PROMPT.shape[1] :].tolist() == path
 
 
 @pytest.mark.parametrize("drafter", [Cacheback(None), "oracle"])

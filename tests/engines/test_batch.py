@@ -168,7 +168,7 @@ class Certain(NoDraft):
 
 @pytest.mark.parametrize("pause", [True, False])
 def test_what_does_not_pay_pauses_and_is_probed(pause):
-    drafter = drafter_over(Certain, least=0.4, pause=pause)
+    drafter = drafter_over(Certain, cost=0.4, pause=pause)
     tokens, drafted = [1], []
     for _ in range(200):
         (chain,) = drafter.chain_batch([ids(tokens)], [4])
@@ -190,7 +190,7 @@ def test_what_does_not_pay_pauses_and_is_probed(pause):
 
 
 def test_what_came_true_is_counted_and_goes_on():
-    drafter = drafter_over(Certain, least=0.4)
+    drafter = drafter_over(Certain, cost=0.4)
     tokens = [1]
     for _ in range(50):
         drafter.chain_batch([ids(tokens)], [4])

@@ -10,9 +10,11 @@ from twins.blend import Twin
 from twins.budget import best_chain
 
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.drafters.base import DraftTree
+from ngramkit.drafters.base import NOTHING, DraftTree
 from ngramkit.drafters.blend import Blend, load_weights
-from ngramkit.engines.workspace import BlendSource, best_path, came_true
+from ngramkit.drafters.registry import NoDraft
+from ngramkit.engines.batch import accepted_length
+from ngramkit.engines.workspace import BlendSource, DrafterSource, Job
 
 VOCABULARY, EOS, RARE = 12, 11, 1e-4
 texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
@@ -31,6 +33,11 @@ def datastore(tmp_path_factory, token_store):
     return build
 
 
+def chain_of(workspace, request, length, cost):
+    (chain,) = workspace.chains([Job(request, NOTHING, length)], cost)
+    return chain
+
+
 @settings(
     max_examples=40,
     deadline=None,
@@ -41,53 +48,61 @@ def datastore(tmp_path_factory, token_store):
     documents=st.lists(texts, min_size=1, max_size=8),
     prompt=texts,
     length=st.integers(1, 3),
-    least=st.sampled_from([0.0, 0.05, 0.2, 0.4]),
+    cost=st.sampled_from([0.0, 0.05, 0.2, 0.4]),
 )
-def test_a_blends_chain_is_its_twins(datastore, documents, prompt, length, least):
+def test_a_blends_chain_is_its_twins(datastore, documents, prompt, length, cost):
     store = datastore(documents)
     shards = [shard.tokens.tolist() for shard in store.shards]
     weights = [w.tolist() for w in load_weights()]
     twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS)
-    source = BlendSource(Blend([store], scan=3, sample=8, hops=5))
-    desk = source.desk()
-    chain = source.request(desk, ids(*prompt)).chain(desk, length, least)
+    workspace = BlendSource(Blend([store], scan=3, sample=8, hops=5)).workspace()
+    chain = chain_of(workspace, workspace.request(ids(*prompt)), length, cost)
     chain.check()
-    floor = max(least, RARE)
+    floor = max(cost, RARE)
 
     def chances(path, score):
         return {} if path and path[-1] == EOS else twin.predict(prompt, path, floor / score, score)
 
-    worth, path = best_chain(chances, length, least, floor)
-    found = float((chain.scores.astype(np.float64) - least).sum())
+    worth, best = best_chain(chances, length, cost, floor)
+    drafted = float((chain.scores.astype(np.float64) - cost).sum())
     # Near ties may be decided either way, so chains are judged by their worth.
-    assert found == pytest.approx(worth, rel=4e-3, abs=2e-5)
-    p, held = 1.0, ()
+    assert drafted == pytest.approx(worth, rel=4e-3, abs=2e-5)
+    p, path = 1.0, ()
     for token, score in zip(chain.token_ids.tolist(), chain.scores.tolist(), strict=True):
-        p *= chances(held, p)[token]
+        p *= chances(path, p)[token]
         assert score == pytest.approx(p, rel=4e-3)
-        assert score >= least
-        held = (*held, token)
-    assert len(path) <= length
+        assert score >= cost
+        path = (*path, token)
+    assert len(best) <= length
 
 
 def test_the_greedy_chain_is_not_the_best(datastore):
     # After 0 comes 1 more often, but nothing sure after that; after 2 always 3 4 5.
     documents = [[0, 1, i] for i in range(6, 11) for _ in range(3)] + [[0, 2, 3, 4, 5]] * 12
-    source = BlendSource(Blend([datastore(documents)]))
-    desk = source.desk()
-    request = source.request(desk, ids(9, 0))
-    tree = request.tree(desk, 30)
+    workspace = BlendSource(Blend([datastore(documents)])).workspace()
+    request = workspace.request(ids(9, 0))
+    (tree,) = workspace.trees([Job(request, NOTHING, 30)])
     first = tree.parents < 0
     roots = dict(zip(tree.token_ids[first].tolist(), tree.scores[first].tolist(), strict=True))
     assert roots[1] > roots[2]
-    assert request.chain(desk, 4, 0.0).token_ids.tolist() == [2, 3, 4, 5]
-    assert request.chain(desk, 1, 0.0).token_ids.tolist() == [1]
-    assert request.chain(desk, 4, 0.99).token_ids.tolist() == []
+    assert chain_of(workspace, request, 4, 0.0).token_ids.tolist() == [2, 3, 4, 5]
+    assert chain_of(workspace, request, 1, 0.0).token_ids.tolist() == [1]
+    assert chain_of(workspace, request, 4, 0.99).token_ids.tolist() == []
+
+
+class OneTree(NoDraft):
+    """A drafter that always drafts the same tree."""
+
+    def __init__(self, tree):
+        self.tree = tree
+
+    def draft(self, budget):
+        return self.tree
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(data=st.data(), length=st.integers(1, 4), least=st.sampled_from([0.0, 0.1, 0.3]))
-def test_the_best_path_of_a_tree_is_its_twins(data, length, least):
+@given(data=st.data(), length=st.integers(1, 4), cost=st.sampled_from([0.0, 0.1, 0.3]))
+def test_a_chain_is_the_best_path_of_a_drafters_tree(data, length, cost):
     n = data.draw(st.integers(0, 12))
     parents = [data.draw(st.integers(-1, i - 1)) for i in range(n)]
     shares = [data.draw(st.sampled_from([0.1, 0.5, 0.9])) for _ in range(n)]
@@ -102,16 +117,17 @@ def test_the_best_path_of_a_tree_is_its_twins(data, length, least):
         at = path[-1] if path else -1
         return {i: shares[i] for i in range(n) if parents[i] == at}
 
-    worth, _ = best_chain(chances, length, least, 0.0)
-    chain = best_path(tree, length, least)
+    worth, _ = best_chain(chances, length, cost, 0.0)
+    workspace = DrafterSource(lambda: OneTree(tree), n + 1).workspace()
+    chain = chain_of(workspace, workspace.request(ids(n)), length, cost)
     chain.check()
-    assert float((chain.scores - np.float32(least)).sum()) == pytest.approx(worth, abs=1e-5)
+    assert float((chain.scores - np.float32(cost)).sum()) == pytest.approx(worth, abs=1e-5)
     assert len(chain) <= length
-    assert came_true(tree, chain.token_ids) == len(chain)
+    assert accepted_length(tree, chain.token_ids) == len(chain)
 
 
-def test_what_came_true_is_a_path_from_the_root():
+def test_accepted_tokens_are_a_path_from_the_root():
     tree = DraftTree(ids(7, 8, 9, 7), ids(-1, 0, -1, 2), np.ones(4, np.float32), np.zeros(4, "u1"))
-    assert came_true(tree, ids(7, 8, 8)) == 2
-    assert came_true(tree, ids(9, 7)) == 2
-    assert came_true(tree, ids(8)) == 0
+    assert accepted_length(tree, ids(7, 8, 8)) == 2
+    assert accepted_length(tree, ids(9, 7)) == 2
+    assert accepted_length(tree, ids(8)) == 0

@@ -107,11 +107,11 @@ def test_drafters_that_need_no_artifact_serve(name):
     assert chain.token_ids.tolist() == tokens[50 : 50 + length]
 
 
-def test_a_drafter_that_listens_to_the_model_is_said_to_hear_nothing(caplog):
+def test_a_drafter_that_wants_evidence_is_warned_of(caplog):
     with caplog.at_level("WARNING", "ngramkit"):
         open_source(DraftConfig("recycling"), 100)
     assert [each.getMessage() for each in caplog.records] == [
-        "the drafter recycling listens to the model, and engines tell it nothing"
+        "the drafter recycling wants evidence of the model, and engines give none"
     ]
 
 

@@ -18,7 +18,7 @@ from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.engines import sglang
 from ngramkit.engines.config import VARIABLE
-from ngramkit.engines.sglang import Corpus, packed, plugin
+from ngramkit.engines.sglang import Corpus, pack, plugin
 from ngramkit.errors import UsageError
 from ngramkit.formats.datastore import Datastore
 
@@ -66,7 +66,7 @@ def test_a_tree_is_unpacked_to_the_same_paths(data):
         trees.append(
             DraftTree(ids(range(1, n + 1)), ids(parents), np.ones(n, np.float32), np.zeros(n, "u1"))
         )
-    tokens, mask = packed(trees, np.full(len(trees), 77), K)
+    tokens, mask = pack(trees, np.full(len(trees), 77), K)
     assert (tokens.dtype, mask.dtype) == (np.int64, np.int64)
     for row, tree in enumerate(trees):
         own = tokens[row * K : (row + 1) * K]

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import logging
 import os
+import re
 import sys
 import zipfile
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from ngramkit.errors import ArtifactError, UsageError
 
 VOCABULARY, LONGEST, MOST, ROWS = 12, 96, 5, 6
 MODULE = "vllm/v1/spec_decode/custom_class_proposer.py"
+CPU_RUNNER = "vllm/v1/worker/cpu_model_runner.py"
 
 
 def config(**additional):
@@ -139,6 +141,14 @@ def test_it_can_be_switched_off_and_ends_with_the_model(configured):
     assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[]]
 
 
+def test_a_runner_that_loads_the_proposers_model_may(configured):
+    """vLLM's CPU runner calls load_model without asking whether there is one."""
+    proposer = Proposer(configured)
+    assert proposer.load_model(object()) is None
+    tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
+    assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[4, 5, 6, 7, 0]]
+
+
 def test_additional_config_configures_it_too(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
@@ -184,19 +194,24 @@ def test_where_somebody_chose_the_log_it_is_left(configured):
         assert theirs.handlers[0].stream.getvalue() == ""
 
 
-def released():
-    """The source of vLLM's own loader: installed, or in NGRAMKIT_VLLM_WHEEL, a path."""
+def released(module):
+    """The source of a module of vLLM's: installed, or in NGRAMKIT_VLLM_WHEEL, a path."""
     wheel = os.environ.get("NGRAMKIT_VLLM_WHEEL")
     if wheel:
-        return zipfile.ZipFile(wheel).read(MODULE).decode()
+        return zipfile.ZipFile(wheel).read(module).decode()
     spec = importlib.util.find_spec("vllm")
-    return (Path(spec.origin).parents[1] / MODULE).read_text() if spec and spec.origin else None
+    if spec is None or spec.origin is None:
+        pytest.skip("neither vllm is installed nor NGRAMKIT_VLLM_WHEEL names its wheel")
+    return (Path(spec.origin).parents[1] / module).read_text()
+
+
+def test_vllms_cpu_runner_finds_all_that_it_calls(configured):
+    called = set(re.findall(r"self\.drafter\.(\w+)", released(CPU_RUNNER)))
+    assert {name for name in called if not hasattr(Proposer(configured), name)} == set()
 
 
 def test_vllms_own_loader_takes_it(configured, monkeypatch):
-    source = released()
-    if source is None:
-        pytest.skip("neither vllm is installed nor NGRAMKIT_VLLM_WHEEL names its wheel")
+    source = released(MODULE)
     for name, attributes in {
         "vllm": {},
         "vllm.config": {"VllmConfig": object},

@@ -15,7 +15,8 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
 from ngramkit.evaluate.leakage import leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.simulation import Reliability, replay_drafter, replay_turn, shuffled
+from ngramkit.evaluate.simulation import replay_drafter, replay_turn, shuffled
+from ngramkit.evaluate.statistics import Reliability
 
 EOS = 0
 

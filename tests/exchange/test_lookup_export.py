@@ -18,13 +18,13 @@ from ngramkit.errors import UsageError
 from ngramkit.exchange.llama_cpp import (
     MOST,
     Selection,
-    drafts,
+    can_draft,
     export_cache,
-    scaled,
-    seen,
+    scale,
+    totals,
     write_cache,
 )
-from ngramkit.exchange.ngrams import added, datastore_ngrams
+from ngramkit.exchange.ngrams import add_up, datastore_ngrams
 
 ORDERS = (1, 2, 3, 4)
 
@@ -32,7 +32,7 @@ ORDERS = (1, 2, 3, 4)
 def ngrams(*rows):
     """(ids..., count) rows."""
     array = np.array(rows, np.int64)
-    return added(array[:, :-1].astype(np.int32), array[:, -1])
+    return add_up(array[:, :-1].astype(np.int32), array[:, -1])
 
 
 def counted(documents, orders):
@@ -131,11 +131,11 @@ def test_the_most_that_is_written_just_does_not_overflow(tmp_path):
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), often), min_size=1, max_size=60))
 def test_scaled_counts_keep_their_shares(rows):
     piece = ngrams(*rows)
-    total = dict(zip(np.unique(piece.rows[:, 0]).tolist(), seen(piece).tolist(), strict=True))
+    total = dict(zip(np.unique(piece.rows[:, 0]).tolist(), totals(piece).tolist(), strict=True))
     exact = {
         (x, z): n for (x, z), n in zip(piece.rows.tolist(), piece.counts.tolist(), strict=True)
     }
-    ready = scaled(piece)
+    ready = scale(piece)
     found = {
         (x, z): n for (x, z), n in zip(ready.rows.tolist(), ready.counts.tolist(), strict=True)
     }
@@ -152,10 +152,10 @@ def test_scaled_counts_keep_their_shares(rows):
 
 def test_what_a_dynamic_cache_can_draft_from():
     rows = [(1, 9, 3), (2, 9, 4), (3, 9, 3), (3, 8, 1), (4, 9, 2), (4, 8, 2)]
-    assert drafts(ngrams(*rows)).tolist() == [False, True, True, False]
+    assert can_draft(ngrams(*rows)).tolist() == [False, True, True, False]
     pairs = [(1, 1, 9, 2), (1, 2, 9, 3), (1, 3, 9, 2), (1, 3, 8, 1), (1, 4, 9, 200), (1, 4, 8, 101)]
-    assert drafts(ngrams(*pairs)).tolist() == [False, True, True, True]
-    assert drafts(ngrams((1, 1, 1, 9, 2), (1, 1, 2, 9, 1))).tolist() == [True, False]
+    assert can_draft(ngrams(*pairs)).tolist() == [False, True, True, True]
+    assert can_draft(ngrams((1, 1, 1, 9, 2), (1, 1, 2, 9, 1))).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("most", [1, 5, 17, 10**6])
@@ -180,7 +180,7 @@ def test_rare_ngrams_are_left_out(corpus, tmp_path):
     assert llama.load(tmp_path / "c") == {k: v for k, v in whole.items() if sum(v.values()) >= 20}
     assert len(llama.load(tmp_path / "c")) < len(whole)
     selection = Selection(dynamic=False, min_count=20)
-    list(selection.of(datastore_ngrams(datastore, 2)))
+    list(selection.select(datastore_ngrams(datastore, 2)))
     assert selection.left_out == sum(sum(v.values()) < 20 for v in whole.values())
 
 
@@ -193,7 +193,7 @@ def test_its_size_and_what_loading_costs_is_said_before_and_after(corpus, tmp_pa
     assert f"in about {done.bytes / 100:.0f} s at each start" in after
     tokens = datastore.manifest.counts["tokens"]
     selection = Selection(dynamic=True)
-    bound = sum(20 * selection.most(tokens, order) + 8 * tokens for order in ORDERS)
+    bound = sum(20 * selection.bound(tokens, order) + 8 * tokens for order in ORDERS)
     assert done.bytes <= bound
 
 

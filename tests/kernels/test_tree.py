@@ -46,6 +46,9 @@ def test_the_best_path_is_the_one_with_the_most_expected_tokens(parents, data):
     halves = st.integers(0, 8).map(lambda n: n / 8)  # summed without rounding
     scores = [data.draw(halves) for _ in parents]
     most = data.draw(st.integers(-1, 6))
-    found = best_path(np.array(parents, np.int32), np.array(scores, np.float32), most)
+    cost = data.draw(st.sampled_from([0.0, 0.125, 0.5]))
+    found = best_path(np.array(parents, np.int32), np.array(scores, np.float32), most, cost)
     assert found.dtype == np.int32
-    assert found.tolist() == reference.best_path(parents, scores, max(most, 0))
+    assert found.tolist() == reference.best_path(
+        parents, [score - cost for score in scores], max(most, 0)
+    )

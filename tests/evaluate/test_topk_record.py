@@ -1,12 +1,14 @@
-"""What was recorded of a model tells drafters what the model itself would have told them."""
+"""A replay with a top-k record gives drafters the evidence that the model would give them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from reporters import Notes
 from typer.testing import CliRunner
 
@@ -16,10 +18,10 @@ from ngramkit.decode.session import PassOptions, Runner, Task
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.errors import ArtifactError, UsageError
-from ngramkit.evaluate.oracle import Oracle
-from ngramkit.evaluate.record import asked_model
+from ngramkit.evaluate.record import verifying_model
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.simulation import replay_turn
+from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.evidence import NAME
 from ngramkit.progress import SILENT
 
@@ -30,12 +32,12 @@ QUESTIONS = [
 TOKENS, BUDGET = 24, 12
 
 
-class Heard(Blend):
-    """blend that keeps every draft and all that it was told."""
+class Logged(Blend):
+    """blend that keeps every draft and all evidence that it was given."""
 
     def start(self, prompt, references=()):
         super().start(prompt, references)
-        self.drafts, self.heard = [], []
+        self.drafts, self.accepted = [], []
 
     def draft(self, budget):
         tree = super().draft(budget)
@@ -44,7 +46,7 @@ class Heard(Blend):
 
     def accept(self, tokens, evidence=None):
         super().accept(tokens, evidence)
-        self.heard.append((tokens.tolist(), evidence))
+        self.accepted.append((tokens.tolist(), evidence))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def make(model):
-    return lambda: Heard(tokenizer=model.tokenizer.record)
+    return lambda: Logged(tokenizer=model.tokenizer.record)
 
 
 def record(model, make, out, **changed):
@@ -64,10 +66,10 @@ def record(model, make, out, **changed):
 
 @pytest.fixture(scope="module")
 def folder(model, make, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("oracle") / "evidence"
-    found = record(model, make, folder)
-    assert (found.questions, found.answers) == (2, 3)
-    assert found.rows > found.tokens > 0
+    folder = tmp_path_factory.mktemp("recorded") / "evidence"
+    recording = record(model, make, folder)
+    assert (recording.questions, recording.answers) == (2, 3)
+    assert recording.rows > recording.tokens > 0
     return folder
 
 
@@ -77,13 +79,13 @@ def live(model, drafter, turn, budget):
 
 
 def assert_same_request(one, other):
-    """Draft for draft, and told the same of every node."""
+    """Assert the same drafts, and the same evidence of every node."""
     assert len(one.drafts) == len(other.drafts)
     for (budget, a), (same, b) in zip(one.drafts, other.drafts, strict=True):
         assert budget == same
         np.testing.assert_array_equal(a.token_ids, b.token_ids)
         np.testing.assert_array_equal(a.parents, b.parents)
-    for (tokens, a), (same, b) in zip(one.heard, other.heard, strict=True):
+    for (tokens, a), (same, b) in zip(one.accepted, other.accepted, strict=True):
         assert tokens == same
         assert (a is None) == (b is None)
         if a is not None:
@@ -94,68 +96,90 @@ def assert_same_request(one, other):
 
 
 def test_a_replay_takes_the_passes_of_a_live_run(model, make, folder):
-    oracle = Oracle.open(folder)
-    turns = [turn for each in oracle.records() for turn in each.turns]
+    topk = TopKRecord.open(folder)
+    turns = [turn for each in topk.answers() for turn in each.turns]
     assert len(turns) == 3
     for turn in turns:
-        told, heard = make(), make()
-        done = live(model, heard, turn, BUDGET)
-        witness = oracle.witness(turn)
-        tally = replay_turn(told, turn, BUDGET, witness=witness)
+        replayed, decoded = make(), make()
+        done = live(model, decoded, turn, BUDGET)
+        evidence = topk.evidence_of(turn)
+        tally = replay_turn(replayed, turn, BUDGET, recorded=evidence)
         assert done.token_ids.tolist() == turn.answer.tolist()
         assert (tally.passes, tally.tokens) == (done.passes, len(done.token_ids) - 1)
         assert sorted(tally.accepted.elements()) == sorted(done.accepted_per_pass)
-        assert witness.misses.missing == 0
-        assert_same_request(told, heard)
+        assert evidence.misses.missing == 0
+        assert_same_request(replayed, decoded)
 
 
-def test_the_evidence_matters(make, folder):
+def test_evidence_changes_drafts(make, folder):
     """Else the test above would show nothing."""
-    oracle = Oracle.open(folder)
-    told, alone = make(), make()
-    turn = oracle.records()[0].turns[0]
-    replay_turn(told, turn, BUDGET, witness=oracle.witness(turn))
+    topk = TopKRecord.open(folder)
+    replayed, alone = make(), make()
+    turn = topk.answers()[0].turns[0]
+    replay_turn(replayed, turn, BUDGET, recorded=topk.evidence_of(turn))
     replay_turn(alone, turn, BUDGET)
-    drafts = [[tree.token_ids.tolist() for _, tree in each.drafts] for each in (told, alone)]
+    drafts = [[tree.token_ids.tolist() for _, tree in each.drafts] for each in (replayed, alone)]
     assert drafts[0] != drafts[1]
 
 
-def test_what_is_not_on_record_is_counted_and_not_told(make, folder):
-    oracle = Oracle.open(folder)
-    turn = oracle.records()[0].turns[0]
-    drafter, witness = make(), oracle.witness(turn)
-    replay_turn(drafter, turn, 4 * BUDGET, witness=witness)
+def test_contexts_that_are_not_on_record_are_counted_and_give_no_evidence(make, folder):
+    topk = TopKRecord.open(folder)
+    turn = topk.answers()[0].turns[0]
+    drafter, evidence = make(), topk.evidence_of(turn)
+    replay_turn(drafter, turn, 4 * BUDGET, recorded=evidence)
     nodes = sum(len(tree) + 1 for _, tree in drafter.drafts) + 1
-    heard = [evidence for _, evidence in drafter.heard if evidence is not None]
-    assert witness.misses.rows == nodes
-    assert 0 < witness.misses.missing == nodes - sum(len(e.token_ids) for e in heard)
-    for evidence in heard:
-        assert evidence.parents[0] == -1
-        assert np.all(evidence.parents[1:] < np.arange(1, len(evidence.parents)))
-        assert evidence.top_ids.shape == (len(evidence.token_ids), TOPS)
+    given = [each for _, each in drafter.accepted if each is not None]
+    assert evidence.misses.rows == nodes
+    assert 0 < evidence.misses.missing == nodes - sum(len(e.token_ids) for e in given)
+    for each in given:
+        assert each.parents[0] == -1
+        assert np.all(each.parents[1:] < np.arange(1, len(each.parents)))
+        assert each.top_ids.shape == (len(each.token_ids), TOPS)
 
 
-def test_the_model_is_asked_for_what_is_missing_and_that_is_kept(model, make, folder, tmp_path):
-    copied = tmp_path / "evidence"
-    copied.mkdir()
-    for path in folder.iterdir():
-        (copied / path.name).write_bytes(path.read_bytes())
-    oracle = Oracle.open(copied)
-    oracle.model = asked_model(oracle.folder, model, SILENT)
-    turns = [turn for each in oracle.records() for turn in each.turns]
+def test_the_model_verifies_what_is_missing_and_that_is_saved(model, make, folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "evidence")
+    topk = TopKRecord.open(copied)
+    topk.model = verifying_model(topk.folder, model, SILENT)
+    turns = [turn for each in topk.answers() for turn in each.turns]
     for turn in turns:
-        told, heard = make(), make()
-        replay_turn(told, turn, 3 * BUDGET, witness=oracle.witness(turn))
-        live(model, heard, turn, 3 * BUDGET)
-        assert_same_request(told, heard)
-    before = oracle.rows
-    oracle.save()
-    again = Oracle.open(copied)
-    assert again.rows == before > Oracle.open(folder).rows
+        replayed, decoded = make(), make()
+        replay_turn(replayed, turn, 3 * BUDGET, recorded=topk.evidence_of(turn))
+        live(model, decoded, turn, 3 * BUDGET)
+        assert_same_request(replayed, decoded)
+    before = topk.rows
+    topk.save()
+    again = TopKRecord.open(copied)
+    assert again.rows == before > TopKRecord.open(folder).rows
     for turn in turns:
-        witness = again.witness(turn)
-        replay_turn(make(), turn, 3 * BUDGET, witness=witness)
-        assert witness.misses.missing == 0
+        evidence = again.evidence_of(turn)
+        replay_turn(make(), turn, 3 * BUDGET, recorded=evidence)
+        assert evidence.misses.missing == 0
+
+
+def test_rows_that_the_model_adds_are_those_of_plain_passes(model, make, folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "evidence")
+    topk = TopKRecord.open(copied)
+    topk.model = verifying_model(topk.folder, model, SILENT)
+    batches = {path.name for path in copied.iterdir()}
+    for turn in [turn for each in topk.answers() for turn in each.turns]:
+        replay_turn(make(), turn, 3 * BUDGET, recorded=topk.evidence_of(turn))
+    topk.save()
+    checked = 0
+    for stored in topk.folder.requests(batches):
+        for row in range(0, len(stored.tokens), 7):
+            path, at = [], row
+            while stored.parents[at] >= 0:
+                path.append(int(stored.tokens[at]))
+                at = stored.parents[at]
+            ids = torch.tensor([[*stored.prompt.tolist(), *reversed(path)]])
+            with torch.inference_mode():
+                logits = model.model(ids).logits[0, -1]
+            top_ids = torch.from_numpy(stored.top_ids[row].astype(np.int64))
+            expected = logits.log_softmax(-1)[top_ids]
+            np.testing.assert_allclose(stored.top_log_probs[row], expected, atol=1e-4)
+            checked += 1
+    assert checked > 10
 
 
 def test_a_record_without_drafts_holds_the_answers_and_the_model_the_rest(model, make, tmp_path):
@@ -164,11 +188,11 @@ def test_a_record_without_drafts_holds_the_answers_and_the_model_the_rest(model,
     plain, budgets = tmp_path / "plain", [4, BUDGET]
     without = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
     assert without[1].misses.missing > 0
-    said = Notes()
+    notes = Notes()
     asked = ngramkit.replay(
-        oracle=plain, model=model, drafters=make, budgets=budgets, reporter=said
+        oracle=plain, model=model, drafters=make, budgets=budgets, reporter=notes
     )
-    assert "contexts that were not on record" in said
+    assert "contexts that were not on record" in notes
     again = ngramkit.replay(oracle=plain, drafters=make, budgets=budgets)
     for one, other in zip(asked, again, strict=True):
         assert one.misses.missing == other.misses.missing == 0
@@ -181,7 +205,7 @@ def test_a_record_goes_on_where_it_was(model, make, folder, tmp_path):
     (out / "000009.tmp").write_bytes(b"a killed process was here")
     added = record(model, make, out)
     assert added.answers == 1
-    assert Oracle.open(out).rows == Oracle.open(folder).rows
+    assert TopKRecord.open(out).rows == TopKRecord.open(folder).rows
     nothing = record(model, make, out)
     assert (nothing.answers, nothing.rows) == (0, 0)
 
@@ -193,13 +217,13 @@ def test_another_record_is_not_added_to(model, make, folder):
         record(model, make, folder, passes=PassOptions(budget="auto"))
 
 
-def test_another_model_is_not_asked(model, folder):
-    oracle = Oracle.open(folder)
+def test_another_model_is_refused(model, folder):
+    topk = TopKRecord.open(folder)
     with pytest.raises(UsageError, match="was recorded of demo, not of other"):
-        asked_model(oracle.folder, replace(model, name="other"), SILENT)
+        verifying_model(topk.folder, replace(model, name="other"), SILENT)
 
 
-def test_replays_with_an_oracle_have_its_answers(folder):
+def test_a_top_k_record_has_its_own_answers(folder):
     with pytest.raises(UsageError, match="has its own answers"):
         ngramkit.replay("answers.jsonl", oracle=folder)
     with pytest.raises(UsageError, match="nothing to replay"):
@@ -208,13 +232,13 @@ def test_replays_with_an_oracle_have_its_answers(folder):
         ngramkit.replay(oracle=folder.parent)
 
 
-def test_a_replay_without_an_oracle_says_who_hears_nothing(tmp_path):
+def test_a_replay_without_a_record_says_who_runs_without_evidence(tmp_path):
     answers = tmp_path / "a.jsonl"
     answers.write_text(json.dumps({"prompt": "def f(x):", "output": " return x"}) + "\n")
-    said = Notes()
+    notes = Notes()
     drafters = ["recycling", "prompt-lookup"]
-    results = ngramkit.replay(answers, drafters=drafters, budgets=[4], reporter=said)
-    assert "without an oracle recycling hears nothing of what the model says" in said.lines
+    results = ngramkit.replay(answers, drafters=drafters, budgets=[4], reporter=notes)
+    assert "no recorded logits (--oracle): recycling runs without evidence" in notes.lines
     assert results[0].total.tokens_per_step == 1
 
 

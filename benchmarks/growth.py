@@ -1,6 +1,6 @@
 """Once, 4 and 16 times as much text: what a datastore and a frozen table of it take, and a draft.
 
-    python -m benchmarks._growth --data DIR --work DIR --out DIR [--memory 1G] [--no-builds]
+    python -m benchmarks.growth --data DIR --work DIR --out DIR [--memory 1G] [--no-builds]
 
 DIR of --data holds a token store `tokens` and recorded answers `records.npz` (see benchmarks.rest).
 Builds are commands of their own, on one thread, with --memory; their own memory is what Linux calls
@@ -34,7 +34,7 @@ SIZES = (1, 4, 16)
 NOISE = 16  # one token of so many is another one in a copy
 KINDS = {"datastore": "build-datastore --workers 1", "frozen": "build-frozen"}
 DRAFTERS = ("rest", "blend")
-POSITIONS, ROUNDS = 2_000, 2
+BUDGET, POSITIONS, ROUNDS = 64, 2_000, 2
 CLI = "import sys; sys.argv[0] = 'ngramkit'; from ngramkit_cli.main import run; sys.exit(run())"
 
 
@@ -47,7 +47,7 @@ class Spent(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks._growth", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     for name in ("data", "work", "out"):
         parser.add_argument(f"--{name}", type=Path, metavar="DIR", required=True)
     parser.add_argument("--memory", default="1G")
@@ -202,8 +202,8 @@ def _own_memory(pid: int) -> int:
 def drafts(data: Path, place: Path) -> dict[str, tuple[float, float]]:
     """{drafter: microseconds of processor time of a draft of 64 nodes, p50 and p99}, pages warm."""
     os.environ["NGRAMKIT_BENCH_DATA"] = str(data)
+    import ngramkit
     from benchmarks.rest import contexts
-    from benchmarks.shards import _drafter, _latencies
 
     pairs = contexts()
     found: dict[str, tuple[float, float]] = {}
@@ -211,11 +211,33 @@ def drafts(data: Path, place: Path) -> dict[str, tuple[float, float]]:
         best = np.inf
         for _ in range(ROUNDS):
             with mock.patch("time.perf_counter_ns", time.thread_time_ns):
-                best = np.minimum(best, _latencies(_drafter(name, place), pairs, POSITIONS))
+                drafter = ngramkit.load_drafter(name, datastores=[place])
+                best = np.minimum(best, _latencies(drafter, pairs))
         middle, late = np.percentile(best, [50, 99])
         found[name] = float(middle), float(late)
         print(f"{place.parent.name}, {name}: {middle:.1f}, {late:.1f} us", flush=True)
     return found
+
+
+def _latencies(drafter: Any, pairs: Sequence[tuple[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Return microseconds of the first draft at POSITIONS contexts, evenly spread."""
+    rehearsal = np.zeros(2, np.int32)  # compiles, and touches next to nothing
+    drafter.start(rehearsal)
+    drafter.draft(1)
+    drafter.finish()
+    step = max(sum(len(answer) for _, answer in pairs) // POSITIONS, 1)
+    taken, position = [], 0
+    for prompt, answer in pairs:
+        drafter.start(prompt)
+        for i in range(len(answer)):
+            if position % step == 0:
+                started = time.perf_counter_ns()
+                drafter.draft(BUDGET)
+                taken.append(time.perf_counter_ns() - started)
+            drafter.accept(answer[i : i + 1])
+            position += 1
+        drafter.finish()
+    return np.array(taken[:POSITIONS]) / 1e3
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Artifacts of another tokenizer are refused by every engine that gives its own."""
+"""Sources are checked against the engine's model: another tokenizer's artifacts are refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.llama_cpp import Drafter
-from ngramkit.engines.model_tokens import Built, require_same, tokenizer_of
 from ngramkit.engines.sglang import Corpus
+from ngramkit.engines.source import load_engine_tokenizer, require_same
 from ngramkit.engines.tensorrt_llm import BASE, make_drafter
 from ngramkit.engines.vllm import Proposer
 from ngramkit.errors import ArtifactError
@@ -54,7 +54,7 @@ def built(models, token_store, tmp_path, monkeypatch):
     build_datastore(token_store([TEXT], record=record), tmp_path / "d")
     said = f'{{"datastores": ["{tmp_path}/d"], "min_probability": 0.01}}'
     monkeypatch.setenv(VARIABLE, said)
-    return [Built("the datastore", record)]
+    return [SimpleNamespace(path="the datastore", tokenizer=record)]
 
 
 def warnings(caplog):
@@ -62,13 +62,13 @@ def warnings(caplog):
 
 
 def test_by_what_is_encoded(built, models, caplog):
-    require_same(built, tokenizer_of(models["own"]))
+    require_same(built, load_engine_tokenizer(models["own"]))
     assert warnings(caplog) == []
-    require_same(built, tokenizer_of(models["tuned"]))
+    require_same(built, load_engine_tokenizer(models["tuned"]))
     assert warnings(caplog) == ["the datastore and the engine's model: their vocabularies differ"]
     with pytest.raises(ArtifactError, match=r"encodes .* differently"):
-        require_same(built, tokenizer_of(models["other"]))
-    assert require_same([], tokenizer_of(models["other"])) is None
+        require_same(built, load_engine_tokenizer(models["other"]))
+    assert require_same([], load_engine_tokenizer(models["other"])) is None
 
 
 def test_by_a_function_that_encodes(built, models):
@@ -82,8 +82,8 @@ def test_what_cannot_be_compared_is_said(built, caplog):
     require_same(built, None)
     require_same(built, SimpleNamespace(encode=str))  # a tokenizer of another kind
     older = TokenizerRecord("some/model", 12, "ab" * 32)
-    require_same([Built("an old one", older)], lambda text: [])
-    assert tokenizer_of("/nowhere/at/all") is None
+    require_same([SimpleNamespace(path="an old one", tokenizer=older)], lambda text: [])
+    assert load_engine_tokenizer("/nowhere/at/all") is None
     said = warnings(caplog)
     assert ["number of ids" in each for each in said] == [True, True, True, False]
     assert "older format" in said[2]
@@ -115,7 +115,7 @@ def test_sglang_compares_with_its_first_request_and_goes_on_without_drafts(built
         corpus = Corpus(draft_token_num=4)
         request = SimpleNamespace(
             rid="a", origin_input_ids_unpadded=TEXT[:5], output_ids=[],
-            tokenizer=tokenizer_of(models[name]),
+            tokenizer=load_engine_tokenizer(models[name]),
         )  # fmt: skip
         for _ in range(2):
             corpus.see([request])
@@ -157,7 +157,7 @@ def test_tensorrt_llm_compares_what_it_is_given(built, models, caplog, monkeypat
         monkeypatch.setitem(sys.modules, module.__name__, module)
     module.Drafter = type("Drafter", (), {})
     make_drafter(4, tokenizer=models["own"])
-    make_drafter(4, tokenizer=tokenizer_of(models["own"]))
+    make_drafter(4, tokenizer=load_engine_tokenizer(models["own"]))
     assert warnings(caplog) == []
     with pytest.raises(ArtifactError, match="differently"):
         make_drafter(4, tokenizer=models["other"])

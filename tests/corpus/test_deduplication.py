@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ngramkit.builders.tokens import tokenize, tokens_plan
 from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
-from ngramkit.corpus.deduplication import Sifted
+from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Position
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
@@ -171,7 +171,7 @@ corpus.name = "{tmp_path}/texts.jsonl"
     file = tmp_path / "mine.toml"
     file.write_text(text)
     corpus = read_recipe(str(file)).open_corpus()
-    assert isinstance(corpus, Sifted)
+    assert isinstance(corpus, Deduplicated)
     assert texts_of(corpus) == ["a"]
     file.write_text(text.replace('["questions.jsonl"]', '["opt-outs.txt"]'))
     with pytest.raises(InputError, match="exclude names"):

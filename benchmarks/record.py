@@ -1,7 +1,7 @@
 """The README's picture and table: tokens/step on a record, by budget.
 
-    python -m benchmarks._record --data DIR --datastore DIR --frozen DIR     replays, writes both
-    python -m benchmarks._record                                             draws the picture anew
+    python -m benchmarks.record --data DIR --datastore DIR --frozen DIR     replays, writes both
+    python -m benchmarks.record                                             draws the picture anew
 
 DIR of --data holds MT-Bench's questions, Vicuna-7B-v1.5's answers to them and its tokenizer, by
 the names below. Figures go to docs/record.json; pages and docs/record.svg are made of them alone.
@@ -26,7 +26,7 @@ TITLE = "Tokens per pass on MT-Bench answers of Vicuna-7B"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks._record", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description=__doc__)
     for name in ("data", "datastore", "frozen"):
         parser.add_argument(f"--{name}", type=Path, metavar="DIR")
     options = parser.parse_args()

@@ -7,10 +7,10 @@ import pytest
 
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.engines.alone import Alone
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.llama_cpp import Drafter
+from ngramkit.engines.timed import TimedDrafter
 from ngramkit.engines.workspace import DrafterSource
 from ngramkit.errors import UsageError
 
@@ -34,7 +34,7 @@ class Engine:
         self.now, self.cost, self.begun, self.zeros = 0.0, cost, begun, zeros
         self.asked = asked  # seconds that pass while a drafter is asked
         self.batch = BatchDrafter(DrafterSource(Zeros, 9), threads=1, pause=False)
-        self.alone = Alone(self.batch, 0.6, self.clock)
+        self.timed = TimedDrafter(self.batch, 0.6, self.clock)
         self.random = np.random.default_rng(1)
 
     def clock(self):
@@ -47,7 +47,7 @@ class Engine:
         self.now += 300 * PASS  # a prompt is read
         lengths, at, time = [], 1, 0.0
         while at < count:
-            n = len(self.alone.chain(text[:at], 8))
+            n = len(self.timed.chain(text[:at], 8))
             right = int(np.cumprod(text[at : at + n] == 0).sum())
             time += 1 + n * self.cost + (self.begun if n else 0)
             self.now += PASS * (1 + n * self.cost + (self.begun if n else 0))
@@ -86,7 +86,7 @@ def test_drafts_that_promise_too_little_too():
 def test_the_time_of_another_text_or_of_a_prompt_is_no_pass():
     now = [0.0]
     batch = BatchDrafter(DrafterSource(NoDraft, 9), threads=1, pause=False)
-    alone = Alone(batch, 0.6, lambda: now[0])
+    timed = TimedDrafter(batch, 0.6, lambda: now[0])
     texts = np.arange(40, dtype=np.int32), np.arange(40, dtype=np.int32)[::-1]
     steps = [  # text, its tokens, seconds until then
         (0, 3, 9.0), (0, 4, 0.01), (0, 24, 7.0), (0, 25, 0.01), (1, 5, 8.0), (1, 6, 0.01),
@@ -94,8 +94,8 @@ def test_the_time_of_another_text_or_of_a_prompt_is_no_pass():
     ]  # fmt: skip
     for text, size, seconds in steps:
         now[0] += seconds
-        alone.chain(texts[text][:size], 8)
-    assert alone.costs.unit(21) == pytest.approx(0.01)
+        timed.chain(texts[text][:size], 8)
+    assert timed.costs.unit(21) == pytest.approx(0.01)
 
 
 def test_what_is_counted_is_what_is_verified():
@@ -118,12 +118,12 @@ def test_a_pause_says_nothing_but_now_and_then():
 
 def test_the_configuration_says_which():
     config = {"drafter": "context", "vocabulary": 9}
-    for given, timed in [
+    for given, by_time in [
         ({}, True), ({"clock": True}, True),
         ({"clock": False}, False), ({"min_probability": 0.2}, False),
     ]:  # fmt: skip
         drafter = Drafter(DraftConfig.parse(config | given))
-        assert (drafter.alone is not None) == timed, given
+        assert (drafter.timed is not None) == by_time, given
     with pytest.raises(UsageError, match="clock of the configuration must be true or false"):
         DraftConfig.parse({"clock": 1})
     with pytest.raises(UsageError, match="engines of one text at a time"):

@@ -1,4 +1,4 @@
-"""`python -m benchmarks._llama_cpp`: llama-cpp-python with our drafter, with its own, with none.
+"""`python -m benchmarks.llama_cpp`: llama-cpp-python with our drafter, with its own, with none.
 
 Greedy answers to the first questions of --questions, one thread, all ways in lockstep: next is
 always the one that has written least, so that what else the machine does meets all alike. Processor

@@ -1,0 +1,391 @@
+"""Drafters with the same evidence, side by side: the tables of docs/evidence.md.
+
+    python -m benchmarks.evidence [--model MODEL] [--work DIR] [--seconds S] [--limit N]    records
+    python -m benchmarks.evidence [--work DIR] --publish             writes docs/evidence.json
+
+MODEL is demo, on its held-out prompts, or smollm2-135m, with --data DIR as benchmarks._real wants
+it and Spec-Bench's questions there: MT-Bench, both turns, Spec-Bench's other categories and
+functions of the standard library's held-out files, in turns. The model answers with small drafts,
+then verifies whatever the drafters that want evidence draft in replays of its answers. Stopped, or
+out of time, it goes on where it was; --publish replays what is there without the models, and says
+what was not on record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ngramkit.evaluate.records import Question, Record
+    from ngramkit.evaluate.topk_record import TopKRecord
+
+DOCS = Path(__file__).parents[1] / "docs"
+NEW_TOKENS = 96
+MODELS = ("demo", "smollm2-135m")
+BUDGETS = (8, 16, 32, 64, 96)
+# Drafters whose drafts the model verifies; default: all that want evidence. A real model is slow.
+RECORDED = {"smollm2-135m": ("blend", "automaton", "recycling")}
+ANSWERING = 8  # draft nodes
+AT_ONCE = 8  # questions answered before their replays
+Makers = dict[str, Callable[[], Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description=__doc__)
+    parser.add_argument("--model", choices=MODELS, default="demo")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="for smollm2-135m")
+    parser.add_argument("--work", type=Path, default=Path("build/evidence"), metavar="DIR")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S",
+                        help="begin no question after so many")  # fmt: skip
+    parser.add_argument("--publish", action="store_true", help="write what is recorded into docs/")
+    options = parser.parse_args()
+    if options.publish:
+        publish(options.work)
+        return
+    if options.model == "smollm2-135m" and options.data is None:
+        parser.error("--model smollm2-135m needs --data DIR")
+    work = Work(options.work, options.model)
+    work.build(options.data)
+    questions = of_demo() if options.model == "demo" else of_smollm2(options.data)
+    record(work, questions[: options.limit], options.seconds)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The folder of a model's artifacts and records."""
+
+    folder: Path
+    model: str
+
+    @property
+    def evidence(self) -> Path:
+        return self.folder / f"evidence-{self.model}"
+
+    @property
+    def filled(self) -> Path:
+        """A line per question of which everything is on record."""
+        return self.folder / f"evidence-{self.model}.filled"
+
+    @property
+    def artifacts(self) -> list[Path]:
+        """Datastore, frozen table, bigram table."""
+        corpus = "python-stdlib-demo" if self.model == "demo" else f"chat-{self.model}"
+        names = (f"{corpus}-datastore", f"{corpus}-frozen", f"{self.model}-model-bigram")
+        return [self.folder / "artifacts" / name for name in names]
+
+    def build(self, data: Path | None) -> None:
+        """Build what is missing."""
+        import ngramkit
+        from benchmarks import _real
+        from ngramkit.decode.load import load_model
+        from ngramkit.progress import SILENT
+
+        store, frozen, bigram = self.artifacts
+        if all(path.is_dir() for path in self.artifacts):
+            return
+        if data is not None and self.model == _real.MODEL:
+            _real.artifacts(data, self.folder, load_model(self.model), SILENT)
+            return
+        for build, path in ((ngramkit.build_datastore, store), (ngramkit.build_frozen, frozen)):
+            if not path.is_dir():
+                build("python-stdlib", path, model=self.model)
+        if not bigram.is_dir():
+            ngramkit.model_bigram(self.model, bigram)
+
+
+def record(work: Work, questions: list[Question], seconds: float) -> None:
+    """Record a few questions at a time: their answers, then all that drafters draft for them."""
+    import ngramkit
+    from ngramkit.decode.load import load_model
+    from ngramkit.decode.session import PassOptions
+    from ngramkit.evaluate.record import verifying_model
+    from ngramkit.evaluate.topk_record import TopKRecord
+    from ngramkit.progress import SILENT
+
+    begun = time.monotonic()
+    model = load_model(work.model)
+    makers = _recorded_drafters(work)
+    done = set(work.filled.read_text(encoding="utf-8").split("\n")) if work.filled.exists() else ()
+    left = iter(question for question in questions if str(question.id) not in done)
+    while time.monotonic() - begun < seconds and (some := list(itertools.islice(left, AT_ONCE))):
+        ngramkit.record(
+            some,
+            model,
+            out=work.evidence,
+            drafters="blend",
+            artifacts=work.artifacts,
+            max_new_tokens=NEW_TOKENS,
+            passes=PassOptions(budget=ANSWERING),
+        )
+        topk = TopKRecord.open(work.evidence)
+        topk.model = verifying_model(topk.folder, model, SILENT)
+        names = {str(question.id) for question in some}
+        for answer in topk.answers():
+            if answer.name in names:
+                before = topk.rows
+                for budget in reversed(BUDGETS):
+                    _replayed(makers, [answer], budget, topk)
+                topk.save()
+                with work.filled.open("a", encoding="utf-8") as file:
+                    file.write(f"{answer.name}\n")
+                spent = f"{time.monotonic() - begun:.0f} s"
+                rows = topk.rows - before
+                print(f"{answer.name} {answer.category}: {rows:,} contexts; {spent}", flush=True)
+
+
+def with_evidence(work: Work) -> Makers:
+    """Return drafters that want evidence; a new one knows nothing of earlier questions."""
+    import ngramkit
+
+    load = ngramkit.load_drafter
+    opened = [ngramkit.open_artifact(path) for path in work.artifacts]
+    store, bigram, record = opened[0], opened[2], opened[0].tokenizer
+    return {
+        "blend": lambda: load("blend", datastores=[store], bigram=bigram),
+        "blend, no corpus": lambda: load("blend", tokenizer=record),
+        "automaton": lambda: load("automaton", datastores=[store]),
+        "recycling": lambda: load("recycling"),
+    }
+
+
+def _recorded_drafters(work: Work) -> Makers:
+    makers = with_evidence(work)
+    return {name: makers[name] for name in RECORDED.get(work.model, makers)}
+
+
+def without_evidence(work: Work) -> Makers:
+    """Return drafters that use no evidence."""
+    import ngramkit
+    from ngramkit.drafters.past_requests import PastRequests
+
+    load = ngramkit.load_drafter
+    store, frozen, bigram = map(ngramkit.open_artifact, work.artifacts)
+    past = lambda: PastRequests(tokenizer=store.tokenizer, background=False)  # noqa: E731
+    return {
+        "rest": lambda: load("rest", datastores=[store]),
+        "cacheback": lambda: load("cacheback", frozen_table=frozen),
+        "ngrammys": lambda: load("ngrammys", bigram=bigram),
+        "ssd": lambda: load("ssd", past=past()),
+        "prompt-lookup": lambda: load("prompt-lookup"),
+    }
+
+
+def _replayed(
+    makers: Makers, records: list[Record], budget: int, topk: TopKRecord | None
+) -> dict[str, Any]:
+    """Replay each drafter; ssd drafts from past requests, those of the questions before."""
+    from ngramkit.evaluate.simulation import replay_drafter
+
+    return {
+        name: replay_drafter(
+            name, make, records, budget, keep_state=name == "ssd", topk_record=topk
+        )
+        for name, make in makers.items()
+    }
+
+
+def publish(work: Path) -> None:
+    """Write docs/evidence.json, of the questions of which everything is on record."""
+    figures = [replayed(Work(work, m)) for m in MODELS if Work(work, m).filled.exists()]
+    text = json.dumps(figures, indent=1) + "\n"
+    (DOCS / "evidence.json").write_text(text, encoding="utf-8")
+
+
+def replayed(work: Work) -> dict[str, Any]:
+    """Return one model's figures."""
+    from ngramkit.evaluate.topk_record import TopKRecord
+
+    topk = TopKRecord.open(work.evidence)
+    done = set(work.filled.read_text(encoding="utf-8").split("\n"))
+    records = [
+        replace(each, category=kind_of(each.category))
+        for each in topk.answers()
+        if each.name in done
+    ]
+    makers, others = _recorded_drafters(work), without_evidence(work)
+    steps: dict[str, dict[str, Any]] = {}
+    missing: dict[str, float] = {}
+    for budget in BUDGETS:
+        replays = {
+            **_replayed(makers, records, budget, topk),
+            "blend, told nothing": _replayed({"": makers["blend"]}, records, budget, None)[""],
+            **_replayed(others, records, budget, None),
+        }
+        for name, each in replays.items():
+            kinds = {kind: round(t.tokens_per_step, 4) for kind, t in each.by_category.items()}
+            whole = {"all": round(each.total.tokens_per_step, 4)}
+            steps.setdefault(name, {})[str(budget)] = whole | kinds
+            if each.misses is not None and each.misses.missing:
+                share = each.misses.missing / each.misses.rows
+                missing[name] = max(missing.get(name, 0.0), round(share, 5))
+            print(f"{name}, {budget} nodes: {each.total.tokens_per_step:.3f}", flush=True)
+    kinds = dict.fromkeys(each.category for each in records)
+    return {
+        "model": work.model,
+        "questions": {kind: sum(each.category == kind for each in records) for kind in kinds},
+        "tokens": sum(len(turn.answer) for each in records for turn in each.turns),
+        "max_new_tokens": NEW_TOKENS,
+        "contexts": topk.rows,
+        "missing": missing,
+        "steps": steps,
+    }
+
+
+# What the models are asked.
+
+
+PROMPTS = 40  # of the embedded model
+OTHERS = "spec_bench_questions.jsonl"
+OF_OTHERS = ("translation", "qa", "math_reasoning", "summarization", "rag")
+EACH = 20  # of each of these
+FUNCTIONS = 40
+LINES = (3, 40)  # of a function, docstring included
+
+
+def of_demo() -> list[Question]:
+    """Return beginnings of functions and classes that the embedded model never saw."""
+    from ngramkit.evaluate.records import embedded_questions
+
+    return list(embedded_questions(PROMPTS))
+
+
+def of_smollm2(data: Path) -> list[Question]:
+    """Return MT-Bench's questions, Spec-Bench's other categories and functions, in turns.
+
+    Wherever one stops, all have some."""
+    from benchmarks._real import QUESTIONS, in_turns
+    from ngramkit.evaluate.records import read_questions
+
+    others = read_questions(data / OTHERS)
+    kinds = [[q for q in others if q.category == kind][:EACH] for kind in OF_OTHERS]
+    bench = in_turns(data / QUESTIONS, turns=2)
+    half = [bench[0::2], bench[1::2]]  # twice as often as the others: there are more
+    mixed = itertools.chain.from_iterable(itertools.zip_longest(*half, *kinds, functions()))
+    return [question for question in mixed if question is not None]
+
+
+def functions() -> list[Question]:
+    """Ask as HumanEval does, about files that no datastore of the standard library holds."""
+    from ngramkit.evaluate.records import Question
+
+    asked = "Complete this Python function. Answer with its whole code.\n\n```python\n{}\n```"
+    found = [Question(f"code-{name}", "code", [asked.format(head)]) for name, head in _heads()]
+    step = max(len(found) // FUNCTIONS, 1)
+    return found[::step][:FUNCTIONS]
+
+
+def _heads() -> Iterator[tuple[str, str]]:
+    """Yield (file:line, signature and docstring) of functions."""
+    from ngramkit.corpus.files import stdlib_split
+
+    for name, path in stdlib_split("held-out"):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        lines = text.splitlines()
+        for node in ast.parse(text).body:
+            if not isinstance(node, ast.FunctionDef) or not ast.get_docstring(node):
+                continue
+            if LINES[0] <= (node.end_lineno or 0) - node.lineno <= LINES[1]:
+                end = node.body[0].end_lineno
+                yield f"{name}:{node.lineno}", "\n".join(lines[node.lineno - 1 : end])
+
+
+def kind_of(category: str) -> str:
+    """Return the category; MT-Bench's eight are few questions each, and count as one."""
+    return category if category in (*OF_OTHERS, "code", "python") else "MT-Bench"
+
+
+# The published figures, docs/evidence.json, and the tables of docs/evidence.md.
+
+
+NAMES = {"demo": "the embedded model", "smollm2-135m": "SmolLM2-135M-Instruct"}
+Figures = Mapping[str, Any]
+
+
+def read_figures() -> list[Figures]:
+    """Read what `publish` wrote: an object per model."""
+    figures: list[Figures] = json.loads((DOCS / "evidence.json").read_text(encoding="utf-8"))
+    return figures
+
+
+def page(models: Sequence[Figures]) -> str:
+    """Return Markdown: for every model what was measured, and where blend does not lead."""
+    parts = []
+    for figures in models:
+        parts += [facts(figures), table(figures)]
+        if len(figures["questions"]) > 1:
+            parts.append(categories(figures))
+        parts.append(behind(figures))
+    return "\n\n".join(parts)
+
+
+def facts(figures: Figures) -> str:
+    """Return what the figures hold for."""
+    count = sum(figures["questions"].values())
+    asked = ", ".join(f"{each} of {kind}" for kind, each in figures["questions"].items())
+    missing = ", ".join(f"{name} {share:.1%}" for name, share in figures["missing"].items())
+    return (
+        f"**{NAMES[figures['model']]}**, float32, greedy, {count} questions, answers of up to "
+        f"{figures['max_new_tokens']} tokens ({asked}; {figures['tokens']:,} tokens), "
+        f"{figures['contexts']:,} contexts on record. "
+        + (f"Not on record, at most: {missing}." if missing else "All that was asked is on record.")
+    )
+
+
+def budgets_of(figures: Figures) -> list[str]:
+    """Return the budgets, in the order replayed."""
+    return list(figures["steps"]["blend"])
+
+
+def table(figures: Figures) -> str:
+    """Return tokens/step by budget, a row per drafter."""
+    budgets = budgets_of(figures)
+    rows = [f"| draft nodes | {' | '.join(budgets)} |", "|---|" + "---|" * len(budgets)]
+    for name, steps in figures["steps"].items():
+        cells = " | ".join(f"{steps[budget]['all']:.2f}" for budget in budgets)
+        rows.append(f"| {_code(name)} | {cells} |")
+    return "\n".join(rows)
+
+
+def categories(figures: Figures, budget: int = 64) -> str:
+    """Return tokens/step by category at one budget."""
+    kinds = list(figures["questions"])
+    rows = [f"| {budget} nodes | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
+    for name, steps in figures["steps"].items():
+        cells = " | ".join(f"{steps[str(budget)][kind]:.2f}" for kind in kinds)
+        rows.append(f"| {_code(name)} | {cells} |")
+    return "\n".join(rows)
+
+
+def behind(figures: Figures) -> str:
+    """Name every budget and category in which another drafter is ahead of blend."""
+    leads = []
+    for kind in ("all", *figures["questions"]):
+        for budget in budgets_of(figures):
+            ours = figures["steps"]["blend"][budget][kind]
+            leads += [
+                f"{_code(name)} in {kind} at {budget} ({steps[budget][kind]:.2f} to {ours:.2f})"
+                for name, steps in figures["steps"].items()
+                if not name.startswith("blend") and steps[budget][kind] > ours
+            ]
+    if not leads:
+        return "`blend` leads at every budget, in every category."
+    return f"`blend` is behind: {'; '.join(leads)}."
+
+
+def _code(name: str) -> str:
+    """`blend`, no corpus"""
+    drafter, comma, rest = name.partition(",")
+    return f"`{drafter}`{comma}{rest}"
+
+
+if __name__ == "__main__":
+    main()

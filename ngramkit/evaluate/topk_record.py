@@ -1,0 +1,289 @@
+"""A record of the model's top-k at verified nodes: drafters are replayed with this evidence.
+
+After every verification pass a drafter is given the model's top-k at the nodes of its draft. That
+depends on the context alone, so a context that was recorded once serves every drafter. Evidence
+that is not on record is left out and counted; or a model, where there is one, verifies those nodes
+and its top-k is added to the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.drafters.base import TOPS, DraftTree, Evidence, TokenArray
+from ngramkit.errors import ArtifactError
+from ngramkit.evaluate.records import Record, Turn
+from ngramkit.formats.container import Array
+from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, RecordedRequest
+
+UNKNOWN = -1  # no row: the context is not on record
+
+TopK = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]  # ids and log probs, [rows, k] each
+
+
+class Model(Protocol):
+    """A model that verifies what is not on record."""
+
+    def after_prompt(self, prompt: TokenArray) -> TopK:
+        """Return the top-k after the prompt, one row."""
+
+    def after_draft(self, prompt: TokenArray, written: TokenArray, tree: DraftTree) -> TopK:
+        """Return one row for the last token of `written`, then one per node of `tree`."""
+
+
+@dataclass
+class Misses:
+    """Contexts that drafts reached, and how many of them gave no evidence."""
+
+    rows: int = 0
+    missing: int = 0
+
+    def add(self, other: Misses) -> None:
+        self.rows += other.rows
+        self.missing += other.missing
+
+
+class TopKRecord:
+    """All requests of a folder, by their prompts.
+
+    `model` verifies what is not on record; `save` adds what it gave to the folder.
+    """
+
+    def __init__(self, folder: EvidenceFolder, model: Model | None = None) -> None:
+        self.folder, self.model = folder, model
+        self._requests: dict[bytes, RequestRows] = {}
+        for stored in folder.requests():
+            rows = self._requests.setdefault(
+                stored.prompt.tobytes(),
+                RequestRows(stored.about, stored.prompt.copy(), stored.answer.copy()),
+            )
+            rows.merge(stored)
+            rows.saved = len(rows)
+
+    @classmethod
+    def open(cls, path: str | Path, model: Model | None = None) -> TopKRecord:
+        """Open a folder. Raises ArtifactError where there is no record, or it is damaged."""
+        return cls(EvidenceFolder.open(path), model)
+
+    def __repr__(self) -> str:
+        return (
+            f"<TopKRecord {self.folder.path}: {len(self._requests):,} requests, {self.rows:,} rows>"
+        )
+
+    @property
+    def rows(self) -> int:
+        """Contexts on record."""
+        return sum(map(len, self._requests.values()))
+
+    def answers(self) -> list[Record]:
+        """Return the recorded answers, question by question, in the order recorded.
+
+        Raises ArtifactError where there are none.
+        """
+        turns: dict[str, dict[int, RequestRows]] = {}
+        for request in self._requests.values():
+            if len(request.answer):
+                turns.setdefault(request.about.question, {}).setdefault(request.about.turn, request)
+        if not turns:
+            raise ArtifactError(f"{self.folder.path} holds no answers", "record some")
+        return [
+            Record(
+                question,
+                next(iter(each.values())).about.category,
+                [
+                    Turn(request.prompt, request.answer, longest=request.about.longest)
+                    for _, request in sorted(each.items())
+                ],
+            )
+            for question, each in turns.items()
+        ]
+
+    def evidence_of(self, turn: Turn) -> ReplayedEvidence:
+        """Return the evidence of a request that begins with `turn`'s prompt."""
+        key = np.ascontiguousarray(turn.prompt, np.int32).tobytes()
+        if key not in self._requests:
+            about = About("", "", 0, "", len(turn.answer))
+            self._requests[key] = RequestRows(about, turn.prompt, np.empty(0, np.int32))
+        return ReplayedEvidence(self._requests[key], self.model)
+
+    def save(self) -> None:
+        """Add to the folder what the model has verified since."""
+        new = [request for request in self._requests.values() if request.saved < len(request)]
+        self.folder.add([request.unsaved() for request in new])
+        for request in new:
+            request.saved = len(request)
+
+
+class ReplayedEvidence:
+    """The evidence of one request, pass by pass, as decoding gives it."""
+
+    def __init__(self, request: RequestRows, model: Model | None) -> None:
+        self.misses = Misses()
+        self._request, self._model = request, model
+        self._read = request.root  # the row of all that the model has read
+        self._written: list[int] = []
+
+    def after_prompt(self) -> Evidence | None:
+        """Return the evidence after the prompt; None where that is not on record."""
+        request, last = self._request, int(self._request.prompt[-1])
+        self.misses.rows += 1
+        if self._read == UNKNOWN:
+            if self._model is None:
+                self.misses.missing += 1
+                return None
+            ids, log_probs = self._model.after_prompt(request.prompt)
+            self._read = request.add(UNKNOWN, last, ids[0], log_probs[0])
+        return request.evidence(last, [self._read], DraftTree.empty())
+
+    def after_draft(self, tree: DraftTree) -> Evidence | None:
+        """Return the evidence of the pass that verifies `tree`; None where nothing is on record."""
+        root = self._written[-1]
+        rows = self._request.rows_of(self._read, root, tree)
+        if UNKNOWN in rows and self._model is not None and self._read != UNKNOWN:
+            part = _leading_to(tree, [row == UNKNOWN for row in rows[1:]])
+            written = np.array(self._written, np.int32)
+            top_k = self._model.after_draft(self._request.prompt, written, part)
+            self._request.add_pass(self._read, root, part, *top_k)
+            rows = self._request.rows_of(self._read, root, tree)
+        self.misses.rows += len(rows)
+        self.misses.missing += rows.count(UNKNOWN)
+        if rows[0] == UNKNOWN:
+            return None
+        return self._request.evidence(root, rows, tree)
+
+    def write(self, tokens: TokenArray) -> None:
+        """Append written tokens; the model has not read the last one yet."""
+        for token in tokens.tolist():
+            if self._written and self._read != UNKNOWN:
+                self._read = self._request.child(self._read, self._written[-1])
+            self._written.append(token)
+
+
+def _leading_to(tree: DraftTree, missing: list[bool]) -> DraftTree:
+    """Return the part of `tree` that holds the missing nodes and all their ancestors."""
+    kept = np.array(missing, bool)
+    for node in range(len(tree) - 1, -1, -1):
+        if kept[node] and tree.parents[node] >= 0:
+            kept[tree.parents[node]] = True
+    place = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(-1))  # the last is the root's
+    parents = place[tree.parents][kept]
+    return DraftTree(tree.token_ids[kept], parents, tree.scores[kept], tree.source[kept])
+
+
+class RequestRows:
+    """The top-k of one request, a row per context.
+
+    Rows are a trie: the prompt's last token is its root, a row's context is the tokens down to it.
+    The first `saved` rows are in the folder already.
+    """
+
+    def __init__(self, about: About, prompt: TokenArray, answer: TokenArray) -> None:
+        self.about, self.prompt, self.answer = about, prompt, answer
+        self.saved = 0
+        self._rows: dict[tuple[int, int], int] = {}  # (parent, token) -> row
+        self._tokens = np.empty(64, np.int32)
+        self._parents = np.empty(64, np.int32)
+        self._ids = np.empty((64, KEPT), np.int32)
+        self._log_probs = np.empty((64, KEPT), np.float32)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def root(self) -> int:
+        """The prompt's own row, or UNKNOWN."""
+        return 0 if self._rows else UNKNOWN
+
+    def child(self, row: int, token: int) -> int:
+        """Return the row of `token` after `row`'s context, or UNKNOWN."""
+        return self._rows.get((row, token), UNKNOWN)
+
+    def add(self, parent: int, token: int, ids: Array, log_probs: Array) -> int:
+        """Return the row of `token` after `parent`'s context; a new one gets this top-k, [k] each.
+
+        The first row's parent is UNKNOWN.
+        """
+        row = self._rows.setdefault((parent, token), len(self._rows))
+        if row < len(self._rows) - 1:
+            return row
+        if row == len(self._tokens):
+            for name in ("_tokens", "_parents", "_ids", "_log_probs"):
+                array = getattr(self, name)
+                setattr(self, name, np.concatenate([array, np.empty_like(array)]))
+        count = min(len(ids), KEPT)
+        self._tokens[row], self._parents[row] = token, parent
+        self._ids[row, :count], self._ids[row, count:] = ids[:count], -1
+        self._log_probs[row, :count] = log_probs[:count]
+        self._log_probs[row, count:] = -np.inf
+        return row
+
+    def add_pass(
+        self, parent: int, root: int, tree: DraftTree, ids: Array, log_probs: Array
+    ) -> list[int]:
+        """Add what is new of a pass, ids and log_probs [n + 1, k]; return its rows as `rows_of`."""
+        rows = [self.add(parent, root, ids[0], log_probs[0])]
+        nodes = zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True)
+        for i, (token, above) in enumerate(nodes, 1):
+            rows.append(self.add(rows[above + 1], token, ids[i], log_probs[i]))
+        return rows
+
+    def rows_of(self, parent: int, root: int, tree: DraftTree) -> list[int]:
+        """Return a pass's rows after `parent`'s context: the root's, then the nodes'.
+
+        UNKNOWN stands for what is not on record.
+        """
+        rows = [self.child(parent, root)]
+        for token, above in zip(tree.token_ids.tolist(), tree.parents.tolist(), strict=True):
+            row = rows[above + 1]
+            rows.append(UNKNOWN if row == UNKNOWN else self.child(row, token))
+        return rows
+
+    def evidence(self, root: int, rows: list[int], tree: DraftTree) -> Evidence:
+        """Return the evidence of a pass with these `rows`; the root's must be on record."""
+        row_of = np.array(rows)
+        present = row_of >= 0
+        place = np.cumsum(present, dtype=np.int32) - 1  # of a pass's node among those on record
+        tokens = np.concatenate([np.array([root], np.int32), tree.token_ids])[present]
+        above = np.concatenate([np.array([0], np.int32), tree.parents + np.int32(1)])
+        parents = place[above][present]
+        parents[0] = -1
+        ids, log_probs = self._ids[row_of[present]], self._log_probs[row_of[present]]
+        count = min(TOPS, int((ids[0] >= 0).sum()))  # a small vocabulary has fewer
+        return Evidence(tokens, parents, ids[:, :count], log_probs[:, :count])
+
+    def merge(self, stored: RecordedRequest) -> None:
+        """Add the rows of a request that was read from the folder."""
+        rows: list[int] = []
+        pairs = zip(stored.tokens.tolist(), stored.parents.tolist(), strict=True)
+        for i, (token, parent) in enumerate(pairs):
+            above = rows[parent] if parent >= 0 else UNKNOWN
+            rows.append(self.add(above, token, stored.top_ids[i], stored.top_log_probs[i]))
+        if not len(self.answer):
+            self.answer = stored.answer.copy()
+
+    def unsaved(self) -> RecordedRequest:
+        """Return the rows that are not in the folder yet, and those above them."""
+        size = len(self._rows)
+        wanted = np.zeros(size, bool)
+        for row in range(self.saved, size):
+            at = row
+            while at >= 0 and not wanted[at]:
+                wanted[at] = True
+                at = int(self._parents[at])
+        place = np.cumsum(wanted, dtype=np.int32) - 1
+        rows = np.flatnonzero(wanted)
+        parents = self._parents[rows]
+        return RecordedRequest(
+            self.about,
+            self.prompt,
+            self.answer,
+            self._tokens[rows],
+            np.where(parents < 0, np.int32(-1), place[parents]),
+            self._ids[rows],
+            self._log_probs[rows],
+        )
