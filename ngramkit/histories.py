@@ -15,13 +15,15 @@ SHOWN = 300  # characters of a prompt and of an output
 
 @dataclass(frozen=True)
 class RememberedRequest(Result):
+    """The text of a past request."""
+
     prompt: str  # its end
     output: str  # its beginning
 
 
 @dataclass(frozen=True)
 class HistoryContents(Result):
-    """What a history holds; sizes in tokens unless they say bytes."""
+    """The content of a history; sizes are in tokens unless they say bytes."""
 
     path: Path
     tokenizer: str
@@ -36,7 +38,7 @@ class HistoryContents(Result):
 
 
 def history(path: str | Path, *, last: int = 0) -> HistoryContents:
-    """What past requests there are; the text of the `last` newest ones."""
+    """Return what past requests there are, with the text of the `last` newest ones."""
     opened = History.open(path)
     reading = opened.log.read()
     index = opened.load_index(0)
@@ -64,7 +66,7 @@ def history(path: str | Path, *, last: int = 0) -> HistoryContents:
 
 @dataclass(frozen=True)
 class HistorySize(Result):
-    """A history after it was written; `dropped` requests of it went."""
+    """The size of a history after it was written, and how many requests were dropped."""
 
     path: Path
     requests: int
@@ -79,12 +81,12 @@ class HistorySize(Result):
 
 
 def merge_histories(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
-    """A new history of all requests of several, the newest of each last."""
+    """Merge histories into a new one, the newest requests of each last."""
     return HistorySize.of(merge([History.open(path) for path in paths], Path(out)))
 
 
 def trim_history(path: str | Path, tokens: int) -> HistorySize:
-    """Forgets the oldest requests, so that at most `tokens` stay.
+    """Drop the oldest requests, so that at most `tokens` stay.
 
     Processes that use the history notice.
     """

@@ -29,12 +29,12 @@ def open_artifact(
     cache_size: int | str | None = None,
     reporter: Reporter = SILENT,
 ) -> Artifact:
-    """The artifact in a folder, at hf://USER/NAME[@REVISION] or at a URL of a storage (s3://, gs://,
-    hf://buckets/...); arrays stay on disk.
+    """Open the artifact in a folder, at hf://USER/NAME[@REVISION] or at a URL of a storage.
 
-    What a URL holds is staged in `cache_dir`, at most `cache_size` bytes (or "20G"), see
-    `ngramkit.remote.staging`. Raises ArtifactError where there is none, or one of an unknown kind;
-    else as `ngramkit.remote.fetch.fetch`.
+    URLs are s3://, gs://, hf://buckets/... What one holds is staged in `cache_dir`, at most
+    `cache_size` bytes (or "20G"), see `ngramkit.remote.staging`. Arrays stay on disk. Raises
+    ArtifactError where there is none, or one of an unknown kind; else as
+    `ngramkit.remote.fetch.fetch`.
     """
     with using_cache(cache_dir, cache_size):
         return open_fetched(source, reporter=reporter)[0]
@@ -42,6 +42,8 @@ def open_artifact(
 
 @dataclass(frozen=True)
 class Continuation(Result):
+    """Tokens that followed a phrase, and how often."""
+
     text: str
     token_ids: list[int]
     count: int
@@ -49,7 +51,7 @@ class Continuation(Result):
 
 @dataclass(frozen=True)
 class Phrase(Result):
-    """How often a phrase was seen, and what followed it most often."""
+    """A phrase, its number of matches and its most frequent continuations."""
 
     phrase: str
     token_ids: list[int]
@@ -59,8 +61,10 @@ class Phrase(Result):
 
 @dataclass(frozen=True)
 class Inspection(Result):
-    """What `inspect` found. Texts are Python's repr of the text, or ids where `ids_only` says why
-    there is no text."""
+    """The content of an artifact, for people.
+
+    Texts are Python's repr of the text, or ids where `ids_only` says why there is no text.
+    """
 
     artifact: Artifact
     most_frequent: Rows[Phrase]
@@ -77,11 +81,11 @@ def inspect(
     top: int = 10,
     reporter: Reporter = SILENT,
 ) -> Inspection:
-    """Looks into an artifact: what it holds most of, or what follows the text `query`.
+    """Return an artifact's most frequent phrases, or what follows the text `query`.
 
-    `model` is whose tokenizer reads and shows the text (default: the artifact's own); `top` how
-    many phrases, continuations and documents there are. Raises as `open_artifact`, and for a query
-    or a given model as `load_tokenizer`.
+    `model` names the tokenizer that reads and shows the text (default: the artifact's own); `top`
+    is how many phrases, continuations and documents there are. Raises as `open_artifact`, and for a
+    query or a given model as `load_tokenizer`.
     """
     artifact = open_artifact(source, reporter=reporter)
     try:
@@ -101,13 +105,13 @@ def inspect(
 
 
 class _Text:
-    """Tokens as people can read them: text where there is a tokenizer, else ids."""
+    """A view of tokens for people: text where there is a tokenizer, else ids."""
 
     def __init__(self, tokenizer: TextTokenizer | None) -> None:
         self._tokenizer = tokenizer
 
     def show(self, tokens: list[int], after: list[int] | None = None) -> str:
-        """What `tokens` add to the text of the tokens `after` which they stand."""
+        """Return what `tokens` add to the text of the tokens before them, `after`."""
         if self._tokenizer is None:
             return " ".join(map(str, tokens))
         before = self._tokenizer.decode(after or [])
@@ -124,7 +128,7 @@ class _Text:
 
 
 def _documents(artifact: Artifact, top: int, text: _Text) -> Iterator[str]:
-    """The beginnings of a token store's first documents."""
+    """Yield the beginnings of a token store's first documents."""
     if isinstance(artifact, TokenStore):
         for document in islice(artifact.documents(), top):
             yield text.show(document[:DOCUMENT].tolist())
@@ -132,7 +136,7 @@ def _documents(artifact: Artifact, top: int, text: _Text) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Verified(Result):
-    """An artifact that is whole; `checks` says what was proven."""
+    """An artifact that is whole, and the lines of what was checked."""
 
     path: Path
     checks: list[str]
@@ -140,7 +144,7 @@ class Verified(Result):
 
 
 def verify(source: str | Path, *, reporter: Reporter = SILENT) -> Verified:
-    """Proves an artifact whole: every checksum, every invariant of its kind; tells each.
+    """Prove an artifact whole: every checksum, every invariant of its kind; note each.
 
     Raises ArtifactError at the first breach.
     """

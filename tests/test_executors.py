@@ -1,4 +1,4 @@
-"""Who runs tasks, and how it is chosen. tests/cluster has the real Ray."""
+"""Executors of tasks, and the choice of one. tests/cluster has the real Ray."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import numpy as np
 
@@ -29,3 +30,9 @@ def test_every_public_name_is_there():
     for name in ngramkit.__all__:
         assert getattr(ngramkit, name) is not None
     assert set(ngramkit.__all__) <= set(dir(ngramkit))
+
+
+def test_no_module_bears_the_name_of_a_public_function():
+    """Its import would put the module in the function's place."""
+    modules = {path.stem for path in Path(ngramkit.__file__).parent.iterdir()}
+    assert not modules & set(ngramkit.__all__)

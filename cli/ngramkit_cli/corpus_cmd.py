@@ -24,7 +24,7 @@ Eos = Annotated[
 Workers = Annotated[int | None, typer.Option(min=1, help="Encoding threads. Default: every core.")]
 
 
-# What the summaries of corpora name: options of the commands that read one.
+# Options that the summaries of corpora name, of the commands that read one.
 CORPUS_FLAGS = {"language": Flag("--language"), "join_turns": Flag("--join-turns", switch=True)}
 
 

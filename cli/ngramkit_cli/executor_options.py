@@ -1,4 +1,4 @@
-"""Where a build runs: on this machine, or on the nodes of a Ray cluster."""
+"""The executor of a build: this machine, or the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXECUTORS = "local|ray"
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """What was chosen. A field is an option."""
+    """The executor options; a field is an option."""
 
     executor: Annotated[
         str,

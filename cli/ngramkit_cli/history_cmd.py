@@ -1,4 +1,4 @@
-"""`ngramkit history`: look into past requests, join those of several machines, forget old ones."""
+"""`ngramkit history`: inspect past requests, merge those of several machines, drop old ones."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def inspect(path: Folder, last: Last = 0, json: Json = False, debug: Debug = Fal
     Example: ngramkit history inspect my-history --last 3
     """
     with Output("history inspect", json=json, debug=debug) as out:
-        found = ngramkit.history(path, last=last)
-        facts = found.to_dict()
+        contents = ngramkit.history(path, last=last)
+        facts = contents.to_dict()
         names = [name for name, value in facts.items() if isinstance(value, int)]
         rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
-        out.show(*facts_table(str(path), {"tokenizer": found.tokenizer, **rows}))
-        for request in found.last:
+        out.show(*facts_table(str(path), {"tokenizer": contents.tokenizer, **rows}))
+        for request in contents.last:
             out.show("", f"> {request.prompt!r}", f"< {request.output!r}")
         out.result(path, **{name: facts[name] for name in names})
 
@@ -59,9 +59,11 @@ def merge(paths: Folders, out_path: NewFolder, json: Json = False, debug: Debug 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
     with Output("history merge", json=json, debug=debug) as out:
-        made = ngramkit.merge_histories(paths, out_path)
-        out.say(f"{made.path}: {many(made.requests, 'request')}, {many(made.tokens, 'token')}")
-        out.result(made.path, requests=made.requests, tokens=made.tokens)
+        merged = ngramkit.merge_histories(paths, out_path)
+        out.say(
+            f"{merged.path}: {many(merged.requests, 'request')}, {many(merged.tokens, 'token')}"
+        )
+        out.result(merged.path, requests=merged.requests, tokens=merged.tokens)
 
 
 @app.command()
@@ -71,9 +73,9 @@ def trim(path: Folder, tokens: Tokens, json: Json = False, debug: Debug = False)
     Example: ngramkit history trim my-history --tokens 4000000
     """
     with Output("history trim", json=json, debug=debug) as out:
-        kept = ngramkit.trim_history(path, tokens)
+        trimmed = ngramkit.trim_history(path, tokens)
         out.say(
-            f"{path}: {many(kept.dropped, 'request')} dropped, {kept.requests:,} kept "
-            f"({kept.tokens:,} tokens)"
+            f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
+            f"({trimmed.tokens:,} tokens)"
         )
-        out.result(path, dropped=kept.dropped, requests=kept.requests, tokens=kept.tokens)
+        out.result(path, dropped=trimmed.dropped, requests=trimmed.requests, tokens=trimmed.tokens)

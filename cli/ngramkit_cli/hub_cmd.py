@@ -102,16 +102,16 @@ def search(
     Example: ngramkit search --tokenizer vicuna-7b
     """
     with Output("search", json=json, debug=debug) as out:
-        found = ngramkit.search(tokenizer, kind, reporter=out.reporter)
+        artifacts = ngramkit.search(tokenizer, kind, reporter=out.reporter)
         rows = [
             (
                 f"hf://{each.id}",
                 each.problem or f"{each.kind} for {each.tokenizer}, {each.bytes:,} bytes",
             )
-            for each in found
+            for each in artifacts
         ]
-        if found:
+        if artifacts:
             out.show(*figures(rows))
         else:
             out.say("nothing found")
-        out.result(found=found.to_dict())
+        out.result(found=artifacts.to_dict())

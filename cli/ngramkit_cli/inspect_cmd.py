@@ -50,20 +50,20 @@ def inspect(
     Example: ngramkit inspect artifacts/python-stdlib-demo-frozen --query "def main"
     """
     with Output("inspect", json=json, debug=debug) as out:
-        found = ngramkit.inspect(path, query, model=model, top=top, reporter=out.reporter)
-        manifest = found.artifact.manifest
+        inspection = ngramkit.inspect(path, query, model=model, top=top, reporter=out.reporter)
+        manifest = inspection.artifact.manifest
         out.show(*facts_table(str(path), _facts(manifest)))
-        if found.ids_only:
-            out.say(f"ids, not text: {found.ids_only}")
-        _show_phrases("most frequent", found.most_frequent, out.show)
-        for i, document in enumerate(found.documents):
+        if inspection.ids_only:
+            out.say(f"ids, not text: {inspection.ids_only}")
+        _show_phrases("most frequent", inspection.most_frequent, out.show)
+        for i, document in enumerate(inspection.documents):
             out.show(*([] if i else [""]), f"document {i}: {document}")
         if query is not None:
-            _show_phrases("query", [found.query] if found.query else [], out.show)
+            _show_phrases("query", [inspection.query] if inspection.query else [], out.show)
         facts = {"kind": manifest.kind, "bytes": manifest.bytes, "counts": manifest.counts}
-        said = found.to_dict()
+        body = inspection.to_dict()
         listed = ["query"] if query is not None else ["most_frequent", "documents"]
-        out.result(path, **facts, **{name: said[name] for name in listed})
+        out.result(path, **facts, **{name: body[name] for name in listed})
 
 
 @takes_urls
@@ -73,18 +73,18 @@ def verify(path: ArtifactPath, json: Json = False, debug: Debug = False) -> None
     Example: ngramkit verify artifacts/python-stdlib-demo-frozen
     """
     with Output("verify", json=json, debug=debug) as out:
-        done = ngramkit.verify(path, reporter=out.reporter)
-        out.say(f"{path} is whole: {len(done.checks)} checks")
-        out.result(path, ok=done.ok, checks=done.checks)
+        verified = ngramkit.verify(path, reporter=out.reporter)
+        out.say(f"{path} is whole: {len(verified.checks)} checks")
+        out.result(path, ok=verified.ok, checks=verified.checks)
 
 
 def _facts(manifest: Manifest) -> dict[str, object]:
     from ngramkit.formats.card import mixed_part
 
     tokenizer = manifest.tokenizer
-    said = dict(manifest.corpus)
-    parts = enumerate(said.pop("mixed", []), 1)
-    corpus = {f"corpus {name}": value for name, value in said.items() if value}
+    facts = dict(manifest.corpus)
+    parts = enumerate(facts.pop("mixed", []), 1)
+    corpus = {f"corpus {name}": value for name, value in facts.items() if value}
     corpus |= {f"corpus {at}": mixed_part(part) for at, part in parts}
     return {
         "kind": manifest.kind,

@@ -147,7 +147,7 @@ def model_unigram(
 
 
 def _speed(work: Work | None) -> str:
-    """Nothing where no work was done."""
+    """Return the speed of the work; empty where none was done."""
     if work is None:
         return ""
     return (

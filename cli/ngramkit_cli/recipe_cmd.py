@@ -73,7 +73,7 @@ def build(
 
 
 def _summarise(rows: list[RecipeResult]) -> None:
-    """A table on the page of a GitHub Actions run."""
+    """Append a table to the page of a GitHub Actions run."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return

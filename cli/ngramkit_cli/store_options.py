@@ -1,4 +1,4 @@
-"""What build-datastore and build-frozen read: a token store, or a corpus that becomes one."""
+"""The source of build-datastore and build-frozen: a token store, or a corpus."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Memory = Annotated[
 def the_source(
     corpus: CorpusOptions, tokens: str | None, model: str | None, eos: bool, out: Output
 ) -> dict[str, Any]:
-    """What a builder reads: --tokens, or the corpus and how it is tokenised; says whose ids.
+    """Return a builder's source: --tokens, or the corpus and how it is tokenised; say whose ids.
 
     Raises UsageError unless exactly one of them was given.
     """
@@ -51,7 +51,7 @@ def the_source(
 
 
 def memory_bytes(memory: str | None) -> int | None:
-    """Raises UsageError where it is no size."""
+    """Return bytes. Raises UsageError where it is no size."""
     from ngramkit.machine import parse_size
 
     return None if memory is None else parse_size(memory)

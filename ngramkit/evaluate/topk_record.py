@@ -19,7 +19,7 @@ from ngramkit.drafters.base import TOPS, DraftTree, Evidence, TokenArray
 from ngramkit.errors import ArtifactError
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.formats.container import Array
-from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, Told
+from ngramkit.formats.evidence import KEPT, About, EvidenceFolder, RecordedRequest
 
 UNKNOWN = -1  # no row: the context is not on record
 
@@ -256,7 +256,7 @@ class RequestRows:
         count = min(TOPS, int((ids[0] >= 0).sum()))  # a small vocabulary has fewer
         return Evidence(tokens, parents, ids[:, :count], log_probs[:, :count])
 
-    def merge(self, stored: Told) -> None:
+    def merge(self, stored: RecordedRequest) -> None:
         """Add the rows of a request that was read from the folder."""
         rows: list[int] = []
         pairs = zip(stored.tokens.tolist(), stored.parents.tolist(), strict=True)
@@ -266,7 +266,7 @@ class RequestRows:
         if not len(self.answer):
             self.answer = stored.answer.copy()
 
-    def unsaved(self) -> Told:
+    def unsaved(self) -> RecordedRequest:
         """Return the rows that are not in the folder yet, and those above them."""
         size = len(self._rows)
         wanted = np.zeros(size, bool)
@@ -278,7 +278,7 @@ class RequestRows:
         place = np.cumsum(wanted, dtype=np.int32) - 1
         rows = np.flatnonzero(wanted)
         parents = self._parents[rows]
-        return Told(
+        return RecordedRequest(
             self.about,
             self.prompt,
             self.answer,

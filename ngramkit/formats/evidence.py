@@ -110,7 +110,7 @@ class EvidenceFolder:
         folder.tokenizer.require(tokenizer, str(path))
         return folder
 
-    def add(self, requests: Sequence[Told]) -> str | None:
+    def add(self, requests: Sequence[RecordedRequest]) -> str | None:
         """Write a batch of `requests`, whole or not at all, and return its file's name.
 
         It is on the disk then. None where there are no requests.
@@ -128,7 +128,7 @@ class EvidenceFolder:
             temporary.replace(batch)
         return batch.name
 
-    def requests(self, read: set[str] | None = None) -> Iterator[Told]:
+    def requests(self, read: set[str] | None = None) -> Iterator[RecordedRequest]:
         """Yield all requests, batch by batch, each checked; skip batches named in `read`.
 
         The names of the others are added to `read`. Raises ArtifactError where one is damaged.
@@ -178,7 +178,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Told:
+class RecordedRequest:
     """One request of a batch."""
 
     about: About
@@ -190,7 +190,7 @@ class Told:
     top_log_probs: Array  # float32[n, KEPT]
 
 
-def joined(requests: Sequence[Told]) -> dict[str, Array]:
+def joined(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
     """Return the arrays of a batch."""
     about = json.dumps([asdict(each.about) for each in requests], ensure_ascii=False)
     first = np.cumsum([0, *(len(each.tokens) for each in requests)])
@@ -213,7 +213,7 @@ def joined(requests: Sequence[Told]) -> dict[str, Array]:
     return arrays
 
 
-def read_batch(path: Path) -> Iterator[Told]:
+def read_batch(path: Path) -> Iterator[RecordedRequest]:
     """Yield a batch's requests, checked. Raises ArtifactError where the file is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, LAYOUT)
@@ -237,7 +237,7 @@ def read_batch(path: Path) -> Iterator[Told]:
         pairs = (parents.astype(np.int64) << 32) + tokens
         require(len(np.unique(pairs)) == n - m, path, "two siblings hold the same token")
         tops = arrays["top_ids"][m:n], arrays["top_log_probs"][m:n]
-        yield Told(each, prompt, arrays["answers"][a:b], tokens, parents, *tops)
+        yield RecordedRequest(each, prompt, arrays["answers"][a:b], tokens, parents, *tops)
 
 
 def _about(path: Path, raw: Array) -> list[About]:

@@ -9,7 +9,6 @@ starts over.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import time
@@ -28,8 +27,6 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id,
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 from ngramkit.untrusted import not_linked, read_json
-
-LOG = logging.getLogger("ngramkit")
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone
 MANY = 256  # files, from which on progress.json is not written after each

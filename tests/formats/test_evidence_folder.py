@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from ngramkit.errors import ArtifactError, NgramkitError, UsageError
 from ngramkit.formats.container import open_arrays, write_arrays
-from ngramkit.formats.evidence import KEPT, NAME, About, EvidenceFolder, Told
+from ngramkit.formats.evidence import KEPT, NAME, About, EvidenceFolder, RecordedRequest
 from ngramkit.formats.manifest import TokenizerRecord
 
 RECORD = TokenizerRecord("words", 40, "0" * 64, 0)
@@ -28,7 +28,7 @@ def told(question="a", rows=4, seed=0):
     log_probs = np.log(random.random((rows, KEPT))).astype(np.float32)
     ids[:, 12:], log_probs[:, 12:] = -1, -np.inf
     answer = tokens[1:]
-    return Told(
+    return RecordedRequest(
         About(question, "c", 0, "blend", 8), prompt, answer, tokens, parents, ids, log_probs
     )
 

@@ -1,4 +1,4 @@
-"""Token stores that tasks without a common memory make of parts of a corpus: the same bytes."""
+"""Token stores of tasks that share no memory, each with a part of a corpus: the same bytes."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, t
     assert len(run.ran) > 3 or "limit" in options
 
 
-def test_a_limit_leaves_the_files_behind_it_alone(texts, tmp_path):
+def test_parts_behind_a_limit_are_not_read(texts, tmp_path):
     executor = Elsewhere(ahead=1)
     corpus = open_corpus(str(texts / "a"), limit=2)
     tokenize(corpus, "demo", tmp_path / "t", executor=executor)
     assert executor.ran == ["part-00000.safetensors", "shard-00000.safetensors"]
 
 
-def test_a_corpus_without_documents_is_told_of(texts, tmp_path):
+def test_a_corpus_without_documents_is_an_error(texts, tmp_path):
     corpus = open_corpus(str(texts / "a" / "*.jsonl"), licenses=["none"])
     with pytest.raises(InputError, match="gives no documents"):
         tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())

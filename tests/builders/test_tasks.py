@@ -127,7 +127,7 @@ def builds(texts, token_store):
 
 
 @pytest.mark.parametrize("kind", ["tokens", "datastore", "frozen"])
-def test_what_a_killed_build_finished_is_not_done_again(texts, tmp_path, token_store, kind):
+def test_a_resumed_build_keeps_finished_tasks(texts, tmp_path, token_store, kind):
     build = builds(texts, token_store)[kind]
     whole = build(tmp_path / "whole", run := Elsewhere())
     for after in range(len(run.ran)):
@@ -142,7 +142,7 @@ def test_what_a_killed_build_finished_is_not_done_again(texts, tmp_path, token_s
 
 @pytest.mark.parametrize("kind", ["tokens", "datastore"])
 @pytest.mark.parametrize("after", [2, 9])
-def test_either_way_goes_on_where_the_other_was(texts, tmp_path, token_store, kind, after):
+def test_each_executor_resumes_the_builds_of_the_other(texts, tmp_path, token_store, kind, after):
     build = builds(texts, token_store)[kind]
     whole = contents(build(tmp_path / "whole", "local").path)
     with pytest.raises(KeyboardInterrupt):
@@ -150,7 +150,7 @@ def test_either_way_goes_on_where_the_other_was(texts, tmp_path, token_store, ki
     assert contents(build(tmp_path / "out", "local").path) == whole
 
 
-def test_another_cut_of_the_counting_starts_over(tmp_path, token_store):
+def test_counting_in_other_groups_starts_over(tmp_path, token_store):
     store = token_store(documents(7), 6)
     whole = build_frozen(store, tmp_path / "whole")
     killed = Elsewhere(dies_after=9)

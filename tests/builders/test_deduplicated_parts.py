@@ -91,14 +91,14 @@ def test_any_parts_and_limit(tmp_path_factory, files, limit, seed):
     assert contents(there.path) == contents(here.path)
 
 
-def test_a_limit_leaves_the_files_behind_it_alone(repeats, tmp_path):
+def test_parts_behind_a_limit_are_not_read(repeats, tmp_path):
     executor = Elsewhere(ahead=1)
     corpus = opened(repeats, False, dedup="exact", limit=2)
     tokenize(corpus, "demo", tmp_path / "t", executor=executor)
     assert executor.ran == [f"{name}-00000.safetensors" for name in ("marks", "part", "shard")]
 
 
-def test_what_was_read_is_not_read_again(repeats, tmp_path):
+def test_a_resumed_build_reads_no_part_again(repeats, tmp_path):
     corpus = opened(repeats, True, dedup="exact", exclude=True)
     whole = tokenize(corpus, "demo", tmp_path / "whole", executor=(run := Elsewhere()))
     for after in range(0, len(run.ran), 4):
@@ -125,7 +125,7 @@ def test_other_texts_at_the_same_place_are_other_texts(repeats, tmp_path):
         assert contents(there.path) == contents(here.path)
 
 
-def test_a_node_with_another_rensa_is_told(repeats, tmp_path):
+def test_a_node_with_another_rensa_is_an_error(repeats, tmp_path):
     pytest.importorskip("rensa")
     corpus = opened(repeats, False, dedup="minhash")
     found = mock.Mock(side_effect=["1.2.3", "1.2.4"])
