@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramkit_cli.system_errors import as_known
+from ngramkit_cli.system_errors import to_ngramkit_error
 
 from . import tally
 
@@ -41,7 +41,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("error", "code", "said"), REFUSALS, ids=range(len(REFUSALS)))
 def test_what_the_system_refuses(error, code, said):
-    known = as_known(error)
+    known = to_ngramkit_error(error)
     assert (known.exit_code, said in f"{known} {known.hint}") == (code, True)
     assert "\x1b" not in str(known)
     tally("refusals of the system", f"an error, exit {code}")
