@@ -31,7 +31,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def refused(words, code, said, attack="bad command lines"):
-    """The command ends with `code`, an error of one or two lines and the same in JSON."""
+    """Check that the command ends with `code`, an error of one or two lines and the same in
+    JSON."""
     result = run_here([*words, "--json"])
     shown = f"{words}: {result.code} {result.err}"
     assert result.code == code, shown
