@@ -117,15 +117,15 @@ def find_template(name: str, tokenizer: TextTokenizer) -> Template:
     if tokenizer.chat_template is not None:
         special = tuple(sorted(tokenizer.special.items()))
         return Template(OWN, tokenizer.chat_template, special)
-    known = known_for(model) if name == AUTO else None
-    if known is None:
+    by_name = known_for(model) if name == AUTO else None
+    if by_name is None:
         raise UsageError(
             f"{model} brings no format of conversations"
             + (", and none is known for its name" if name == AUTO else ""),
             f"give template={'|'.join(KNOWN)}; none leaves prompts as they are",
             option="template",
         )
-    return Template(known, KNOWN[known], why=f"known for {model}")
+    return Template(by_name, KNOWN[by_name], why=f"known for {model}")
 
 
 def known_for(model: str) -> str | None:

@@ -293,9 +293,9 @@ def digests(backend: Any, find: Callable[[Any], Digests] | None = None) -> Diges
     """Return the digests of a tokenizers.Tokenizer: those that are kept, else computed by `find`
     and kept from now on."""
     key = _digests_key(backend)
-    kept = _parse_digests(CACHE.get(key) or "")
-    if kept is not None:
-        return kept
+    cached = _parse_digests(CACHE.get(key) or "")
+    if cached is not None:
+        return cached
     computed = (find or compute_digests)(backend)
     CACHE.put(key, json.dumps(computed._asdict()))
     return computed
@@ -335,12 +335,12 @@ def _digests_key(backend: Any) -> str:
 def _parse_digests(text: str) -> Digests | None:
     """Read a cached text; None where it is not as it was written."""
     try:
-        kept = Digests(**parse_json(text, "digests of a tokenizer"))
-        sound = (
-            whole_number(kept.vocabulary, 1, LARGEST)
-            and SHA256.fullmatch(kept.fingerprint)
-            and FORM.fullmatch(kept.encodes)
+        parsed = Digests(**parse_json(text, "digests of a tokenizer"))
+        is_sound = (
+            whole_number(parsed.vocabulary, 1, LARGEST)
+            and SHA256.fullmatch(parsed.fingerprint)
+            and FORM.fullmatch(parsed.encodes)
         )
     except (InputError, TypeError):
         return None
-    return kept if sound else None
+    return parsed if is_sound else None

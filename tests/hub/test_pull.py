@@ -123,9 +123,7 @@ def test_a_hub_name_may_be_a_path_that_lost_a_slash():
     assert not is_hub_name(Path("artifacts/hf"))
 
 
-def test_generate_with_a_pushed_artifact(
-    hub, shared, tmp_path, artifacts, monkeypatch
-):
+def test_generate_with_a_pushed_artifact(hub, shared, tmp_path, artifacts, monkeypatch):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

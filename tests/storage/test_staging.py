@@ -210,7 +210,7 @@ def test_the_blob_unused_longest_is_deleted_first(s3, uploaded, datastore, cache
     oldest = min(blobs(cache))
     ngramkit.open_artifact("s3://bucket/other", cache_size=size)
     assert oldest not in blobs(cache)
-    assert Cache(cache, size).held() <= size
+    assert Cache(cache, size).total_bytes() <= size
     assert opened.shards[0].tokens.sum() > 0  # mapped, so it stays this process's
     s3.requests.clear()
     ngramkit.open_artifact(uploaded, cache_size=f"{size}")
