@@ -93,8 +93,8 @@ def test_bos_template_and_special_tokens(tmp_path):
     ("changed", "said"),
     [
         ({"tokenizer__ggml__tokens": None}, "holds no tokenizer"),
-        ({"tokenizer__ggml__tokens": 3}, "is no list"),
-        ({"tokenizer__ggml__model": 3}, "is no str"),
+        ({"tokenizer__ggml__tokens": 3}, "is not of type list"),
+        ({"tokenizer__ggml__model": 3}, "is not of type str"),
         ({"tokenizer__ggml__merges": None}, "merges"),
         ({"tokenizer__ggml__merges": ["a"]}, "merges"),
         ({"tokenizer__ggml__merges": ["no such"]}, "merges"),
@@ -115,7 +115,7 @@ def test_an_inconsistent_tokenizer_is_refused(tmp_path, changed, said):
 def test_an_unknown_pre_tokeniser_is_a_warning(tmp_path, caplog):
     pytest.importorskip("gguf", reason="gguf is not installed")
     found = load_tokenizer(gguf(tmp_path, tokenizer__ggml__pre="of tomorrow"))
-    assert "the pre-tokeniser 'of tomorrow' is not known here" in caplog.text
+    assert "the pre-tokeniser 'of tomorrow' is unknown" in caplog.text
     assert found.decode(found.encode("Hello world")) == "Hello world"
 
 
