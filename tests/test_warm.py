@@ -44,7 +44,7 @@ def test_processes_that_compile_at_once_lose_nothing(tmp_path):
 
 
 def test_every_drafter_has_a_task():
-    assert {*DRAFTERS, "build", "verify"} == set(warm.TASKS)
+    assert {*DRAFTERS, "build"} == set(warm.TASKS)
     assert len(set(warm.TASKS)) == len(warm.TASKS)
 
 
@@ -53,7 +53,6 @@ def test_what_is_compiled_meanwhile_is_asked_for_once(tmp_path, monkeypatch):
     monkeypatch.setattr(code_folder, "folder", lambda: tmp_path)
     monkeypatch.setattr(warm, "cores", lambda: 2)
     monkeypatch.setattr(warm, "start_python", lambda _, *tasks, **__: started.append(tasks))
-    monkeypatch.setattr(warm, "folder", lambda: tmp_path)
     (tmp_path / "rest@2.done").touch()
     meanwhile = warm.Meanwhile()
     for name, vocabulary in (("blend", None), ("blend:scan=4", 10), ("rest", None), ("rest", 10)):
