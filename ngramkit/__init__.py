@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ngramkit.recipes import build_recipe
     from ngramkit.remote.staging import using_cache
     from ngramkit.ship import merge, pull, push, search
-    from ngramkit.warm import Warmed, warm
+    from ngramkit.warming import Warmed, warm
 
 
 __version__ = "0.2.0"
@@ -110,8 +110,8 @@ _HOMES = {
     "PastUse": "ngramkit.drafters.sources",
     "Sources": "ngramkit.drafters.sources",
     "using_cache": "ngramkit.remote.staging",
-    "Warmed": "ngramkit.warm",
-    "warm": "ngramkit.warm",
+    "Warmed": "ngramkit.warming",
+    "warm": "ngramkit.warming",
 }
 
 __all__ = [

@@ -25,7 +25,7 @@ FLOORS = [
     ["remote"],
     ["corpus", "drafters"],
     ["builders", "budget", "inspect"],
-    ["choose", "engines", "exchange", "warm"],
+    ["choose", "engines", "exchange", "warming"],
     ["decode"],
     ["build", "demo"],
     ["evaluate", "ship"],

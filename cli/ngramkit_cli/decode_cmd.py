@@ -89,7 +89,7 @@ def begin_warming(drafter: str | None, cache: str, *, compare: bool) -> None:
     """Compiles what the drafter needs while the model loads. Raises UsageError for a drafter that
     there is not, before a prompt is asked for or shown."""
     from ngramkit.drafters.registry import DrafterSpec
-    from ngramkit.warm import meanwhile
+    from ngramkit.warming import meanwhile
 
     spec = DrafterSpec.parse(drafter or "blend")
     if cache == "full":

@@ -37,7 +37,7 @@ from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.warm import meanwhile
+from ngramkit.warming import meanwhile
 
 
 def in_lockstep(runs: Sequence[Run]) -> list[Decoded]:

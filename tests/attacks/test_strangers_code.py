@@ -16,7 +16,7 @@ import pytest
 import torch
 from command_lines import run_here
 
-from ngramkit import warm
+from ngramkit import warming
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.engines.model_tokens import tokenizer_of
 from ngramkit.errors import InputError
@@ -75,7 +75,7 @@ def test_a_process_that_compiles_kernels(ran, tmp_path):
     planted(ran, *NAMES)
     kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start_python(warm.PROGRAM, "none@2", env=kept, **streams) as process:
+    with start_python(warming.PROGRAM, "none@2", env=kept, **streams) as process:
         out, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "tree.fill_layout" in json.loads(out)

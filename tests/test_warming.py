@@ -10,12 +10,12 @@ import time
 import pytest
 
 import ngramkit
-from ngramkit import warm
+from ngramkit import warming
 from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.errors import InputError, UsageError
 from ngramkit.kernels import code_folder
 
-COUNTED = "from ngramkit.warm import main; main()"
+COUNTED = "from ngramkit.warming import main; main()"
 
 
 def started(task, folder):
@@ -44,17 +44,17 @@ def test_processes_that_compile_at_once_lose_nothing(tmp_path):
 
 
 def test_every_drafter_has_a_task():
-    assert {*DRAFTERS, "build"} == set(warm.TASKS)
-    assert len(set(warm.TASKS)) == len(warm.TASKS)
+    assert {*DRAFTERS, "build"} == set(warming.TASKS)
+    assert len(set(warming.TASKS)) == len(warming.TASKS)
 
 
 def test_what_is_compiled_meanwhile_is_asked_for_once(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(code_folder, "folder", lambda: tmp_path)
-    monkeypatch.setattr(warm, "cores", lambda: 2)
-    monkeypatch.setattr(warm, "start_python", lambda _, *tasks, **__: started.append(tasks))
+    monkeypatch.setattr(warming, "cores", lambda: 2)
+    monkeypatch.setattr(warming, "start_python", lambda _, *tasks, **__: started.append(tasks))
     (tmp_path / "rest@2.done").touch()
-    meanwhile = warm.Meanwhile()
+    meanwhile = warming.Meanwhile()
     for name, vocabulary in (("blend", None), ("blend:scan=4", 10), ("rest", None), ("rest", 10)):
         with contextlib.suppress(AttributeError):  # what is started here is no process
             meanwhile.begin(name, vocabulary=vocabulary)
@@ -86,7 +86,7 @@ def test_unknown_drafters_and_folders_that_cannot_be_written(monkeypatch):
 
 
 def test_a_task_that_fails_is_named(monkeypatch):
-    monkeypatch.setattr(warm, "PROGRAM", "raise SystemExit('no memory')")
+    monkeypatch.setattr(warming, "PROGRAM", "raise SystemExit('no memory')")
     with pytest.raises(InputError, match="kernels of none could not be compiled: no memory"):
         ngramkit.warm("none")
 

@@ -52,7 +52,7 @@ from ngramkit.text import many
 ALL = "all"
 BUILD = "build"
 TASKS = (*DRAFTERS, BUILD)
-PROGRAM = "from ngramkit.warm import main; main()"
+PROGRAM = "from ngramkit.warming import main; main()"
 DONE = ".done"  # after a task's name: an empty file in the folder, where all of it is compiled
 
 
