@@ -58,7 +58,7 @@ DONE = ".done"  # after a task's name: an empty file in the folder, where all of
 
 @dataclass(frozen=True)
 class Warmed(Result):
-    """`compiled`: by task, the kernels that were not on disk before; `folder`: where they are."""
+    """The result of `warm`. `compiled`: by task, the kernels that were not on disk before."""
 
     folder: Path
     compiled: dict[str, list[str]]
@@ -97,7 +97,7 @@ def warm(drafter: str = ALL, *, workers: int | None = None, reporter: Reporter =
 
 
 class Meanwhile:
-    """Kernels that another process compiles while this one loads a model."""
+    """A process that compiles kernels while this one loads a model."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None

@@ -10,7 +10,7 @@ STEP = 32  # above
 
 
 def padded(nodes: int) -> int:
-    """The size in which a draft of so many nodes is verified."""
+    """Return the size in which a draft of so many nodes is verified."""
     if nodes > SIZES[-1]:
         return -(-nodes // STEP) * STEP
     return next(size for size in SIZES if size >= nodes)

@@ -28,7 +28,7 @@ from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.references import Given as References
-from ngramkit.drafters.references import referring
+from ngramkit.drafters.references import with_references
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import UsageError, require_between
 
@@ -116,7 +116,7 @@ def custom_generate(
     if cache is not None:
         require_no_drafts(cache, drafter)
         drafter = drafter or "none"
-    drafters = referring(one_per_row(drafter, len(input_ids)), references)
+    drafters = with_references(one_per_row(drafter, len(input_ids)), references)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     if isinstance(budget, int):
         require_between("budget", budget, 1, MOST_NODES)

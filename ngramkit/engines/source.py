@@ -9,7 +9,7 @@ from typing import Any
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
-from ngramkit.drafters.sources import PastUse, opened
+from ngramkit.drafters.sources import PastUse, open_given
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.model_tokens import Built
 from ngramkit.engines.workspace import BlendSource, DrafterSource
@@ -39,16 +39,16 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
         "unigram": config.unigram,
     }
     sources: dict[str, Any] = {
-        role: [opened(each).artifact for each in names]
+        role: [open_given(each).artifact for each in names]
         if isinstance(names, list)
-        else opened(names).artifact
+        else open_given(names).artifact
         for role, names in named.items()
         if names
     }
     built = [Built(str(each.path), each.tokenizer) for each in _flat(sources)]
     tokenizer = _tokenizer(built, vocabulary)
     takes = drafter_entry(spec.name).sources
-    if drafter_entry(spec.name).listens:
+    if drafter_entry(spec.name).needs_evidence:
         LOG.warning("the drafter %s listens to the model, and engines tell it nothing", spec.name)
     for role in [*(role for role in sources if role not in takes)]:
         LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)

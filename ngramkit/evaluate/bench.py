@@ -489,7 +489,7 @@ def _contestant(choice: DrafterChoice, runner: Runner | None) -> Contestant:
         lambda remember: choice.load(forgetful=not remember),
         choice.learns,
         runner,
-        listens=choice.listens,
+        listens=choice.needs_evidence,
     )
 
 

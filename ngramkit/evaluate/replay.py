@@ -212,7 +212,7 @@ def _ask(
 
 
 def _say_deaf(choices: Sequence[DrafterChoice], reporter: Reporter) -> None:
-    deaf = [each.label for each in choices if each.listens]
+    deaf = [each.label for each in choices if each.needs_evidence]
     if deaf:
         reporter.note(f"without an oracle {', '.join(deaf)} hears nothing of what the model says")
 

@@ -1,4 +1,4 @@
-"""Shapes of draft trees: how deep every node lies, and which rows of a pass it may see.
+"""Shapes of draft trees: depths, the ancestor mask, paths.
 
 Arrays in, arrays out. A pass has one row per node and one for the root: row 0 is the root (the
 last accepted token), row i + 1 is node i.
@@ -15,7 +15,7 @@ from ngramkit.kernels.jit import allocating_entry, entry
 def layout(
     parents: npt.NDArray[np.int32], blocked: np.float32
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Depth of every row and the additive ancestor mask.
+    """Return the depth of every row and the additive ancestor mask.
 
     parents int32[n] (-1 is the root) -> depths int64[n + 1], mask float32[n + 1, n + 1] with 0
     where the column's row is the row itself or an ancestor, else `blocked`.
@@ -30,8 +30,8 @@ def layout(
 
 @entry
 def fill_layout(parents, depths, mask):
-    """Of a mask that is blocked everywhere. Every decode begins with compiling this: arrays that
-    Python makes take less time than numba's."""
+    """Set the depths and the mask, which is blocked everywhere. Every decode begins with compiling
+    this: arrays made by Python take less time than numba's."""
     depths[0], mask[0, 0] = 0, 0.0
     for row in range(1, len(depths)):
         parent = parents[row - 1] + 1
@@ -45,7 +45,7 @@ def fill_layout(parents, depths, mask):
 def paths(
     parents: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The tree as its root-to-leaf paths, a row each.
+    """Return the tree as its root-to-leaf paths, a row each.
 
     parents int32[n] -> nodes int32[leaves, depth + 1] with the root (-1) first and -2 behind a
     path's end, and for the root and every node (n + 1 of them) a row and the column in it, int64.
@@ -85,7 +85,8 @@ def paths(
 def best_path(
     parents: npt.NDArray[np.int32], scores: npt.NDArray[np.float32], most: int
 ) -> npt.NDArray[np.int32]:
-    """The path of at most `most` nodes with the largest sum of scores, int32[k] from the top.
+    """Return the path of at most `most` nodes with the largest sum of scores, int32[k] from the
+    top.
 
     A score is the chance that its node is accepted, so the sum is the expected tokens. Of paths
     alike the longest, of those the one that ends at the earliest node.

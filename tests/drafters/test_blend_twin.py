@@ -37,7 +37,7 @@ some_texts = st.lists(texts, min_size=1, max_size=8)
 
 
 def assert_twins(drafter, twin, prompt, written, budget, told=None):
-    """`told`: a function of (text, tokens written next) that gives what `hear` takes."""
+    """`told`: a function of (text, tokens written next) that gives what `learn_evidence` takes."""
     drafter.start(ids(*prompt))
     live = list(prompt)
     for tokens in [[], *written]:
@@ -49,7 +49,7 @@ def assert_twins(drafter, twin, prompt, written, budget, told=None):
             drafter.accept(ids(*tokens))
         elif tokens:
             nodes, parents, tops = told(before, tokens)
-            twin.hear(before, tokens, nodes, parents, tops)
+            twin.learn_evidence(before, tokens, nodes, parents, tops)
             drafter.accept(ids(*tokens), as_evidence(nodes, parents, tops))
         tree = drafter.draft(budget)
         tree.check()
@@ -157,7 +157,7 @@ def test_the_tree_of_several_corpora_is_its_twins(
     few=st.integers(2, VOCABULARY - 1),
     greedy=st.booleans(),
 )
-def test_the_tree_that_listens_to_the_model_is_its_twins(
+def test_the_tree_with_evidence_is_its_twins(
     datastore, bigram, documents, prompt, written, budget, seed, few, greedy
 ):
     """Passes over what was written and nodes beside it; of few tokens, so that contexts meet. Where

@@ -64,7 +64,7 @@ class Alone:
 
     def __init__(self, references, prompt):
         self.texts = ReferenceTexts(references)
-        self.packed = Packed(self.texts.opened())
+        self.packed = Packed(self.texts.for_request())
         self.state = new_state()
         self.recent = np.array([*prompt[-8:][::-1], *[NO_TOKEN] * 8][:8], np.int32)
         self.act(offers.BEGIN, np.empty(0, np.int32))

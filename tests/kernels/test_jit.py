@@ -83,6 +83,11 @@ def test_where_nothing_can_be_kept_kernels_run(kept_in, tmp_path, monkeypatch):
     assert entry(kernel)(np.array([3])) == 7
 
 
+def test_a_process_whose_folder_was_deleted_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_folder, "folder", lambda: tmp_path / "gone")
+    assert entry(kernel)(np.array([3])) == 7
+
+
 def test_a_part_that_python_calls_raises_instead_of_crashing():
     entry(kernel)(np.array([3]))
     with pytest.raises(TypeError):
@@ -97,7 +102,7 @@ print(*sorted({"numba.np.arraymath", "scipy.linalg", "torch"} & set(sys.modules)
 """
 
 
-def test_what_is_kept_runs_without_what_compiling_needs():
+def test_kept_code_runs_without_the_imports_of_compiling():
     """Allocating kernels too; nor is torch imported to size drafts."""
     command = [sys.executable, "-c", PREPARED]
     subprocess.run(command, check=True, capture_output=True)  # compiles what is not kept yet
@@ -139,7 +144,7 @@ print(kernel(Packed(Given(np.array([3]))), np.array([4])), kernel(Packed(Absent(
 """
 
 
-def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path):
+def test_an_untested_numba_compiles_in_its_own_way(tmp_path):
     """As the same, though it takes longer; and it says so once."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
     (tmp_path / "unknown.py").write_text(UNKNOWN)
@@ -159,5 +164,5 @@ def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path):
     ("version", "known"),
     [("0.62.1", True), ("0.68.0rc1", True), ("0.61.2", False), ("0.69.0", False), ("1.0", False)],
 )
-def test_versions_that_are_known(version, known):
+def test_tested_versions(version, known):
     assert is_tested(version) is known

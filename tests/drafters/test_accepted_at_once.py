@@ -1,5 +1,5 @@
-"""A drafter that was not asked for a while hears of what was written in one piece, and then drafts
-as one that heard of it token by token."""
+"""A drafter that accepts many tokens at once, after a pause, drafts
+as one that accepted them token by token."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def same(one, other):
     [("blend", True), ("rest", True), ("cacheback", True), ("ngrammys", True), ("context", True),
      ("prompt-lookup", True), ("bigram", True), ("ssd", False)],
 )  # fmt: skip
-def test_what_is_heard_at_once_counts_as_what_is_heard_by_and_by(make, name, asked):
+def test_tokens_accepted_at_once_count_as_those_accepted_one_by_one(make, name, asked):
     written = text(1, 200)
     often, rarely = make(name), make(name)
     for drafter in (often, rarely):
