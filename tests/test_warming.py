@@ -66,10 +66,10 @@ def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
     done, again = ngramkit_cli(
         ["warm", "--drafter", "none", "--json"], ["warm", "--drafter", "none", "--json"]
     )
-    said = done.json
-    assert said["artifact"] == str(code_folder.folder())
-    assert set(said["compiled"]) == {"none"}
-    assert said["kernels"] >= 3
+    body = done.json
+    assert body["artifact"] == str(code_folder.folder())
+    assert set(body["compiled"]) == {"none"}
+    assert body["kernels"] >= 3
     assert not any(again.json["compiled"].values())
     assert "nothing to compile" in again.err
 

@@ -183,7 +183,7 @@ def test_evidence_is_drafted_and_trusted_as_far_as_it_is_right(datastore):
 
 
 def test_greedy_decoding_sharpens_the_scores(datastore):
-    """What is told here is of another place, so that nothing else changes."""
+    """What is evidence here is of another place, so that nothing else changes."""
     log_p = np.log(np.array([[0.9, 0.05]], np.float32))
 
     def after(likely):
@@ -193,18 +193,18 @@ def test_greedy_decoding_sharpens_the_scores(datastore):
         found = scores_by_path(drafter.draft(8))
         return drafter, {path: score for path, score in found.items() if len(path) == 1}
 
-    _, untold = after(None)
+    _, plain = after(None)
     _, drawn = after((8, 1))  # the second was written
     greedy, likelier = after((1, 8))
-    assert drawn == untold
-    assert untold[(3,)] > untold[(4,)]
-    assert likelier[(3,)] > 1.2 * untold[(3,)]  # what is left for the unlisted is cut
-    assert likelier[(3,)] / likelier[(4,)] == pytest.approx(untold[(3,)] / untold[(4,)], rel=1e-4)
+    assert drawn == plain
+    assert plain[(3,)] > plain[(4,)]
+    assert likelier[(3,)] > 1.2 * plain[(3,)]  # what is left for the unlisted is cut
+    assert likelier[(3,)] / likelier[(4,)] == pytest.approx(plain[(3,)] / plain[(4,)], rel=1e-4)
     assert sum(likelier.values()) <= 1
     greedy.start(ids(5, 9))
     greedy.accept(ids(1, 2))
     again = scores_by_path(greedy.draft(8))
-    assert {path: again[path] for path in untold} == untold  # a new request
+    assert {path: again[path] for path in plain} == plain  # a new request
 
 
 def test_recently_listed_tokens_are_raised_for_a_while(datastore):
@@ -216,8 +216,8 @@ def test_recently_listed_tokens_are_raised_for_a_while(datastore):
         wrote so many tokens each."""
         drafter.start(ids(5, 9))
         for token, size in ((listed, 3), *((8, size) for size in since)):
-            told = Evidence(ids(9), ids(-1), ids(1, token)[None], log_p)
-            drafter.accept(ids(*(1, 6, 7, 8, 9, 5, 6, 8, 7, 9)[: size - 2], 1, 2), told)
+            evidence = Evidence(ids(9), ids(-1), ids(1, token)[None], log_p)
+            drafter.accept(ids(*(1, 6, 7, 8, 9, 5, 6, 8, 7, 9)[: size - 2], 1, 2), evidence)
         found = scores_by_path(drafter.draft(64))
         return found[(4,)] / (found[(3,)] + found[(4,)])
 

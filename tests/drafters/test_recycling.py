@@ -1,4 +1,4 @@
-"""recycling and automaton: published methods over what the model says and what was repeated."""
+"""recycling and automaton: published methods over evidence and repetition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ids(*tokens):
 
 
 def evidence(**tops):
-    """What the model held likely: t7=[8, 9] after token 7."""
+    """The top-k by token: t7=[8, 9] after token 7."""
     rows = [(int(name[1:]), likely) for name, likely in tops.items()]
     width = len(rows[0][1])
     parents = np.arange(-1, len(rows) - 1, dtype=np.int32)

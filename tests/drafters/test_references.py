@@ -48,7 +48,7 @@ def test_a_reference_is_followed_before_the_context(name):
     drafter.start(ids([1, 2, 3, 104, 7, 7, 7, 104, 7]), references=[ids(TEXT)])
     tree = drafter.draft(8)
     tree.check()
-    drafter.accept(ids([100, 101, 102, 103, 104]))  # the context says 7, the reference 105
+    drafter.accept(ids([100, 101, 102, 103, 104]))  # 7 by the context, 105 by the reference
     tree = drafter.draft(8)
     tree.check()
     assert first_path(tree)[:6] == [105, 106, 107, 108, 109, 110]

@@ -1,4 +1,4 @@
-"""ssd: drafts from past requests, as its twin's, and fewer where they do not come true."""
+"""ssd: drafts from past requests, as its twin has them, fewer where they are not accepted."""
 
 import tempfile
 from pathlib import Path

@@ -76,7 +76,7 @@ def test_an_accepted_chain_is_a_run_of_its_length():
     # Without a guess there is nothing to be wrong about.
     assert on_record([(*chain, [5, 6, 7, 8]), ([], [], [], [4])])[1] == 3
     record, _ = on_record([(*chain, [5, 9])])
-    assert record[1, 0].tolist() == [0.75, 1.0]  # the first came true
+    assert record[1, 0].tolist() == [0.75, 1.0]  # the first was right
     assert record[0, 1].tolist() == [1.0, 0.0]  # the second was certain after it, and wrong
     assert record.sum() == 2.75  # nothing is known of the third
 
@@ -156,6 +156,6 @@ def test_a_second_row_is_as_long_as_the_first():
 
 def test_a_class_without_a_record_is_corrected_as_all_are():
     record = np.zeros((LEVELS, RUNS, 2), np.float32)
-    record[3, 0] = 30.0, 0.0  # of other shares nothing came true
+    record[3, 0] = 30.0, 0.0  # of other shares nothing was right
     found = chances(*arrays([-1], [0.75]), record, np.ones(RUNS, np.float32), 0)
     assert found[0] < 0.05

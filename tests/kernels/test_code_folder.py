@@ -1,4 +1,4 @@
-"""Compiled kernels are kept only where nobody else can put code, and compiling is said."""
+"""Compiled kernels are kept only where nobody else can put code, and compiling is announced."""
 
 from __future__ import annotations
 

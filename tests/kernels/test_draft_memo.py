@@ -20,7 +20,7 @@ def rows_of(tree):
     return np.array(rows, np.int64).reshape(-1, 4)
 
 
-def asked(table, pattern, budget):
+def recalled(table, pattern, budget):
     found, total = recall(table, np.array(pattern, np.int32), budget)
     return found.tolist(), total
 
@@ -34,9 +34,9 @@ def test_recall_gives_the_last_remembered_draft_or_nothing(drafts, rows):
         remember(table, np.array(pattern, np.int32), budget, found, number)
         if len(found) and len(pattern) <= continuations.LENGTH:
             kept[tuple(pattern), budget] = found.tolist(), number
-            assert asked(table, pattern, budget) == kept[tuple(pattern), budget]
+            assert recalled(table, pattern, budget) == kept[tuple(pattern), budget]
     for pattern, budget, _ in drafts:
-        answer = asked(table, pattern, budget)
+        answer = recalled(table, pattern, budget)
         assert answer == ([], 0) or answer == kept[tuple(pattern), budget]
 
 
@@ -48,7 +48,7 @@ def test_a_row_that_another_thread_was_writing_is_not_used(data, pattern, tree):
     used = continuations.FIRST + 2 * len(tree)
     word = data.draw(st.integers(0, used - 1))
     table[0, word] += data.draw(st.integers(1, 1 << 40))
-    assert asked(table, pattern, 64) == ([], 0)
+    assert recalled(table, pattern, 64) == ([], 0)
 
 
 def test_large_drafts_are_not_memoized():

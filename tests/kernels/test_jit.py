@@ -145,14 +145,14 @@ print(kernel(Packed(Given(np.array([3]))), np.array([4])), kernel(Packed(Absent(
 
 
 def test_an_untested_numba_compiles_in_its_own_way(tmp_path):
-    """As the same, though it takes longer; and it says so once."""
+    """With the same results, but slower; a notice says so once."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
     (tmp_path / "unknown.py").write_text(UNKNOWN)
     command = [sys.executable, str(tmp_path / "unknown.py")]
     for _ in range(2):  # compiled, then kept
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        said = [line for line in done.stdout.splitlines() if "none that ngramkit was" in line]
-        assert said == [
+        notices = [line for line in done.stdout.splitlines() if "none that ngramkit was" in line]
+        assert notices == [
             "numba 0.99.0 is none that ngramkit was tested with (0.62 to 0.68): kernels take "
             "longer to compile"
         ]

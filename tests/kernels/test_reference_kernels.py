@@ -51,8 +51,8 @@ def test_the_alignment_is_its_twins(seed, ids, count, after):
             assert found == twin.chain(6)
             wanted, kind = twin.offers()
             if kind is not None:
-                right, asked = ours.packed.parts.trust[kind]
-                np.testing.assert_allclose(score, right / asked * max(wanted.values()), rtol=1e-5)
+                right, used = ours.packed.parts.trust[kind]
+                np.testing.assert_allclose(score, right / used * max(wanted.values()), rtol=1e-5)
         if token is not None:
             ours.act(offers.FOLLOW, np.array([token], np.int32))
             twin.write(token)

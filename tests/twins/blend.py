@@ -117,9 +117,9 @@ class Twin(Counting, Weighing, EvidenceTwin):
         found = {t: n / total for t, n in columns[level].items() if n >= total / CONTINUATIONS}
         return (origin, level, 0 if total < 2 else 1 if total < 4 else 2), found
 
-    def _by_counts(self, live, context, least, asked, written=None):
+    def _by_counts(self, live, context, least, experts, written=None):
         weights, mixtures, nones, pairs = [], [], [], set()
-        for e in asked:
+        for e in experts:
             columns = [Counter() for _ in range(COLUMNS)]
             totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
             if e < len(self.stores):
