@@ -106,7 +106,7 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
     """Record a few questions at a time: their answers, then all that drafters draft for them."""
     import ngramkit
     from ngramkit.decode.load import load_model
-    from ngramkit.decode.session import PassOptions
+    from ngramkit.decode.options import PassOptions
     from ngramkit.evaluate.record import verifying_model
     from ngramkit.evaluate.topk_record import TopKRecord
     from ngramkit.progress import SILENT

@@ -27,7 +27,7 @@ from ngramkit.decode.session import Session
 from ngramkit.decode.specache.options import SpeCache, require_no_drafts
 from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.references import Given as References, referring
+from ngramkit.drafters.references import Given as References, with_references
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.errors import UsageError
 
@@ -125,7 +125,7 @@ def custom_generate(
     if len(references):
         require_reference_use(drafter)
     options = DecodeOptions(budget=budget, cache=cache, drafter=None if cache is None else "none")
-    drafters = referring(one_per_row(drafter, len(input_ids)), references)
+    drafters = with_references(one_per_row(drafter, len(input_ids)), references)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     requested = ends_of(stopping_criteria, generation_config).length - input_ids.shape[1]
     plain = len(drafters) == 1 and cache is None and budget != "auto" and hasattr(model, "_sample")

@@ -492,7 +492,7 @@ def _contestant(choice: DrafterChoice, session: Session | None) -> Contestant:
         lambda remember: choice.load(forgetful=not remember),
         choice.learns,
         session,
-        listens=choice.listens,
+        listens=choice.needs_evidence,
     )
 
 

@@ -16,7 +16,7 @@ from ngramkit.kernels.jit import allocating_entry
 def paths(
     parents: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The tree as its root-to-leaf paths, a row each.
+    """Return the tree as its root-to-leaf paths, a row each.
 
     parents int32[n] -> nodes int32[leaves, depth + 1] with the root (-1) first and -2 behind a
     path's end, and for the root and every node (n + 1 of them) a row and the column in it, int64.

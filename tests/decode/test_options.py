@@ -11,7 +11,7 @@ from typer.main import get_command
 import ngramkit
 from ngramkit import DecodeOptions, SpeCache, UsageError
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.builders.tokens import build_tokens
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit_cli.main import app
@@ -32,7 +32,7 @@ def _empty_folder(tmp_path, monkeypatch):
 
 def test_the_words_of_the_command_line_work_from_python(tmp_path):
     (tmp_path / "corpus.txt").write_text("def main():\n    return 0\n" * 40)
-    tokens = build_tokens(open_corpus(str(tmp_path / "corpus.txt")), "demo", tmp_path / "tokens")
+    tokens = tokenize(open_corpus(str(tmp_path / "corpus.txt")), "demo", tmp_path / "tokens")
     store = build_datastore(tokens, tmp_path / "mine")
     answer = ngramkit.decode(
         "def main(", "demo", chat=True, template="chatml", system="Be brief.", drafter="rest",
