@@ -57,7 +57,7 @@ def measure(data: Path, work: Path, limit: int | None) -> None:
     from ngramkit.decode.load import BUDGETS as BY_DEVICE, load_model
     from ngramkit.decode.options import DecodeOptions
     from ngramkit.decode.profiles import profile_file
-    from ngramkit_cli.bars import LineReporter
+    from ngramkit_cli.screen import LineReporter
 
     reporter = LineReporter(lambda line: print(line, flush=True))
     model = load_model(MODEL)

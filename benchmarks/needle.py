@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ngramkit.decode.specache.proof import copies_of
 
 from ngramkit.corpus.files import stdlib_files
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -183,9 +182,7 @@ def read_with_each(
         if options.speculative == "drafter" and drafter is not None:
             guesses = Guesses(drafter())
             guesses.start(prompt)
-        verifier = SpeCacheVerifier(
-            model, options, room=room, guesses=guesses, copies=copies_of(model, options)
-        )
+        verifier = SpeCacheVerifier(model, options, room=room, guesses=guesses)
         try:
             with torch.inference_mode():
                 verifier.take_over(cache)

@@ -10,13 +10,19 @@ import typer
 import ngramkit
 from ngramkit.models import DEFAULT
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, the_model
+from ngramkit_cli.options import (
+    Debug,
+    DrafterNames,
+    Force,
+    Json,
+    SourceOptions,
+    takes_groups,
+    takes_urls,
+    the_model,
+)
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionOptions
-from ngramkit_cli.source_options import DrafterNames, SourceOptions
-from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.tables import figures
+from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.bench import BenchResults

@@ -9,7 +9,7 @@ import typer
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import Debug, Json, the_model
 from ngramkit_cli.output import Output
-from ngramkit_cli.tables import figures
+from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.budget.profile import Profile

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ngramkit_cli import streams
+from ngramkit_cli import screen
 from ngramkit_cli.errors import Flag
 
 _running: ContextVar[TyperCommand | None] = ContextVar("running", default=None)
@@ -99,7 +99,7 @@ class _parsing:  # noqa: N801 (reads as a statement)
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._json and hasattr(error, "format_message"):
             body = {"command": self._command, "error": error.format_message(), "hint": ""}
-            streams.write(json.dumps(body))
+            screen.write(json.dumps(body))
 
 
 def _with_verbosity(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 from ngramkit.errors import InputError, UsageError
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import MOST_BYTES
-from ngramkit_cli.streaming import Screen
+from ngramkit_cli.screen import Screen
 
 if TYPE_CHECKING:
     from ngramkit.decode.conversation import Conversation, Reply

@@ -8,15 +8,22 @@ import typer
 
 import ngramkit
 from ngramkit.text import many
-from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.errors import Flag, with_flags
-from ngramkit_cli.executor_options import ExecutorOptions
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, Model, Out, the_model
+from ngramkit_cli.options import (
+    CorpusOptions,
+    Debug,
+    ExecutorOptions,
+    Force,
+    Json,
+    Model,
+    Out,
+    takes_groups,
+    takes_urls,
+    the_model,
+)
 from ngramkit_cli.output import Output, peak_rss
-from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.tables import wrapped
+from ngramkit_cli.screen import wrapped
 
 Eos = Annotated[
     bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")

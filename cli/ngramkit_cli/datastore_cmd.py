@@ -8,13 +8,22 @@ import typer
 
 import ngramkit
 from ngramkit.text import many
-from ngramkit_cli.corpus_options import CorpusOptions
-from ngramkit_cli.executor_options import ExecutorOptions
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, Model, Out
+from ngramkit_cli.options import (
+    CorpusOptions,
+    Debug,
+    Eos,
+    ExecutorOptions,
+    Force,
+    Json,
+    Memory,
+    Model,
+    Out,
+    Tokens,
+    takes_groups,
+    takes_urls,
+    the_source,
+)
 from ngramkit_cli.output import Output, peak_rss
-from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.store_options import Eos, Memory, Tokens, the_source
 
 ShardTokens = Annotated[
     int | None,

@@ -10,15 +10,20 @@ import typer
 
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.cache_options import CacheName, KvOptions
 from ngramkit_cli.conversing import converse
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Json, the_model
+from ngramkit_cli.decode_options import CacheName, KvOptions
+from ngramkit_cli.options import (
+    Debug,
+    DrafterName,
+    Json,
+    SourceOptions,
+    takes_groups,
+    takes_urls,
+    the_model,
+)
 from ngramkit_cli.output import INTERRUPTED, Output
 from ngramkit_cli.prompt import PromptOptions
-from ngramkit_cli.source_options import DrafterName, SourceOptions
-from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.streaming import Screen
+from ngramkit_cli.screen import Screen
 
 if TYPE_CHECKING:
     from ngramkit.decode.answer import Answer

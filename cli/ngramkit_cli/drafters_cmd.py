@@ -8,7 +8,7 @@ import typer
 
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
-from ngramkit_cli.tables import wrapped
+from ngramkit_cli.screen import wrapped
 
 if TYPE_CHECKING:
     from ngramkit.drafters.options import DrafterOption

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.executor_options import ExecutorOptions
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, Model, the_model
+from ngramkit_cli.options import (
+    Debug,
+    ExecutorOptions,
+    Force,
+    Json,
+    Memory,
+    Model,
+    memory_bytes,
+    takes_groups,
+    takes_urls,
+    the_model,
+)
 from ngramkit_cli.output import Output
-from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.store_options import Memory, memory_bytes
 
 if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact

@@ -12,7 +12,7 @@ from ngramkit.text import many
 from ngramkit_cli.command import App
 from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
-from ngramkit_cli.tables import facts as facts_table
+from ngramkit_cli.screen import facts as facts_table
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Histories' folders.")]

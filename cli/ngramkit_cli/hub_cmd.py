@@ -9,10 +9,9 @@ import typer
 
 import ngramkit
 from ngramkit.text import many
-from ngramkit_cli.options import Debug, Force, Json
+from ngramkit_cli.options import Debug, Force, Json, takes_urls
 from ngramkit_cli.output import Output
-from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.tables import figures
+from ngramkit_cli.screen import figures
 
 Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The repository.")]
 

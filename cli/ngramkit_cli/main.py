@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ngramkit_cli import streams
+from ngramkit_cli import screen
 from ngramkit_cli.command import App, Group
 
 # name -> (module and attribute, summary): in the order of use, then the commands that judge, ship
@@ -34,7 +34,7 @@ COMMANDS = {
     "decode": ("decode_cmd.decode", "Decode with drafts"),
     "history": ("history_cmd.app", "Past requests"),
     "bench": ("bench_cmd.bench", "Measure drafters on a model"),
-    "record": ("record_cmd.record", "Record what a model holds likely for replays without it"),
+    "record": ("record_cmd.record", "Record a model's answers and its top-k at verified nodes"),
     "self-corpus": ("self_corpus_cmd.self_corpus", "Write a model's own answers as a corpus"),
     "build": ("recipe_cmd.build", "Build artifacts from recipes"),
     "push": ("hub_cmd.push", "Upload an artifact to the Hub"),
@@ -110,7 +110,7 @@ def print_version(wanted: bool) -> None:
     if wanted:
         from ngramkit import __version__
 
-        streams.write(f"ngramkit {__version__}")
+        screen.write(f"ngramkit {__version__}")
         raise typer.Exit
 
 
@@ -129,5 +129,5 @@ def run() -> None:
     # Libraries start Pythons too (multiprocessing's tracker): none may look for modules in the
     # working folder, which may be a stranger's.
     os.environ["PYTHONSAFEPATH"] = "1"
-    streams.prepare()
+    screen.prepare()
     app()

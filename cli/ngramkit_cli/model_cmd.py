@@ -8,10 +8,9 @@ import typer
 
 import ngramkit
 from ngramkit_cli.decode_options import Device, DeviceMap, Dtype, TrustRemoteCode
-from ngramkit_cli.options import Debug, Force, Json, ModelName, Out, the_model
+from ngramkit_cli.options import Debug, Force, Json, ModelName, Out, takes_urls, the_model
 from ngramkit_cli.output import Output
-from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.tables import figures
+from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_passes import Work

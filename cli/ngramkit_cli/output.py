@@ -19,10 +19,10 @@ import typer
 
 from ngramkit.errors import NgramkitError
 from ngramkit.text import visible
-from ngramkit_cli import streams
-from ngramkit_cli.bars import BarReporter, LineReporter, QuietReporter
+from ngramkit_cli import screen
 from ngramkit_cli.command import running_flags, verbosity
 from ngramkit_cli.errors import to_ngramkit_error, with_flags
+from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
 
 INTERRUPTED = 130  # exit code
 LIBRARY = "ngramkit"
@@ -59,7 +59,7 @@ class Output:
             return
         self._finish()
         for line in lines or ("",):
-            streams.write(visible(line))
+            screen.write(visible(line))
 
     @property
     def reporter(self) -> QuietReporter:
@@ -101,7 +101,7 @@ class Output:
         head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
         fetched = self._reporter.revisions if self._reporter else {}
         revisions = {"revisions": fetched} if fetched else {}
-        streams.write(json.dumps({**head, **values, **revisions}))
+        screen.write(json.dumps({**head, **values, **revisions}))
 
     def __exit__(
         self,
@@ -117,7 +117,7 @@ class Output:
             self._to_stderr("interrupted")
             raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, BrokenPipeError):
-            streams.forget_stdout()
+            screen.forget_stdout()
             raise typer.Exit(1) from None
         self._fail(to_ngramkit_error(error))
 
@@ -130,7 +130,7 @@ class Output:
         if self._json:
             body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):
-                streams.write(json.dumps(body))
+                screen.write(json.dumps(body))
         raise typer.Exit(error.exit_code) from None
 
 

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.options import Debug, Force, Json
+from ngramkit_cli.options import Debug, Force, Json, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import TemplateOfQuestions
-from ngramkit_cli.staging_options import takes_urls
 
 Source = Annotated[str, typer.Argument(metavar="ARTIFACT", help="A datastore or a frozen table.")]
 Bytes = Annotated[

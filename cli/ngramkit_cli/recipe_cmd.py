@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
-from ngramkit_cli.executor_options import ExecutorOptions
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Json
+from ngramkit_cli.options import Debug, ExecutorOptions, Json, takes_groups, takes_urls
 from ngramkit_cli.output import Output
-from ngramkit_cli.staging_options import takes_urls
 
 if TYPE_CHECKING:
     from ngramkit.recipes import RecipeResult

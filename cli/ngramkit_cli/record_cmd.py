@@ -10,11 +10,9 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Json, the_model
+from ngramkit_cli.options import Debug, DrafterNames, Json, SourceOptions, takes_groups, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionOptions
-from ngramkit_cli.source_options import DrafterNames, SourceOptions
 
 OutFolder = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="New, or a record that this adds to.")

@@ -2,26 +2,218 @@
 
 from __future__ import annotations
 
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Json, Limit, Model, the_model
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ngramkit_cli.options import (
+    Debug,
+    DrafterNames,
+    Json,
+    Limit,
+    Model,
+    SourceOptions,
+    takes_groups,
+    takes_urls,
+    the_model,
+)
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import TemplateOfQuestions
-from ngramkit_cli.replay_options import (
-    Answers,
-    Budgets,
-    DropLeaked,
-    KeepState,
-    Plot,
-    Questions,
-    RecordFolder,
-    Repeat,
-    ReplaySources,
-    Seed,
-    parse_budgets,
-)
-from ngramkit_cli.replay_output import say
-from ngramkit_cli.source_options import DrafterNames
-from ngramkit_cli.staging_options import takes_urls
+from ngramkit_cli.screen import figures
+
+if TYPE_CHECKING:
+    from ngramkit.evaluate.replay import Replays
+    from ngramkit.evaluate.simulation import Replay
+    from ngramkit_cli.output import Output
+
+
+# Options of `ngramkit replay` alone.
+
+Answers = Annotated[
+    Path | None,
+    typer.Option(
+        "--answers",
+        metavar="FILE",
+        help="Recorded answers, jsonl: FastChat or Spec-Bench (with --questions), or lines with "
+        "prompt and output, or with messages.",
+    ),
+]
+Questions = Annotated[
+    Path | None,
+    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
+]
+RecordFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--oracle",
+        metavar="DIR",
+        help="A folder of ngramkit record: its answers, and the model's top-k at verified nodes, "
+        "which drafters get as evidence. With --model, the model verifies what is not on record.",
+    ),
+]
+Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]
+KeepState = Annotated[
+    bool,
+    typer.Option("--keep-state", help="One drafter for all questions, for those that learn."),
+]
+Seed = Annotated[int, typer.Option("--seed", help="The questions' order with --keep-state.")]
+Repeat = Annotated[
+    int,
+    typer.Option("--repeat", min=1, help="With --keep-state: every question comes N times."),
+]
+DropLeaked = Annotated[
+    bool, typer.Option("--drop-leaked", help="Leave out answers that stand in a datastore.")
+]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the results.")]
+
+
+@dataclass(frozen=True)
+class ReplaySources(SourceOptions):
+    """Where none is named, those under artifacts/ that fit are taken. A field is an option."""
+
+    curve: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]PATH|URL",
+            help="An artifact by itself, in place of --datastore and the like; may be repeated. "
+            "Tokens/step by bytes, a line for each NAME.",
+        ),
+    ] = None
+
+    def sources(self) -> Any:
+        """What drafters share; with --curve, {curve: artifacts}."""
+        from ngramkit.errors import UsageError
+
+        if self.curve is None:
+            return super().sources()
+        shared = ("datastore", "frozen_table", "bigram", "unigram", "history")
+        given = [name for name in shared if getattr(self, name) is not None]
+        if given:
+            raise UsageError(
+                f"curve names one artifact after another, not beside {given[0]}",
+                "leave out one of them",
+                option=("curve", given[0]),
+            )
+        return parse_curves(self.curve)
+
+
+def parse_budgets(text: str) -> list[int]:
+    """Numbers of nodes, each once. Raises UsageError where `text` is none."""
+    from ngramkit.errors import UsageError
+
+    try:
+        budgets = [int(part) for part in text.split(",")]
+    except ValueError:
+        budgets = []
+    if not budgets or min(budgets) < 1:
+        raise UsageError(f"--budget {text!r} is not a list of numbers of nodes", "like 8,16,64")
+    return list(dict.fromkeys(budgets))
+
+
+def parse_curves(given: list[str]) -> dict[str, list[str]]:
+    """Curve -> artifacts, of NAME=PATH or PATH; what is there as a path is no name.
+
+    >>> parse_curves(["pruned=a/4M", "pruned=a/15M", "s3://b/x?y=1"])
+    {'pruned': ['a/4M', 'a/15M'], '': ['s3://b/x?y=1']}
+    """
+    curves: dict[str, list[str]] = {}
+    for text in given:
+        name, sign, path = text.partition("=")
+        named = sign and path and not set("/\\:") & set(name) and not Path(text).exists()
+        curves.setdefault(name if named else "", []).append(path if named else text)
+    return curves
+
+
+# The tables that `ngramkit replay` prints for people.
+
+
+def say(results: Replays, out: Output) -> None:
+    """Print tokens/step by budget, and more of the widest budget."""
+    budgets = sorted({r.budget for r in results})
+    widest = [r for r in results if r.budget == budgets[-1]]
+    passes = f"{results[0].total.tokens:,} tokens after the prefills'"
+    out.say("", f"tokens/step by draft nodes per pass ({passes})")
+    _say_budgets(results, budgets, out)
+    if results.curves:
+        _say_curves(results, out)
+        return
+    out.say("", f"with {budgets[-1]} nodes")
+    _say_passes(widest, out)
+    missing = _missing(results)
+    if missing:
+        out.say("", *missing)
+    out.say("", "by category")
+    _say_categories(widest, out)
+    ratios = results.ratios()
+    if ratios:
+        out.say(
+            "", f"ratios of tokens/step with {budgets[-1]} nodes (95% intervals over questions)"
+        )
+    for each in ratios:
+        out.say(f"  {each}")
+
+
+def _say_budgets(results: Sequence[Replay], budgets: list[int], out: Output) -> None:
+    cell = {(r.drafter, r.budget): f"{r.total.tokens_per_step:.3f}" for r in results}
+    names = dict.fromkeys(r.drafter for r in results)
+    rows = [[name, *(cell[name, budget] for budget in budgets)] for name in names]
+    out.say(*figures(rows, ["", *map(str, budgets)], justify="right"))
+
+
+def _say_curves(results: Replays, out: Output) -> None:
+    """Print a line per drafter and artifact, smallest first, with its curve."""
+    budget = max(r.budget for r in results)
+    rows = [
+        [drafter, curve, f"{size / 1e6:,.1f}", f"{steps:.3f}"]
+        for drafter, curves in results.by_bytes().items()
+        for curve, points in curves.items()
+        for size, steps in points
+    ]
+    out.say("", f"tokens/step by bytes, {budget} nodes")
+    out.say(*figures(rows, ["", "curve", "MB", "tokens/step"], justify="right"))
+
+
+def _say_passes(results: Sequence[Replay], out: Output) -> None:
+    head = ["", "draft p50", "p99", "empty", "accepted 0, 1, 2, ... of passes"]
+    rows = []
+    for r in results:
+        t = r.total
+        shares = " ".join(f"{_share(t.accepted[i], t.passes):.0%}" for i in range(8))
+        more = sum(n for i, n in t.accepted.items() if i >= 8)
+        times = (f"{t.draft_us(percent):.0f} us" for percent in (50, 99))
+        accepted = f"{shares}, more {_share(more, t.passes):.0%}"
+        rows.append([r.drafter, *times, f"{_share(t.empty, t.passes):.0%}", accepted])
+    out.say(*figures(rows, head))
+
+
+def _missing(results: Sequence[Replay]) -> list[str]:
+    """Return a line for each replay that lacked evidence of some contexts."""
+    return [
+        f"{r.drafter}, {r.budget} nodes: {r.misses.missing:,} of {r.misses.rows:,} contexts "
+        f"({_share(r.misses.missing, r.misses.rows):.1%}) were not on record"
+        for r in results
+        if r.misses is not None and r.misses.missing
+    ]
+
+
+def _say_categories(results: Sequence[Replay], out: Output) -> None:
+    from ngramkit.evaluate.simulation import categories
+
+    shown = categories(results)
+    rows = [
+        [r.drafter, *(f"{r.by_category[c].tokens_per_step:.3f}" for c in shown)] for r in results
+    ]
+    out.say(*figures(rows, ["", *shown], justify="right"))
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+# `ngramkit replay`: tokens/step of drafters on recorded answers, without the model.
 
 
 @takes_urls

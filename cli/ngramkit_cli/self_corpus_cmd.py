@@ -10,8 +10,7 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.option_groups import takes_groups
-from ngramkit_cli.options import Debug, Force, Json, ModelName, the_model
+from ngramkit_cli.options import Debug, Force, Json, ModelName, takes_groups, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionsOrPrompts, TemplateOfQuestions
 

@@ -12,16 +12,15 @@ from command_lines import run_here
 
 from ngramkit.decode.result import Decoded
 from ngramkit.progress import Reporter
-from ngramkit_cli import bars
-from ngramkit_cli.bars import BarReporter, LineReporter, short
+from ngramkit_cli import screen
 from ngramkit_cli.decode_cmd import drafts_of
 from ngramkit_cli.main import app
 from ngramkit_cli.output import Output
-from ngramkit_cli.streaming import DRAFTED, PLAIN, Screen
+from ngramkit_cli.screen import DRAFTED, PLAIN, BarReporter, LineReporter, Screen, short
 
 
 def test_off_a_terminal_long_work_says_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(bars, "EVERY", 0.02)
+    monkeypatch.setattr(screen, "EVERY", 0.02)
     lines: list[str] = []
     reporter = LineReporter(lines.append)
     reporter.stage("tokenize", 40_000_000)

@@ -1,16 +1,64 @@
-"""Reporters of progress: bars on a terminal, elsewhere a line every ten seconds."""
+"""stdout and stderr, which may be closed, full, or of an encoding that lacks some letters."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
+import os
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import StringIO
+from typing import IO, Any
 
+from ngramkit.errors import NgramkitError
 from ngramkit.progress import Reporter
-from ngramkit.text import visible
+from ngramkit.text import harmless, visible
+
+
+def prepare() -> None:
+    """Make missing letters escapes, and keep the file numbers of closed streams free.
+
+    Where stdout is closed, `sys.stdout` stays None, and `write` raises.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    # A file opened later must not get number 1 or 2, where text for the screen is written.
+    while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(free)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
+def write(line: str) -> None:
+    """Write a line to stdout. Raises NgramkitError where it cannot be written."""
+    if sys.stdout is None:
+        raise NgramkitError("stdout is closed", "the result has nowhere to go")
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        forget_stdout()
+        raise
+    except OSError as error:
+        forget_stdout()
+        hint = "the result is lost; free some space, or send it elsewhere"
+        raise NgramkitError(f"stdout cannot be written: {error.strerror}", hint) from error
+
+
+def forget_stdout() -> None:
+    """Discard the rest of stdout's buffer, on which Python would fail again when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+# Reporters of progress: bars on a terminal, elsewhere a line every ten seconds.
 
 logger = logging.getLogger("ngramkit")
 EVERY = 10.0  # seconds between two lines, where there is no terminal
@@ -177,3 +225,115 @@ def short(amount: float) -> str:
         if amount >= size:
             return f"{amount / size:.1f}{unit}"
     return f"{amount:.0f}"
+
+
+# Tables as lines of text: rich lays them out, Output writes them.
+
+WIDEST = 32  # characters of a name
+PROSE = 98  # most columns of a text
+UNBOUNDED = 10_000  # columns of tables that are never cut
+
+
+def facts(title: str, rows: Mapping[str, object]) -> list[str]:
+    """Return names and values below a title; on a terminal long values are folded."""
+    table = _grid("left")
+    for name, value in rows.items():
+        _add(table, (visible(name, WIDEST), str(value)))
+    return [title, *(f"  {line}" for line in _lines(table, _columns() - 2))]
+
+
+def figures(
+    rows: Iterable[Sequence[str]], head: Sequence[str] = (), justify: str = "left"
+) -> list[str]:
+    """Return rows of a name to the left and figures to the right; no figure is cut or folded.
+
+    `justify` is for the last column: "left" for words, "right" for figures.
+    """
+    cells = [list(map(str, row)) for row in ([head, *rows] if head else rows)]
+    most = max(map(len, cells), default=0)
+    table = _grid(*["right"] * (most - 2), justify) if most > 1 else _grid()
+    for row in cells:
+        _add(table, row)
+    return _lines(table, UNBOUNDED)
+
+
+def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
+    """Return a text in lines that fit the terminal; all but the first are indented by `hanging`
+    more."""
+    first, others = " " * indent, " " * (indent + hanging)
+    width = max(min(PROSE, _columns()), indent + hanging + 20)
+    return textwrap.wrap(
+        visible(text), width, initial_indent=first, subsequent_indent=others,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _grid(*justify: Any) -> Any:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for each in ("left", *justify):
+        table.add_column(justify=each, overflow="fold")
+    return table
+
+
+def _add(table: Any, row: Sequence[str]) -> None:
+    from rich.text import Text
+
+    table.add_row(*(Text(visible(cell)) for cell in row))  # text, not markup
+
+
+def _lines(table: Any, columns: int) -> list[str]:
+    from rich.console import Console
+
+    text = StringIO()
+    Console(file=text, width=columns, color_system=None, legacy_windows=False).print(table)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def _columns() -> int:
+    """Return the columns of the terminal, UNBOUNDED off a terminal."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return UNBOUNDED
+    from rich.console import Console
+
+    return Console().width
+
+
+# Generated text on the screen as it is accepted, drafted tokens in another colour.
+#
+# To a file or a pipe it goes as the model wrote it; a terminal is shown what it would obey.
+
+DRAFTED, PLAIN = "\x1b[36m", "\x1b[0m"
+
+
+class Screen:
+    """`show` is what decoding calls with every piece of text. Plain where there is no terminal."""
+
+    def __init__(self, stream: IO[str], *, color: bool = True) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._color = color and self._terminal and not os.environ.get("NO_COLOR")
+        self._coloured = False
+        self._last = ""
+        self._explained = not self._color
+
+    def show(self, piece: str, drafted: bool) -> None:
+        self._last = piece
+        if self._terminal:
+            piece = harmless(piece)
+        if not self._explained:
+            self._stream.write(f"[{DRAFTED}drafted{PLAIN}, the model's own]\n")
+            self._explained = True
+        if self._color and drafted != self._coloured:
+            piece = (DRAFTED if drafted else PLAIN) + piece
+            self._coloured = drafted
+        self._stream.write(piece)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """End the line."""
+        ending = "" if self._last.endswith("\n") else "\n"
+        self._stream.write((PLAIN if self._coloured else "") + ending)
+        self._stream.flush()
+        self._last, self._coloured = "", False
