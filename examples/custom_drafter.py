@@ -1,6 +1,6 @@
 """A drafter of your own: what followed the last token whenever it came before, most often first.
 
-Anything with these four methods drafts; the text stays the model's own whatever it guesses.
+Anything with these four methods is a drafter; whatever it drafts, the text stays the model's own.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ class Followers:
         self.after, self.last = defaultdict(Counter), int(prompt[0])
         self.accept(prompt[1:])
 
-    def draft(self, budget):  # at most `budget` guesses of the next token, all side by side
+    def draft(self, budget):  # at most `budget` nodes, here all children of the root
         ranked = self.after[self.last].most_common(budget)
         total = sum(self.after[self.last].values())
         ids = np.array([token for token, _ in ranked], np.int32)
@@ -24,7 +24,7 @@ class Followers:
         return DraftTree(ids, np.full(len(ids), -1, np.int32), shares,
                          np.full(len(ids), Source.CONTEXT, np.uint8))  # fmt: skip
 
-    def accept(self, tokens, evidence=None):  # what the model really wrote
+    def accept(self, tokens, evidence=None):  # what the model wrote
         for token in tokens.tolist():
             self.after[self.last][token] += 1
             self.last = token
