@@ -136,7 +136,7 @@ def custom_generate(
         and not is_known(model)
         and not pays_to_probe(model, requested)
     ):
-        return undrafted(
+        return write_undrafted(
             model, input_ids, drafters[0], padding[0],
             logits_processor=logits_processor, stopping_criteria=stopping_criteria,
             generation_config=generation_config, streamer=streamer, **model_kwargs,
@@ -313,11 +313,11 @@ def refuse_what_cannot_be_honoured(
 
 
 def _refuse_filled_cache(name: str, cache: Any) -> None:
-    if cache is not None and any(map(_filled, cache.layers)):
+    if cache is not None and any(map(_holds_tokens, cache.layers)):
         raise _refused(name, "the prompt is read anew")
 
 
-def _filled(layer: Any) -> bool:
+def _holds_tokens(layer: Any) -> bool:
     """Return whether a layer holds keys and values, or recurrent states."""
     states = any(getattr(layer, "has_previous_state", {}).values())
     return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
@@ -351,7 +351,7 @@ def _refused(what: str, why: str = "") -> UsageError:
     return UsageError(f"decoding with drafts cannot honour {what}{reason}", "leave it out")
 
 
-def undrafted(
+def write_undrafted(
     model: Any, input_ids: torch.Tensor, drafter: Drafter, padding: int, **call: Any
 ) -> Any:
     """Write one row, with `padding` tokens on its left, by transformers' own loop, without drafts.
