@@ -42,7 +42,7 @@ class Machine:
     def costs(self) -> PassCosts:
         """With nothing learnt."""
         if isinstance(self.prior, str):
-            return PassCosts(Prior.by_device(self.prior, "eager", MOST + 1))
+            return PassCosts(Prior.by_device(self.prior, MOST + 1))
         return PassCosts(Prior.by_row(self.prior, MOST + 1))
 
 

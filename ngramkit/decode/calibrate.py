@@ -128,7 +128,7 @@ def measure(
             for (context, size), seconds_taken in times.items():
                 if clock.over:
                     break
-                seconds_taken.append(timed(verifiers[context], size))
+                seconds_taken.append(time_pass(verifiers[context], size))
                 clock.tick()
             if clock.over:
                 break
@@ -194,14 +194,14 @@ def _first_round(
         if begun and not clock.has(2 * LEAST_ROUNDS * sum(first.values())):
             clock.note(f"contexts from {context:,} tokens on are left out: too little time")
             break
-        begun[context] = filled(model, verify, context, max(sizes))
+        begun[context] = open_filled(model, verify, context, max(sizes))
         for size in sizes:
-            first[context, size] = timed(begun[context], size)
+            first[context, size] = time_pass(begun[context], size)
             clock.tick()
     return begun, first
 
 
-def filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
+def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
     """Open a verifier with room for so many draft nodes, behind `context` tokens."""
     vocabulary = int(model.config.get_text_config().vocab_size)
     verifier = open_verifier(model, verify, room=context + 1 + nodes)
@@ -209,7 +209,7 @@ def filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
     return verifier
 
 
-def timed(verifier: Verifier, size: int) -> float:
+def time_pass(verifier: Verifier, size: int) -> float:
     """Return the seconds of a pass with `size` draft nodes, until its tokens are on the host."""
     nodes = np.arange(size, dtype=np.int32)
     parents = nodes - 1 if isinstance(verifier, ChainVerifier) else (nodes - 1) // 2

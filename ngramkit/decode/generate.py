@@ -117,20 +117,25 @@ def custom_generate(
     inputs = {"streamer": streamer, **model_kwargs}
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, inputs)
     mask = model_kwargs.get("attention_mask")
-    if cache is not None:
-        require_no_drafts(cache, drafter)
+    options = DecodeOptions(budget=budget, cache=cache)
+    if len(references):
+        require_reference_use(drafter)
+    if options.specache is not None:
+        require_no_drafts(options.specache, drafter)
         if len(references):
             raise _refused("references with a SpeCache", "it takes no drafts")
         drafter = drafter or "none"
-    if len(references):
-        require_reference_use(drafter)
-    options = DecodeOptions(budget=budget, cache=cache, drafter=None if cache is None else "none")
     drafters = with_references(one_per_row(drafter, len(input_ids)), references)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
     requested = ends_of(stopping_criteria, generation_config).length - input_ids.shape[1]
-    plain = len(drafters) == 1 and cache is None and budget != "auto" and hasattr(model, "_sample")
-    if plain and not is_known(model) and not pays_to_probe(model, requested):
-        return undrafted(
+    may_wait = len(drafters) == 1 and options.cache is None and budget != "auto"
+    if (
+        may_wait
+        and hasattr(model, "_sample")
+        and not is_known(model)
+        and not pays_to_probe(model, requested)
+    ):
+        return write_undrafted(
             model, input_ids, drafters[0], padding[0],
             logits_processor=logits_processor, stopping_criteria=stopping_criteria,
             generation_config=generation_config, streamer=streamer, **model_kwargs,
@@ -307,11 +312,11 @@ def refuse_what_cannot_be_honoured(
 
 
 def _refuse_filled_cache(name: str, cache: Any) -> None:
-    if cache is not None and any(map(_filled, cache.layers)):
+    if cache is not None and any(map(_holds_tokens, cache.layers)):
         raise _refused(name, "the prompt is read anew")
 
 
-def _filled(layer: Any) -> bool:
+def _holds_tokens(layer: Any) -> bool:
     """Return whether a layer holds keys and values, or recurrent states."""
     states = any(getattr(layer, "has_previous_state", {}).values())
     return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
@@ -345,7 +350,7 @@ def _refused(what: str, why: str = "") -> UsageError:
     return UsageError(f"decoding with drafts cannot honour {what}{reason}", "leave it out")
 
 
-def undrafted(
+def write_undrafted(
     model: Any, input_ids: torch.Tensor, drafter: Drafter, padding: int, **call: Any
 ) -> Any:
     """Write one row, with `padding` tokens on its left, by transformers' own loop, without drafts.

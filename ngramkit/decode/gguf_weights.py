@@ -97,9 +97,9 @@ def _plain(header: Header, dtype: torch.dtype) -> Any:
     place, file = header.path.parent, header.path.name
     config = AutoConfig.from_pretrained(place, gguf_file=file, trust_remote_code=False)
     with torch.device("meta"):
-        hollow = models.from_config(config, trust_remote_code=False)
+        skeleton = models.from_config(config, trust_remote_code=False)
     filed = sum(tensor.size for tensor in header.tensors.values())
-    if sum(p.numel() for p in hollow.parameters()) > MORE_THAN_FILED * filed:
+    if sum(p.numel() for p in skeleton.parameters()) > MORE_THAN_FILED * filed:
         raise broken(header.path, "its sizes ask for more weights than it holds")
     read, facts = models.from_pretrained(
         place,

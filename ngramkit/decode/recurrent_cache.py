@@ -60,21 +60,21 @@ class RecurrentLayer(LinearAttentionLayer):
 
     def begin(self, rows: int) -> None:
         """Begin a pass of so many rows, each behind the kept states."""
-        for number, kept in self._convolutions.items():
-            self.conv_states[number] = _spread(kept, rows)
-        for number, kept in self._states.items():
-            self.recurrent_states[number] = _spread(kept, rows)
+        for number, state in self._convolutions.items():
+            self.conv_states[number] = _spread(state, rows)
+        for number, state in self._states.items():
+            self.recurrent_states[number] = _spread(state, rows)
         self._inputs = {}
 
     def settle(self, row: int, left_out: int = 0) -> None:
         """Keep the row's states as of `left_out` tokens before the pass's end."""
-        for number, state in self._held(self.conv_states):
+        for number, state in self._present(self.conv_states):
             kept = state
             if left_out:
                 width, inputs = state.shape[-1], self._inputs[number]
                 kept = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
             self._convolutions[number] = kept[row : row + 1]
-        for number, state in self._held(self.recurrent_states):
+        for number, state in self._present(self.recurrent_states):
             self._states[number] = state[row : row + 1]
 
     def mark(self) -> None:
@@ -95,7 +95,7 @@ class RecurrentLayer(LinearAttentionLayer):
         self._marked = {}, {}
 
     @staticmethod
-    def _held(states: Any) -> Iterator[tuple[int, torch.Tensor]]:
+    def _present(states: Any) -> Iterator[tuple[int, torch.Tensor]]:
         return ((number, state) for number, state in states.items() if state is not None)
 
 

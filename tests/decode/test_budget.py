@@ -91,7 +91,7 @@ def test_a_drafter_is_asked_for_little_more_than_was_kept():
 
 
 def device_costs(device="cpu"):
-    return PassCosts(Prior.by_device(device, "eager", MOST + 1))
+    return PassCosts(Prior.by_device(device, MOST + 1))
 
 
 def run(auto, draft, seconds, passes, drafting=0.0):

@@ -87,8 +87,8 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
         def note(self, text):
             notes.append(text)
 
-    monkeypatch.setattr(module, "filled", lambda model, verify, context, nodes: Slow(context))
-    monkeypatch.setattr(module, "timed", timed)
+    monkeypatch.setattr(module, "open_filled", lambda model, verify, context, nodes: Slow(context))
+    monkeypatch.setattr(module, "time_pass", timed)
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
     found = measure(model, sizes=(0, 1), contexts=(8, 32, 64), seconds=0.6, reporter=Notes())
     assert now[0] < 1.5  # five rounds of 64 would take two
@@ -113,8 +113,8 @@ def test_a_machine_that_is_too_busy_is_told_and_keeps_nobody_waiting(model, monk
 
     now = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(module, "filled", lambda model, verify, context, nodes: None)
-    monkeypatch.setattr(module, "timed", slow)
+    monkeypatch.setattr(module, "open_filled", lambda model, verify, context, nodes: None)
+    monkeypatch.setattr(module, "time_pass", slow)
     found = measure(model, sizes=(0, 1, 2), contexts=(8,), seconds=2, reporter=Notes())
     assert calls == [0, 1, 2, 0]  # a round that warms up, and what was left of the time
     assert [each.seconds for each in found.passes] == [0.5] * 3

@@ -172,7 +172,7 @@ def profile():
         for context, seconds, node in ((32, 1.0, 0.1), (512, 2.0, 0.3))
         for size in (0, 1, 4, 16)
     ]
-    return Profile("made-up", "cpu", "float32", "eager", passes)
+    return Profile("made-up", "cpu", "float32", passes)
 
 
 def test_a_profile_is_where_costs_begin():

@@ -19,31 +19,31 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def learn(model, passes=KEPT_AFTER) -> PassCosts:
-    costs = learnt_costs(model, "eager", "tree")
+    costs = learnt_costs(model, "tree")
     for i in range(passes):
         rows = (0, 4, 16)[i % 3]
         costs.learn(rows, 100, 0.01 * (1 + rows))
-    keep_costs(model, "eager", "tree", costs)
+    keep_costs(model, "tree", costs)
     return costs
 
 
 def test_another_process_begins_with_what_was_learnt():
     costs = learn(tiny_model("llama"))
-    again = learnt_costs(tiny_model("llama"), "eager", "tree")
+    again = learnt_costs(tiny_model("llama"), "tree")
     np.testing.assert_allclose(again.at(100)[[0, 4, 16]], costs.at(100)[[0, 4, 16]])
     assert again.unit(100) == pytest.approx(0.01)
 
 
 def test_a_few_passes_are_not_written():
     learn(tiny_model("llama"), KEPT_AFTER - 1)
-    assert learnt_costs(tiny_model("llama"), "eager", "tree").unit(100) == 0.0
+    assert learnt_costs(tiny_model("llama"), "tree").unit(100) == 0.0
 
 
 def test_other_threads_or_another_way_to_verify_know_nothing(monkeypatch):
     learn(tiny_model("llama"))
-    assert learnt_costs(tiny_model("llama"), "eager", "chain").unit(100) == 0.0
+    assert learnt_costs(tiny_model("llama"), "chain").unit(100) == 0.0
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
-    assert learnt_costs(tiny_model("llama"), "eager", "tree").unit(100) == 0.0
+    assert learnt_costs(tiny_model("llama"), "tree").unit(100) == 0.0
 
 
 @pytest.mark.parametrize("text", ["", "[", "[]", '{"3": {"0": 1e999}}', '{"3": 1}', "\x00"])
@@ -51,7 +51,7 @@ def test_a_damaged_file_is_as_none(text, tmp_path):
     learn(tiny_model("llama"))
     (file,) = (tmp_path / "ngramkit" / "costs").iterdir()
     file.write_text(text)
-    assert learnt_costs(tiny_model("llama"), "eager", "tree").unit(100) == 0.0
+    assert learnt_costs(tiny_model("llama"), "tree").unit(100) == 0.0
 
 
 def test_the_file_holds_seconds_by_context_and_rows(tmp_path):

@@ -139,7 +139,7 @@ def test_a_pass_has_no_more_rows_than_the_budget_allows():
 def auto(per_row):
     """A row costs so much of a pass, which is known."""
     passes = [Pass(size, 0, 1 + per_row * size) for size in (0, 1, 8, 16)]
-    profile = Profile("made-up", "cpu", "float32", "eager", passes)
+    profile = Profile("made-up", "cpu", "float32", passes)
     costs = PassCosts(Prior.by_profile(profile, 17))
     costs.learn(0, 9, 1.0)
     for _ in range(TRUSTED):
