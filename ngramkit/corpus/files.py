@@ -143,7 +143,7 @@ class LocalSource(FileOptions):
     def stretches(self) -> list[LocalSource]:
         """Split a source of one file into several, where it is a large one of row groups."""
         [path] = self.paths
-        groups = readers.stretches(path) if path.suffix.lower() == ".parquet" else []
+        groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
         return [replace(self, groups=each) for each in groups] or [self]
 
     def counted(self) -> int | None:
@@ -152,7 +152,7 @@ class LocalSource(FileOptions):
         if path.suffix.lower() != ".parquet":
             return None
         groups = None if self.groups is None else range(*self.groups)
-        return readers.documents(path, self.column, groups)
+        return readers.count_documents(path, self.column, groups)
 
     @cached_property
     def digest(self) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import difflib
 import glob
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
 
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate
@@ -99,16 +98,21 @@ AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
 ONE_CORPUS_ONLY = ("split", "column", "revision", "language")
 
 
-@overload
-def open_corpus(name: str | Path, **options: Any) -> Corpus | Deduplicated: ...
-@overload
-def open_corpus(name: Sequence[Part], **options: Any) -> Mixture | Deduplicated: ...
 def open_corpus(
     name: str | Path | Sequence[Part],
     *,
-    dedup: str | None = None,
+    split: str | None = None,
+    column: str | None = None,
+    revision: str | None = None,
+    language: str | None = None,
+    join_turns: bool = False,
+    sample: float = 1.0,
+    seed: int = 0,
+    limit: int | None = None,
+    licenses: Sequence[str] = (),
     exclude: Path | str | Sequence[Path | str] | None = None,
-    **options: Any,
+    dedup: str | None = None,
+    reporter: Reporter = SILENT,
 ) -> AnyCorpus:
     """Open a corpus by its name: a named corpus, `hf:ID[:CONFIG]`, or files.
 
@@ -116,24 +120,55 @@ def open_corpus(
     https://, file://, see corpus.files). A list is a mixture: `["a", ("b", 0.3)]` is all of a,
     then three documents in ten of b, see corpus.mixing.
 
-    Options: `split`, `column`, `revision` and `language` (for a single corpus), `join_turns`;
-    `sample` in (0, 1] keeps a document by a hash of (`seed`, index); `limit` counts kept documents;
-    `licenses` keeps documents whose licences are all listed; `dedup` leaves out duplicates ("exact"
-    or "minhash", see corpus.deduplication); `exclude` is a file, or several: of repository names
-    and document digests, or, where its name ends in .jsonl, of an evaluation set, whose texts no
-    document may hold (corpus.decontamination); `reporter`. Raises UsageError where an option does
-    not fit the corpus or a weight is not in (0, 1], InputError where there is no such corpus, split
-    or column, NetworkError where the Hub refuses.
+    `split`, `column`, `revision` and `language` are options of a single corpus; `join_turns` makes
+    a conversation one document. `sample` in (0, 1] keeps a document by a hash of (`seed`, index);
+    `limit` counts kept documents; `licenses` keeps documents whose licences are all listed.
+    `exclude` is a file, or several: of repository names and document digests, or, where its name
+    ends in .jsonl, of an evaluation set, whose texts no document may hold (corpus.decontamination).
+    `dedup` leaves out duplicates ("exact" or "minhash", see corpus.deduplication).
+
+    Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
+    InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
     """
     given = [exclude] if isinstance(exclude, str | Path) else exclude or []
     files = [Path(file) for file in given]
-    options["exclude"] = [file for file in files if not is_evaluation(file)]
+    exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
-    if isinstance(name, str | Path):
-        return deduplicate(_open_one(as_url(name) or str(name), **options), dedup, evaluation)
-    return deduplicate(
-        _open_several([_weighted(part) for part in name], **options), dedup, evaluation
+    selection = Selection(
+        sample=sample,
+        seed=seed,
+        limit=limit,
+        licenses=frozenset(licence.strip().lower() for licence in licenses),
+        excluded=frozenset().union(*exclusions),
     )
+    options = OriginOptions(split, column, revision, language, join_turns, reporter)
+    corpus: Corpus | Mixture
+    if isinstance(name, str | Path):
+        corpus = Corpus(_source(as_url(name) or str(name), options), selection)
+    else:
+        corpus = _open_mixture(name, options, selection)
+    return deduplicate(corpus, dedup, evaluation)
+
+
+def _open_mixture(parts: Sequence[Part], options: OriginOptions, selection: Selection) -> Mixture:
+    for option in ONE_CORPUS_ONLY:
+        if getattr(options, option) is not None:
+            raise UsageError(
+                f"{option} does not say of which corpus of a mixture",
+                "a recipe has a [[corpus]] with options for each; in Python, open each first",
+                option=option,
+            )
+    weighted = [_weighted(part) for part in parts]
+    if any(isinstance(corpus, Corpus) for corpus, _ in weighted):
+        _refuse_late(options, selection)
+    unlimited = replace(selection, limit=None)
+    corpora = [
+        Weighted(
+            each if isinstance(each, Corpus) else Corpus(_source(each, options), unlimited), weight
+        )
+        for each, weight in weighted
+    ]
+    return mix(corpora, selection.limit)
 
 
 def _weighted(part: Part) -> Weighted:
@@ -154,46 +189,18 @@ def _weighted(part: Part) -> Weighted:
     return Weighted(named, weight)
 
 
-def _open_several(parts: Sequence[Weighted], **options: Any) -> Mixture:
-    for option in ONE_CORPUS_ONLY:
-        if options.get(option) is not None:
-            raise UsageError(
-                f"{option} does not say of which corpus of a mixture",
-                "a recipe has a [[corpus]] with options for each; in Python, open each first",
-                option=option,
-            )
-    limit = options.pop("limit", None)
-    opened = any(isinstance(corpus, Corpus) for corpus, _ in parts)
-    for option, value in options.items():
-        if opened and option != "reporter" and value not in (None, (), [], False, 1.0, 0):
+def _refuse_late(options: OriginOptions, selection: Selection) -> None:
+    """Raise UsageError for options that an opened corpus cannot take any more."""
+    late = {
+        "join_turns": options.join_turns,
+        "sample": selection.sample != 1.0,
+        "seed": selection.seed != 0,
+        "licenses": selection.licenses,
+        "exclude": selection.excluded,
+    }
+    for option, is_set in late.items():
+        if is_set:
             raise UsageError(f"{option} comes too late for an opened corpus", option=option)
-    return mix(
-        [
-            Weighted(each if isinstance(each, Corpus) else _open_one(each, **options), weight)
-            for each, weight in parts
-        ],
-        limit,
-    )
-
-
-def _open_one(
-    name: str,
-    *,
-    sample: float = 1.0,
-    seed: int = 0,
-    limit: int | None = None,
-    licenses: Sequence[str] = (),
-    exclude: Sequence[Path] = (),
-    **options: Any,
-) -> Corpus:
-    selection = Selection(
-        sample=sample,
-        seed=seed,
-        limit=limit,
-        licenses=frozenset(licence.strip().lower() for licence in licenses),
-        excluded=frozenset().union(*map(read_exclusions, exclude)),
-    )
-    return Corpus(_source(name, OriginOptions(**options)), selection)
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def _strings(value: Any) -> tuple[str, ...]:
 # The footer of a parquet file: where to cut it, and how many rows it has.
 
 
-def stretches(path: Path) -> list[tuple[int, int]]:
+def split_row_groups(path: Path) -> list[tuple[int, int]]:
     """Return row groups [begin, end) of about STRETCH bytes each; [] for a small or damaged
     file."""
     try:
@@ -167,7 +167,7 @@ def stretches(path: Path) -> list[tuple[int, int]]:
     return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
 
 
-def documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
+def count_documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
     """Count the documents in these row groups, by default in all.
 
     Return None where only the rows tell: a conversation may be several documents.

@@ -85,7 +85,6 @@ class Selection:
             record["weight"] = self.weight
         if record:
             record["seed"] = self.seed
-        require_between("seed", self.seed, 0, (1 << 64) - 1)
         if self.limit is not None:
             record["limit"] = self.limit
         if self.licenses:
