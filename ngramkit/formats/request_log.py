@@ -71,7 +71,7 @@ class Reading:
 
     @property
     def damaged(self) -> int:
-        """How many bytes hold no valid record, nor the beginning of one at the end."""
+        """The number of bytes that hold no valid record, nor the beginning of one at the end."""
         return sum(map(len, self.damage))
 
 
