@@ -67,7 +67,7 @@ MARKS: Layout = {
 
 
 class Encoding(NamedTuple):
-    """The encoding of text: the tokenizer's file, fingerprint and size, and what ends a document."""
+    """The encoding of text: a tokenizer's file, fingerprint and size, and the end of a document."""
 
     tokenizer: str
     fingerprint: str
