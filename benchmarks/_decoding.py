@@ -21,7 +21,9 @@ from ngramkit.builders.model_unigram import build_model_unigram
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.session import Runner, Task, prompt_ids
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.session import Session
+from ngramkit.decode.text import prompt_ids
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.past_requests import PastRequests
@@ -44,12 +46,13 @@ def task_of(
     budget: int | None = None,
     profile: Profile | None = None,
     max_new_tokens: int = NEW_TOKENS,
-) -> Task:
+) -> Session:
     """Fixed drafts of `budget` nodes, None: by the device; with `profile`, as --budget auto."""
-    runner = Runner.of(model.model, budget=budget or model.default_budget)
+    options = DecodeOptions(budget=budget or model.default_budget, max_new_tokens=max_new_tokens)
+    session = Session.settle(model, options)
     if profile is not None:
-        runner = replace(runner, budget=profile.sizes[-1], auto=True, profile=profile)
-    return Task(model, runner, max_new_tokens)
+        session = replace(session, budget=profile.sizes[-1], is_auto=True, profile=profile)
+    return session
 
 
 class Drafters:

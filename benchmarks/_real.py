@@ -54,10 +54,9 @@ def main() -> None:
 def measure(data: Path, work: Path, limit: int | None) -> None:
     """Builds what is missing, then asks every question that was not answered yet."""
     import ngramkit
-    from ngramkit.decode.load import BUDGETS as BY_DEVICE
-    from ngramkit.decode.load import load_model
+    from ngramkit.decode.load import BUDGETS as BY_DEVICE, load_model
+    from ngramkit.decode.options import DecodeOptions
     from ngramkit.decode.profiles import profile_file
-    from ngramkit.decode.session import PassOptions
     from ngramkit_cli.bars import LineReporter
 
     reporter = LineReporter(lambda line: print(line, flush=True))
@@ -71,7 +70,7 @@ def measure(data: Path, work: Path, limit: int | None) -> None:
         drafters=DRAFTERS,
         artifacts=built,
         max_new_tokens=NEW_TOKENS,
-        passes=PassOptions(budget=BY_DEVICE[model.model.device.type]),
+        passes=DecodeOptions(budget=BY_DEVICE[model.model.device.type]),
         out=work / f"bench-{limit or 'all'}",
         reporter=reporter,
     )
@@ -179,10 +178,12 @@ def replayed(
 
 def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
     from ngramkit.corpus.chat import find_template
-    from ngramkit.decode.session import Runner, Task
+    from ngramkit.decode.options import DecodeOptions
+    from ngramkit.decode.session import Session
     from ngramkit.evaluate.bench import Bench
 
-    task = Task(model, Runner.of(model.model, budget=model.default_budget), NEW_TOKENS)
+    options = DecodeOptions(budget=model.default_budget, max_new_tokens=NEW_TOKENS)
+    task = Session.settle(model, options)
     return Bench(task, [], asked, find_template("auto", model.tokenizer))
 
 

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from ngramkit.budget.costs import MOST, PassCosts, Prior
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.drafters.base import DraftTree, accepted
+from ngramkit.decode.accept import accept
+from ngramkit.drafters.base import DraftTree
 
 CURVES = Path(__file__).with_name("cost_curves.json")
 FIXED = (1, 2, 4, 8, 16, 32, 64)  # draft nodes
@@ -98,7 +99,7 @@ def never_right(text: Text) -> Text:
 
 def _written(tree: DraftTree, answer: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     rest = iter(answer.tolist())
-    nodes, _ = accepted(tree, lambda row: next(rest, -1))
+    nodes, _ = accept(tree, lambda row: next(rest, -1))
     return answer[: len(nodes) + 1]
 
 

@@ -20,9 +20,9 @@ from benchmarks import Row, in_turns, timed
 from benchmarks._decoding import Drafters, Tokens, generated, held_out, task_of
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.calibrate import measure
+from ngramkit.decode.compare import warm_up
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.session import warm_up
 from ngramkit.drafters.registry import DRAFTERS
 
 PROMPTS = 6

@@ -17,7 +17,7 @@ import torch
 from benchmarks import Row, interleaved
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.session import prompt_ids
+from ngramkit.decode.text import prompt_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import DraftTree, TokenArray
@@ -75,7 +75,7 @@ def seven_billion() -> Any:
 
 def passes(model: Any) -> list[float]:
     """Return the least seconds of a pass without a draft and with NODES, tokens on the host."""
-    verifier = open_verifier(model, "tree", "eager", room=CONTEXT + NODES + 1)
+    verifier = open_verifier(model, "tree", room=CONTEXT + NODES + 1)
     verifier.prefill(np.arange(CONTEXT, dtype=np.int32))
     tasks = [
         partial(lambda tree: verifier.verify(1, tree).argmax(-1).tolist(), binary(nodes))
@@ -104,7 +104,7 @@ def in_forward(model: Any, prompt: TokenArray) -> tuple[float, float]:
     after = model.register_forward_hook(lambda *_: spent.append(synchronized() - begun[-1]))
     runs = []
     for _ in range(3):
-        verifier = open_verifier(model, "tree", "eager", room=len(prompt) + NEW_TOKENS + NODES)
+        verifier = open_verifier(model, "tree", room=len(prompt) + NEW_TOKENS + NODES)
         spent.clear()
         run = decode(verifier, load_drafter("cacheback"), Request(prompt, NEW_TOKENS, NODES))
         steps = run.seconds - run.prefill_seconds

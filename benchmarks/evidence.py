@@ -106,7 +106,7 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
     """Record a few questions at a time: their answers, then all that drafters draft for them."""
     import ngramkit
     from ngramkit.decode.load import load_model
-    from ngramkit.decode.session import PassOptions
+    from ngramkit.decode.options import PassOptions
     from ngramkit.evaluate.record import verifying_model
     from ngramkit.evaluate.topk_record import TopKRecord
     from ngramkit.progress import SILENT
@@ -217,7 +217,7 @@ def replayed(work: Work) -> dict[str, Any]:
     for budget in BUDGETS:
         replays = {
             **_replayed(makers, records, budget, topk),
-            "blend, told nothing": _replayed({"": makers["blend"]}, records, budget, None)[""],
+            "blend, without evidence": _replayed({"": makers["blend"]}, records, budget, None)[""],
             **_replayed(others, records, budget, None),
         }
         for name, each in replays.items():
@@ -336,7 +336,7 @@ def facts(figures: Figures) -> str:
         f"**{NAMES[figures['model']]}**, float32, greedy, {count} questions, answers of up to "
         f"{figures['max_new_tokens']} tokens ({asked}; {figures['tokens']:,} tokens), "
         f"{figures['contexts']:,} contexts on record. "
-        + (f"Not on record, at most: {missing}." if missing else "All that was asked is on record.")
+        + (f"Not on record, at most: {missing}." if missing else "All contexts are on record.")
     )
 
 

@@ -91,8 +91,7 @@ def each_cache() -> dict[str, SpeCache | None]:
 
 
 def needles(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    from benchmarks.needle import needles as hidden_needles
-    from benchmarks.needle import read_with_each
+    from benchmarks.needle import needles as hidden_needles, read_with_each
     from ngramkit.decode.load import load_model
 
     model = load_model(MODEL)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ngramkit.decode.specache.proof import copies_of
 
 from ngramkit.corpus.files import stdlib_files
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -28,7 +29,6 @@ from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import load_model
 from ngramkit.decode.specache.cache import Hits
 from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of, require_fit
-from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray

@@ -23,7 +23,6 @@ from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import LanguageModel, load_model
 from ngramkit.decode.specache.attention import attending
 from ngramkit.decode.specache.options import SpeCache, cache_of
-from ngramkit.decode.specache.proof import copies_of
 from ngramkit.decode.specache.verify import SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
@@ -60,8 +59,7 @@ def _step(
     model: LanguageModel, full: TreeVerifier, cache: InPlaceCache, options: SpeCache, length: int
 ) -> Row:
     read = cache.length
-    copies = copies_of(model.model, options)
-    ours = SpeCacheVerifier(model.model, options, room=length, copies=copies)
+    ours = SpeCacheVerifier(model.model, options, room=length)
     with torch.inference_mode():
         ours.take_over(cache)
         ours.verify(5, DraftTree.empty())  # the first guess, memory

@@ -14,150 +14,101 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
+from ngramkit.errors import (
+    ArtifactError as ArtifactError,
+    InputError as InputError,
+    NetworkError as NetworkError,
+    NgramkitError as NgramkitError,
+    UsageError as UsageError,
+)
 
 if TYPE_CHECKING:
-    from ngramkit.builders.datastore import build_datastore
-    from ngramkit.builders.frozen import build_frozen
-    from ngramkit.builders.merge import merge
-    from ngramkit.builders.model_passes import BuiltTable
-    from ngramkit.builders.tokens import tokenize
-    from ngramkit.choose import choose_drafter
-    from ngramkit.corpus.open import open_corpus
-    from ngramkit.corpus.tokenizer import load_tokenizer
-    from ngramkit.decode.answer import decode
-    from ngramkit.decode.calibrate import calibrate
-    from ngramkit.decode.candidates import NgramkitCandidates
-    from ngramkit.decode.conversation import Conversation
-    from ngramkit.decode.generate import custom_generate, generate
-    from ngramkit.decode.sampling import Sampling
-    from ngramkit.decode.self_check import self_check
-    from ngramkit.decode.session import PassOptions
-    from ngramkit.decode.specache.options import SpeCache
-    from ngramkit.drafters.base import Drafter, DraftTree, Evidence
-    from ngramkit.drafters.registry import load_drafter
-    from ngramkit.drafters.sources import PastUse, Sources
-    from ngramkit.evaluate.bench import bench
-    from ngramkit.evaluate.prune import prune
-    from ngramkit.evaluate.record import record
-    from ngramkit.evaluate.replay import KeepState, replay
-    from ngramkit.evaluate.self_corpus import self_corpus
-    from ngramkit.exchange.convert import export, import_
-    from ngramkit.histories import history, merge_histories, trim_history
-    from ngramkit.hub import pull, push, search
-    from ngramkit.inspection import inspect, open_artifact, verify
-    from ngramkit.model_tables import model_bigram, model_unigram
-    from ngramkit.recipes import build_recipe
-    from ngramkit.remote.staging import using_cache
-    from ngramkit.warming import Warmed, warm
-
+    from ngramkit.builders.datastore import build_datastore as build_datastore
+    from ngramkit.builders.frozen import build_frozen as build_frozen
+    from ngramkit.builders.merge import merge as merge
+    from ngramkit.builders.model_passes import BuiltTable as BuiltTable
+    from ngramkit.builders.tokens import tokenize as tokenize
+    from ngramkit.choose import choose_drafter as choose_drafter
+    from ngramkit.corpus.open import open_corpus as open_corpus
+    from ngramkit.corpus.tokenizer import load_tokenizer as load_tokenizer
+    from ngramkit.decode.answer import decode as decode
+    from ngramkit.decode.calibrate import calibrate as calibrate
+    from ngramkit.decode.candidates import NgramkitCandidates as NgramkitCandidates
+    from ngramkit.decode.conversation import Conversation as Conversation
+    from ngramkit.decode.generate import custom_generate as custom_generate, generate as generate
+    from ngramkit.decode.options import DecodeOptions as DecodeOptions, PassOptions as PassOptions
+    from ngramkit.decode.sampling import Sampling as Sampling
+    from ngramkit.decode.specache.options import SpeCache as SpeCache
+    from ngramkit.drafters.base import (
+        Drafter as Drafter,
+        DraftTree as DraftTree,
+        Evidence as Evidence,
+    )
+    from ngramkit.drafters.registry import load_drafter as load_drafter
+    from ngramkit.drafters.sources import PastUse as PastUse, Sources as Sources
+    from ngramkit.evaluate.bench import bench as bench
+    from ngramkit.evaluate.prune import prune as prune
+    from ngramkit.evaluate.record import record as record
+    from ngramkit.evaluate.replay import KeepState as KeepState, replay as replay
+    from ngramkit.evaluate.self_corpus import self_corpus as self_corpus
+    from ngramkit.exchange.convert import export as export, import_ as import_
+    from ngramkit.histories import (
+        history as history,
+        merge_histories as merge_histories,
+        trim_history as trim_history,
+    )
+    from ngramkit.hub import pull as pull, push as push, search as search
+    from ngramkit.inspection import (
+        inspect as inspect,
+        open_artifact as open_artifact,
+        verify as verify,
+    )
+    from ngramkit.model_tables import model_bigram as model_bigram, model_unigram as model_unigram
+    from ngramkit.recipes import build_recipe as build_recipe
+    from ngramkit.remote.staging import using_cache as using_cache
+    from ngramkit.warming import Warmed as Warmed, warm as warm
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "choose_drafter": "ngramkit.choose",
-    "decode": "ngramkit.decode.answer",
-    "calibrate": "ngramkit.decode.calibrate",
-    "self_check": "ngramkit.decode.self_check",
-    "build_datastore": "ngramkit.builders.datastore",
-    "build_frozen": "ngramkit.builders.frozen",
-    "model_bigram": "ngramkit.model_tables",
-    "model_unigram": "ngramkit.model_tables",
-    "tokenize": "ngramkit.builders.tokens",
-    "BuiltTable": "ngramkit.builders.model_passes",
-    "history": "ngramkit.histories",
-    "inspect": "ngramkit.inspection",
-    "open_artifact": "ngramkit.inspection",
-    "verify": "ngramkit.inspection",
-    "build_recipe": "ngramkit.recipes",
-    "export": "ngramkit.exchange.convert",
-    "import_": "ngramkit.exchange.convert",
-    "merge": "ngramkit.builders.merge",
-    "merge_histories": "ngramkit.histories",
-    "pull": "ngramkit.hub",
-    "push": "ngramkit.hub",
-    "search": "ngramkit.hub",
-    "trim_history": "ngramkit.histories",
-    "NgramkitCandidates": "ngramkit.decode.candidates",
-    "Conversation": "ngramkit.decode.conversation",
-    "custom_generate": "ngramkit.decode.generate",
-    "generate": "ngramkit.decode.generate",
-    "load_tokenizer": "ngramkit.corpus.tokenizer",
-    "PassOptions": "ngramkit.decode.session",
-    "Sampling": "ngramkit.decode.sampling",
-    "SpeCache": "ngramkit.decode.specache.options",
-    "load_drafter": "ngramkit.drafters.registry",
-    "Drafter": "ngramkit.drafters.base",
-    "DraftTree": "ngramkit.drafters.base",
-    "Evidence": "ngramkit.drafters.base",
-    "bench": "ngramkit.evaluate.bench",
-    "prune": "ngramkit.evaluate.prune",
-    "record": "ngramkit.evaluate.record",
-    "KeepState": "ngramkit.evaluate.replay",
-    "replay": "ngramkit.evaluate.replay",
-    "self_corpus": "ngramkit.evaluate.self_corpus",
-    "open_corpus": "ngramkit.corpus.open",
-    "PastUse": "ngramkit.drafters.sources",
-    "Sources": "ngramkit.drafters.sources",
-    "using_cache": "ngramkit.remote.staging",
-    "Warmed": "ngramkit.warming",
-    "warm": "ngramkit.warming",
+# Module -> the names that are imported from it at their first use; the imports above are for
+# editors.
+_NAMES = {
+    "ngramkit.builders.datastore": "build_datastore",
+    "ngramkit.builders.frozen": "build_frozen",
+    "ngramkit.builders.merge": "merge",
+    "ngramkit.builders.model_passes": "BuiltTable",
+    "ngramkit.builders.tokens": "tokenize",
+    "ngramkit.choose": "choose_drafter",
+    "ngramkit.corpus.open": "open_corpus",
+    "ngramkit.corpus.tokenizer": "load_tokenizer",
+    "ngramkit.decode.answer": "decode",
+    "ngramkit.decode.calibrate": "calibrate",
+    "ngramkit.decode.candidates": "NgramkitCandidates",
+    "ngramkit.decode.conversation": "Conversation",
+    "ngramkit.decode.generate": "custom_generate generate",
+    "ngramkit.decode.options": "DecodeOptions PassOptions",
+    "ngramkit.decode.sampling": "Sampling",
+    "ngramkit.decode.specache.options": "SpeCache",
+    "ngramkit.drafters.base": "DraftTree Drafter Evidence",
+    "ngramkit.drafters.registry": "load_drafter",
+    "ngramkit.drafters.sources": "PastUse Sources",
+    "ngramkit.evaluate.bench": "bench",
+    "ngramkit.evaluate.prune": "prune",
+    "ngramkit.evaluate.record": "record",
+    "ngramkit.evaluate.replay": "KeepState replay",
+    "ngramkit.evaluate.self_corpus": "self_corpus",
+    "ngramkit.exchange.convert": "export import_",
+    "ngramkit.histories": "history merge_histories trim_history",
+    "ngramkit.hub": "pull push search",
+    "ngramkit.inspection": "inspect open_artifact verify",
+    "ngramkit.model_tables": "model_bigram model_unigram",
+    "ngramkit.recipes": "build_recipe",
+    "ngramkit.remote.staging": "using_cache",
+    "ngramkit.warming": "Warmed warm",
 }
-
-__all__ = [
-    "ArtifactError",
-    "BuiltTable",
-    "Conversation",
-    "DraftTree",
-    "Drafter",
-    "Evidence",
-    "InputError",
-    "KeepState",
-    "NetworkError",
-    "NgramkitCandidates",
-    "NgramkitError",
-    "PassOptions",
-    "PastUse",
-    "Sampling",
-    "Sources",
-    "SpeCache",
-    "UsageError",
-    "Warmed",
-    "bench",
-    "build_datastore",
-    "build_frozen",
-    "build_recipe",
-    "calibrate",
-    "choose_drafter",
-    "custom_generate",
-    "decode",
-    "export",
-    "generate",
-    "history",
-    "import_",
-    "inspect",
-    "load_drafter",
-    "load_tokenizer",
-    "merge",
-    "merge_histories",
-    "model_bigram",
-    "model_unigram",
-    "open_artifact",
-    "open_corpus",
-    "prune",
-    "pull",
-    "push",
-    "record",
-    "replay",
-    "search",
-    "self_check",
-    "self_corpus",
-    "tokenize",
-    "trim_history",
-    "using_cache",
-    "verify",
-    "warm",
-]
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_ERRORS = "ArtifactError InputError NetworkError NgramkitError UsageError"
+__all__ = sorted([*_HOMES, *_ERRORS.split()])
 
 
 def __getattr__(name: str) -> Any:

@@ -32,7 +32,7 @@ class TextCache:
 
     name: str  # of the folder
     most: int  # texts
-    most_bytes: int = 1 << 30  # of all texts
+    most_bytes: int | None = None  # of all texts; None: any
 
     def get(self, key: str) -> str | None:
         """Return the text, None where none is kept or it cannot be read."""
@@ -62,17 +62,18 @@ class TextCache:
         return True
 
 
-def make_room(folder: Path, most: int, most_bytes: int) -> None:
-    """Delete the files of the folder that were written first, until `most` files of `most_bytes` in
-    all are left."""
+def make_room(folder: Path, most: int, most_bytes: int | None = None) -> None:
+    """Delete the files of the folder that were written first, until at most `most` files of at most
+    `most_bytes` together are left."""
     with suppress(OSError):  # another process may be doing the same
-        states = [(path, path.stat()) for path in folder.iterdir()]
-        total = sum(state.st_size for _, state in states)
-        if len(states) <= most and total <= most_bytes:
+        paths = list(folder.iterdir())
+        if len(paths) <= most and most_bytes is None:
             return
-        states.sort(key=lambda each: each[1].st_mtime_ns)
-        for number, (path, state) in enumerate(states):
-            if len(states) - number <= most and total <= most_bytes:
+        states = [(path.stat(), path) for path in paths]
+        states.sort(key=lambda each: each[0].st_mtime_ns)
+        total = sum(state.st_size for state, _ in states)
+        for left, (state, path) in zip(range(len(states), 0, -1), states, strict=True):
+            if left <= most and (most_bytes is None or total <= most_bytes):
                 return
             path.unlink()
             total -= state.st_size

@@ -1,10 +1,15 @@
-"""Which drafter, and over which artifacts, when nobody says: for the command line and for Python.
+"""The choice of a drafter and its artifacts, for the command line and for Python.
 
 Without a name it is blend. Without named artifacts a drafter gets those under artifacts/ that have
-the tokenizer's ids: every datastore, the largest frozen table that adds to them, the model's own
-tables before those of another model. What is needed and missing is made or refused, see
-ngramkit.choose; what lies there is for the embedded model alone. What is taken and what is left
-out is said.
+the tokenizer's ids: every datastore that adds a corpus, the largest frozen table that adds to them,
+the model's own tables before those of another model. The reporter is told what is taken and what is
+left out.
+
+An artifact that the drafter needs and that is missing is made where nobody's choice is needed for
+that: for the embedded model from the standard library, for any other from a token store at hand, or
+read off the model where that takes seconds. Else an error names the command to run: a corpus that
+nobody chose would decide what the drafter is worth. Artifacts made here lie under
+artifacts/automatic/, see ngramkit.formats.outputs, and only the embedded model takes them up.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.drafters.registry import DRAFTERS, DrafterSpec, drafter_options, load_drafter
-from ngramkit.drafters.sources import Given, Opened, PastUse, Sources, opened
+from ngramkit.drafters.sources import Given, Opened, PastUse, Sources, open_given
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest, TokenizerRecord
@@ -35,43 +40,48 @@ from ngramkit.progress import SILENT, Reporter
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
 
-
 DRAFTER = "blend"
+SHOWN = 5  # artifacts in a line, and lines of artifacts that were left out
+CORPUS = "python-stdlib"  # what the embedded model was made for
+# Bytes of weights times tokens of the vocabulary: a bigram table is one pass per token.
+CHEAP = {"model-bigram": 2e11, "model-unigram": 2e14}
+
+LoadModel = Callable[[], Any]  # returns a decode.load.LanguageModel
 
 
 @dataclass(frozen=True)
 class DrafterChoice:
-    """A drafter's name and options, and all that it is made from; `load` makes one."""
+    """A drafter's name and options, and its sources; `load` makes the drafter."""
 
-    label: str  # what results call it: its name, and the options that were given
+    label: str  # its name in results: with the options that were given
     spec: DrafterSpec
     tokenizer: TokenizerRecord
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # by role, opened
-    names: Sequence[str] = ()  # of the artifacts, as they were named or found
+    names: Sequence[str] = ()  # of the artifacts, as given or found
     revisions: Mapping[str, str] = field(default_factory=dict)  # hf:// source -> commit
     past: PastUse | None = None  # None: it does not learn from finished requests
-    made: Callable[[], Drafter] | None = None  # in place of all that: an object of the caller's
+    made: Callable[[], Drafter] | None = None  # returns a drafter of the caller's, in place of that
 
     @property
     def learns(self) -> bool:
-        """From finished requests."""
+        """Return whether it learns from finished requests."""
         return self.past is not None
 
     @property
-    def listens(self) -> bool:
-        """Whether little is left of it where no model tells it Evidence."""
-        return self.made is None and DRAFTERS[self.spec.name].listens
+    def needs_evidence(self) -> bool:
+        """Return whether it drafts little or nothing where no model gives it Evidence."""
+        return self.made is None and DRAFTERS[self.spec.name].needs_evidence
 
     @property
     def opened(self) -> list[Artifact]:
-        """The artifacts, in the order of `names`."""
-        found: list[Artifact] = []
+        """Return the artifacts, in the order of `names`."""
+        artifacts: list[Artifact] = []
         for value in self.artifacts.values():
-            found += value if isinstance(value, list) else [value]
-        return found
+            artifacts += value if isinstance(value, list) else [value]
+        return artifacts
 
     def load(self, *, forgetful: bool = False) -> Drafter:
-        """A drafter that has seen nothing but its past requests; `forgetful`: remembers none."""
+        """Make the drafter, new but for its past requests; with `forgetful` it remembers none."""
         if self.made is not None:
             return self.made()
         past = self.past.open(self.tokenizer, forgetful=forgetful) if self.past else None
@@ -79,7 +89,8 @@ class DrafterChoice:
         return load_drafter(self.spec.name, **sources, **self.spec.options)
 
     def with_default(self, option: str, value: Any) -> DrafterChoice:
-        """`option` is `value` where the drafter has it and nobody has set it."""
+        """Return the choice with an option set, where the drafter has it and the caller has not
+        set it."""
         if self.made is not None or option in self.spec.options:
             return self
         if option not in {each.name for each in drafter_options(self.spec.name)}:
@@ -99,12 +110,12 @@ def choose_drafter(
     reporter: Reporter = SILENT,
     load_model: LoadModel | None = None,
 ) -> DrafterChoice:
-    """`drafter` is `NAME` or `NAME:OPTION=VALUE,...`; None: blend.
+    """Choose a drafter, `NAME` or `NAME:OPTION=VALUE,...` (default: blend), and its artifacts.
 
     `tokenizer` decides which artifacts fit: a record, a tokenizer, a loaded model or the name of
-    one; None: as `ngramkit.models.chosen_model`. `artifacts`: what to draft from, in place of what
-    is found; past requests only where they are named. `load_model` gives the loaded model, where
-    a table may be read off it. The reporter is told what was taken and what was left out.
+    one; None: as `ngramkit.models.chosen_model`. `artifacts` are drafted from in place of those
+    that are found; past requests only where they are named. `load_model` returns the loaded model,
+    where a table may be read off it.
 
     Raises UsageError for an unknown drafter or option, ArtifactError where an artifact is of
     another tokenizer, or one is needed, missing, and not to be made here.
@@ -113,42 +124,47 @@ def choose_drafter(
     entry, sources = DRAFTERS[spec.name], Sources.of(artifacts)
     named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
     if any(named.values()):
-        found = _named(named, reporter)
+        by_role = _open_named(named, reporter)
     else:
-        found = _found(spec.name, tokenizer, reporter, load_model)
-    each_opened = [each for several in found.values() for each in several]
+        by_role = _find(spec.name, tokenizer, reporter, load_model)
+    opened = [each for several in by_role.values() for each in several]
     choice = DrafterChoice(
         str(spec),
         spec,
         tokenizer,
-        artifacts={role: _as_given(role, several) for role, several in found.items()},
-        names=[each.name for each in each_opened],
-        revisions={each.name: each.commit for each in each_opened if each.commit},
+        artifacts={
+            role: [each.artifact for each in several]
+            if role == "datastores"
+            else several[0].artifact
+            for role, several in by_role.items()
+        },
+        names=[each.name for each in opened],
+        revisions={each.name: each.commit for each in opened if each.commit},
     )
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
     if "past" in entry.sources and (sources.past.path or entry.required):
         choice = _with_past(choice, sources.past, reporter)
     default = "" if drafter else " (default)"
-    over = listed([_described(each) for each in each_opened])
+    over = listed([_described(each) for each in opened])
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")
     return choice
 
 
 def asked_drafters(drafters: Any) -> list[Any]:
-    """Of one drafter or several, named or made by the caller, a list.
+    """Return a list of one drafter or several, by name or made by the caller.
 
-    Raises UsageError for a name or an option that there is not, before anything is read in vain.
+    Raises UsageError for an unknown name or option, before anything is read.
     """
-    asked = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    for each in asked:
+    several = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    for each in several:
         if isinstance(each, str):
             DrafterSpec.parse(each)
-    return asked
+    return several
 
 
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
-    """A drafter of the caller's own, or a function that makes one, in place of a chosen one."""
+    """Return the choice of a drafter of the caller's own, or of a function that makes one."""
     is_one = hasattr(drafter, "draft") and not isinstance(drafter, type)
     name = type(drafter).__name__ if is_one else getattr(drafter, "__name__", "drafter")
     made = (lambda: drafter) if is_one else drafter
@@ -156,95 +172,82 @@ def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
 
 
 def distinct(choices: Iterable[DrafterChoice]) -> list[DrafterChoice]:
-    """Each label once: what is named twice is one; of one's own, the second is `NAME-2`."""
-    found: dict[str, DrafterChoice] = {}
+    """Return the choices with each label once: equal names are one choice; of the caller's own
+    drafters, the second is `NAME-2`."""
+    by_label: dict[str, DrafterChoice] = {}
     for choice in choices:
         label, number = choice.label, 2
-        while choice.made is not None and label in found:
+        while choice.made is not None and label in by_label:
             label, number = f"{choice.label}-{number}", number + 1
-        found.setdefault(label, replace(choice, label=label))
-    return list(found.values())
+        by_label.setdefault(label, replace(choice, label=label))
+    return list(by_label.values())
 
 
 def _record(given: Any) -> TokenizerRecord:
-    """Of a record, a TextTokenizer, a LanguageModel or a model's name."""
+    """Return the record of a TextTokenizer, a LanguageModel, a model's name, or one itself."""
     if given is None or isinstance(given, str | Path):
         from ngramkit.corpus.tokenizer import load_tokenizer
 
         given = load_tokenizer(chosen_model(None if given is None else str(given)).name)
-    found = getattr(getattr(given, "tokenizer", given), "record", given)
-    if not isinstance(found, TokenizerRecord):
+    record = getattr(getattr(given, "tokenizer", given), "record", given)
+    if not isinstance(record, TokenizerRecord):
         raise UsageError(
             f"tokenizer is a {type(given).__name__}", "give a loaded tokenizer, a model or its name"
         )
-    return found
+    return record
 
 
-def _as_given(role: str, several: Sequence[Opened]) -> Any:
-    """As `load_drafter` takes it."""
-    return [each.artifact for each in several] if role == "datastores" else several[0].artifact
-
-
-def _named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Opened]]:
-    found: dict[str, list[Opened]] = {}
+def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Opened]]:
+    """Open the artifacts that the caller named, by role. Raises ArtifactError for a wrong kind."""
+    by_role: dict[str, list[Opened]] = {}
     for role, given in named.items():
         several = list(given) if role == "datastores" else [given] if given is not None else []
         if several:
-            found[role] = [opened(each, reporter) for each in several]
-    for role, artifacts in found.items():
+            by_role[role] = [open_given(each, reporter) for each in several]
+    for role, artifacts in by_role.items():
         for each in artifacts:
             if each.artifact.kind != KIND_OF_ROLE[role]:
                 raise ArtifactError(
                     f"{each.name} is a {each.artifact.kind}, not a {KIND_OF_ROLE[role]}",
                     "check the path",
                 )
-    return found
+    return by_role
 
 
-def _found(
+def _find(
     name: str,
     tokenizer: TokenizerRecord,
     reporter: Reporter,
     load_model: LoadModel | None,
 ) -> dict[str, list[Opened]]:
+    """Open the artifacts under artifacts/ that a drafter takes, by role; make one that it needs."""
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
     taken, left_out = select(candidates(tokenizer), roles, tokenizer)
     for line in left_out:
         reporter.note(f"left out: {line}")
-    found = {role: [opened(path) for path in paths] for role, paths in taken.items() if paths}
+    by_role = {role: [open_given(path) for path in paths] for role, paths in taken.items() if paths}
     of_corpora = [role for role in roles if role in ("datastores", "frozen_table")]
     wanted = of_corpora[:1] if len(roles) > 1 else roles
-    if wanted and not any(role in found for role in of_corpora or roles):
-        role = wanted[0]
-        made = _provided(role, entry.required, tokenizer, reporter, load_model)
-        if made is not None:
-            found = {role: [Opened(made, str(made.path))], **found}
-    return found
-
-
-def _provided(
-    role: str,
-    required: bool,
-    tokenizer: TokenizerRecord,
-    reporter: Reporter,
-    load_model: LoadModel | None,
-) -> Artifact | None:
-    """None where the drafter does without, which is said."""
+    if not wanted or any(role in by_role for role in of_corpora or roles):
+        return by_role
+    role = wanted[0]
     try:
-        return provide(KIND_OF_ROLE[role], tokenizer, reporter, load_model)
+        artifact = provide(KIND_OF_ROLE[role], tokenizer, reporter, load_model)
     except ArtifactError as error:
-        if required:
+        if entry.required:
             raise
         reporter.note(f"{error}: drafting from the text itself; {error.hint}")
-        return None
+        return by_role
+    return {role: [Opened(artifact, str(artifact.path))], **by_role}
 
 
 def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> DrafterChoice:
-    there = past.history(choice.tokenizer)
+    """Return the choice with past requests, and their history's name."""
+    history = past.history(choice.tokenizer)
     if past.path is None:
         return replace(choice, past=past)
-    if there is None:
+    if history is None:
         reporter.note(f"there is no history at {past.path} yet: no past requests")
     return replace(choice, past=past, names=[*choice.names, str(past.path)])
 
@@ -254,23 +257,20 @@ def _described(each: Opened) -> str:
     return each.name if tokens is None else f"{each.name} ({tokens:,} tokens)"
 
 
-# Which artifacts that lie there fit a tokenizer, and which of them are taken.
-#
-# Every datastore that adds a corpus; of the other kinds one, the model's own before the largest.
-
-SHOWN = 5  # artifacts in a line, and lines of what was left out
-
-
 def candidates(tokenizer: TokenizerRecord) -> list[Found]:
-    """Everything under artifacts/; what commands made by themselves for the embedded model only."""
-    made = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
-    return [*artifacts_in(ARTIFACTS), *made]
+    """Return what is under artifacts/, automatic ones for the embedded model only."""
+    automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
+    return [*artifacts_in(ARTIFACTS), *automatic]
 
 
 def select(
     candidates: Iterable[Found], roles: Sequence[str], tokenizer: TokenizerRecord
 ) -> tuple[dict[str, list[Path]], list[str]]:
-    """The folders to draft from by role, and a line for everything of those kinds left out."""
+    """Return the folders to draft from by role, and lines on what of those kinds was left out.
+
+    Takes every datastore that adds a corpus; of the other kinds one, the model's own before the
+    largest.
+    """
     taken: dict[str, list[Path]] = {role: [] for role in roles}
     left_out: list[str] = []
     others: list[str] = []  # tokenizers
@@ -288,71 +288,50 @@ def select(
         for path, manifest in sorted(
             fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
         ):
-            same = corpora.get(_corpus_of(manifest)) if manifest.corpus else None
-            if same is not None:
-                left_out.append(f"{path} (of the same corpus as {same})")
+            twin = corpora.get(_corpus_key(manifest)) if manifest.corpus else None
+            if twin is not None:
+                left_out.append(f"{path} (of the same corpus as {twin})")
             elif role != "datastores" and taken[role]:
-                left_out.append(f"{path} ({taken[role][0]} is {_why(role)})")
+                better = "larger" if role == "frozen_table" else "the model's own, or larger"
+                left_out.append(f"{path} ({taken[role][0]} is {better})")
             else:
                 taken[role].append(path)
-                corpora.setdefault(_corpus_of(manifest), path)
+                corpora.setdefault(_corpus_key(manifest), path)
     if others:
         left_out.append(f"{len(others)} for other tokenizers ({listed(sorted(set(others)))})")
-    return taken, _bounded(left_out)
+    more = [f"{len(left_out) - SHOWN + 1} more"] if len(left_out) > SHOWN else []
+    return taken, [*left_out[: SHOWN - len(more)], *more]
 
 
 def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
-    """The model's own tables first, then the largest by tokens, then by bytes, then by name."""
+    """Return a key that sorts the model's own tables first, then by tokens, bytes and name."""
     own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
     return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
 
 
-def _why(role: str) -> str:
-    return "larger" if role == "frozen_table" else "the model's own, or larger"
-
-
-def _corpus_of(manifest: Manifest) -> Any:
-    """What tells corpora apart, as far as manifests do; frozen tables know no documents' order."""
+def _corpus_key(manifest: Manifest) -> str:
+    """Return what tells corpora apart by their manifests; the order of documents does not."""
     counts = {name: manifest.counts.get(name) for name in ("documents", "tokens")}
     return repr((sorted(manifest.corpus.items()), counts))
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some of them in a line, and how many more there are."""
+    """Return the first SHOWN names in a line, and the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-def _bounded(lines: Sequence[str]) -> list[str]:
-    more = [f"{len(lines) - SHOWN + 1} more"] if len(lines) > SHOWN else []
-    return [*lines[: SHOWN - len(more)], *more]
-
-
-# Artifacts that a command makes by itself, where a drafter needs one and there is none.
-#
-# For the embedded model from the standard library; for any other from a token store that is at
-# hand, or read off the model where that takes seconds. Else an error names the command to run:
-# data that nobody chose would speak for the drafter. What is made here lies under
-# artifacts/automatic/, see ngramkit.formats.outputs.
-
-CORPUS = "python-stdlib"  # what the embedded model was made for
-# Bytes of weights times tokens of the vocabulary: a bigram table is one pass per token.
-CHEAP = {"model-bigram": 2e11, "model-unigram": 2e14}
-
-LoadModel = Callable[[], Any]  # gives a decode.load.LanguageModel
 
 
 def provide(
     kind: str, tokenizer: TokenizerRecord, reporter: Reporter, load_model: LoadModel | None = None
 ) -> Artifact:
-    """A new artifact of `kind`, or one that was made here before; says what it is made from.
+    """Make an artifact of `kind`, or open the one that was made here before.
 
-    Raises ArtifactError, with the command to run, where it would take a corpus that nobody chose,
+    Raises ArtifactError, with the command to run, where that would take a corpus that nobody chose,
     a download or long work.
     """
     missing = f"no {kind} for {tokenizer.id} under {ARTIFACTS}/"
     if KINDS[kind].of_model:
-        return _read_off(kind, tokenizer, missing, reporter, load_model)
+        return _read_off_model(kind, tokenizer, missing, reporter, load_model)
     store = token_store_of(tokenizer)
     if store is not None:
         reporter.note(f"{missing}: building one from {store.path}")
@@ -363,17 +342,17 @@ def provide(
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
-    return _built(kind, store, place, reporter)
+    return _build(kind, store, place, reporter)
 
 
 def command(kind: str, model: str) -> str:
-    """What builds an artifact of `kind`."""
+    """Return the command line that builds an artifact of `kind`."""
     corpus = "" if KINDS[kind].of_model else "--corpus CORPUS --model "
     return f"ngramkit {KINDS[kind].command} {corpus}{model}"
 
 
 def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
-    """The largest under artifacts/ that has the tokenizer's ids."""
+    """Return the largest token store under artifacts/ with the tokenizer's ids, or None."""
     fitting = [
         (each.manifest.counts.get("tokens", 0), each.path)
         for each in artifacts_in(ARTIFACTS)
@@ -392,8 +371,8 @@ def _stdlib_store(reporter: Reporter) -> TokenStore:
     return tokenize(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
 
 
-def _built(kind: str, store: TokenStore, place: Path, reporter: Reporter) -> Artifact:
-    """What is there already, of the same store, is kept."""
+def _build(kind: str, store: TokenStore, place: Path, reporter: Reporter) -> Artifact:
+    """Build an artifact from a store, unless the same one is there already."""
     if kind == "datastore":
         from ngramkit.builders.datastore import build_datastore
 
@@ -403,13 +382,14 @@ def _built(kind: str, store: TokenStore, place: Path, reporter: Reporter) -> Art
     return build_frozen(store, place, reporter=reporter, force=True)
 
 
-def _read_off(
+def _read_off_model(
     kind: str,
     tokenizer: TokenizerRecord,
     missing: str,
     reporter: Reporter,
     load_model: LoadModel | None,
 ) -> Artifact:
+    """Read a table off the model. Raises ArtifactError, `missing`, where that takes long."""
     from ngramkit.builders.model_bigram import build_model_bigram
     from ngramkit.builders.model_unigram import build_model_unigram
 

@@ -15,11 +15,8 @@ from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.remote.hub import Found, HubName
-from ngramkit.remote.hub import pull as download
-from ngramkit.remote.hub import search as list_artifacts
-from ngramkit.remote.push import Pushed
-from ngramkit.remote.push import push as upload
+from ngramkit.remote.hub import Found, HubName, pull as download, search as list_artifacts
+from ngramkit.remote.push import Pushed, push as upload
 from ngramkit.results import Result, Rows
 
 

@@ -1,11 +1,10 @@
 """The generated parts of the documentation: `python -m tests.doc_pages [--write]` (make docs).
 
-Between `<!-- generated: NAME -->` and `<!-- end -->` stands what the code says of itself.
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
 import importlib
@@ -36,7 +35,7 @@ FORMATS = [
 
 
 def leaves(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
-    """("history trim", its command) and so on: every command that does something."""
+    """Yield ("history trim", its command) and so on: every command that does something."""
     command = command or get_command(app)
     children = getattr(command, "commands", None)
     if children is None:
@@ -47,7 +46,7 @@ def leaves(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def commands() -> str:
-    """One row per command, in flow order: what it does."""
+    """Return a row per command, in flow order, with what it does."""
     rows = ["| command | what it does |", "|---|---|"]
     for name, command in leaves():
         first = (command.help or "").strip().split("\n\n")[0].replace("\n", " ")
@@ -56,7 +55,7 @@ def commands() -> str:
 
 
 def options() -> str:
-    """`--help` of every command, folded."""
+    """Return `--help` of every command, folded."""
     runner = CliRunner()
     parts = []
     for name, _ in leaves():
@@ -71,20 +70,8 @@ def options() -> str:
     return "\n".join(parts)
 
 
-def tree() -> str:
-    """The packages and what each module says of itself."""
-    lines = []
-    for package in ["cli/ngramkit_cli", "ngramkit"]:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            summary = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
-            name = path.relative_to(ROOT).as_posix()
-            if summary or path.name != "__init__.py":
-                lines.append(f"{name:<40} {summary}")
-    return "```\n" + "\n".join(lines) + "\n```"
-
-
 def formats() -> str:
-    """The specification of every artifact kind, from its module."""
+    """Return the specification of every artifact kind, from its module."""
     parts = []
     for name in FORMATS:
         module = importlib.import_module(f"ngramkit.formats.{name}")
@@ -103,35 +90,35 @@ def exit_codes() -> str:
 
 
 def record() -> str:
-    """Tokens/step on the record, from docs/record.json."""
+    """Return tokens/step on the record, from docs/record.json."""
     from benchmarks.record import read_figures, table
 
     return table(read_figures())
 
 
 def real() -> str:
-    """What was measured on a real model, from docs/real.json."""
+    """Return what was measured on a real model, from docs/real.json."""
     from benchmarks._real_figures import read_figures, table
 
     return table(read_figures())
 
 
 def real_facts() -> str:
-    """What those figures hold for."""
+    """Return what those figures hold for."""
     from benchmarks._real_figures import facts, read_figures
 
     return facts(read_figures())
 
 
 def evidence() -> str:
-    """Drafters side by side, from docs/evidence.json."""
+    """Return drafters side by side, from docs/evidence.json."""
     from benchmarks.evidence import page, read_figures
 
     return page(read_figures())
 
 
 def longcontext(part: str) -> str:
-    """What a SpeCache forgets on it, from docs/longcontext.json."""
+    """Return what a SpeCache forgets, from docs/longcontext.json."""
     from benchmarks.longcontext import TABLES, read_figures
 
     return TABLES[part](read_figures())
@@ -140,7 +127,6 @@ def longcontext(part: str) -> str:
 GENERATORS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "options": options,
-    "tree": tree,
     "formats": formats,
     "exit_codes": exit_codes,
     "record": record,
@@ -155,7 +141,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
 
 
 def generated(text: str) -> str:
-    """A page with every generated section made anew."""
+    """Return a page with every generated part made anew."""
     return SECTION.sub(lambda m: f"{m[1]}{GENERATORS[m[2]]()}\n{m[4]}", text)
 
 

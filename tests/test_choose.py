@@ -1,4 +1,4 @@
-"""Which drafter and artifacts are taken when nobody says, and what is never taken or made."""
+"""The drafter and artifacts taken by default, and those never taken or made."""
 
 from __future__ import annotations
 

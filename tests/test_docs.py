@@ -1,4 +1,4 @@
-"""The documentation says what is so: its pages are the code's, and every example can be parsed."""
+"""The documentation is true: generated parts are fresh, examples parse, links and files exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
 def parse(line: str) -> None:
-    """Raises where a command line names a command or an option that does not exist."""
+    """Parse a command line; raises where it names a command or an option that does not exist."""
     words = shlex.split(line, comments=True)[1:]
     name = max((n for n in COMMANDS if words[: len(n.split())] == n.split()), key=len)
     COMMANDS[name].make_context(name, words[len(name.split()) :])
@@ -32,7 +32,7 @@ def test_the_generated_parts_of_a_page_are_fresh(page):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_what_it_does_and_shows_how(name):
+def test_every_command_has_help_with_an_example(name):
     text = COMMANDS[name].help
     example = re.search(r"Example: (ngramkit .*)", text, re.DOTALL)
     assert example, text
@@ -51,7 +51,8 @@ def test_the_command_lines_of_the_docs_can_be_parsed(page):
         parse(line)
 
 
-WRITTEN = ["CONTRIBUTING.md", "SECURITY.md", "docs/reliability.md"]
+WRITTEN = ["CONTRIBUTING.md", "SECURITY.md", "docs/reliability.md", "docs/code.md"]
+NOTEBOOKS = sorted((doc_pages.ROOT / "research").glob("*.md"))
 FILE = re.compile(r"`((?:ngramkit|cli|tests|examples|docs|benchmarks|artifacts)/[\w./-]+)`")
 
 
@@ -63,7 +64,7 @@ def test_the_files_that_a_page_walks_through_are_there(name):
 
 
 def test_links_of_the_pages_lead_to_files():
-    for page in [*doc_pages.PAGES, *(doc_pages.ROOT / name for name in WRITTEN)]:
+    for page in [*doc_pages.PAGES, *NOTEBOOKS, *(doc_pages.ROOT / name for name in WRITTEN)]:
         for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 

@@ -20,7 +20,7 @@ def test_options_are_read_by_what_the_constructor_declares():
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "hint"),
+    ("text", "message", "hint"),
     [
         ("", "no drafter is called ''", "There are: none, blend"),
         ("blende", "no drafter is called", "did you mean blend?"),
@@ -35,8 +35,8 @@ def test_options_are_read_by_what_the_constructor_declares():
         ("cacheback:keep=maybe", "must be true or false", ""),
     ],
 )
-def test_a_wrong_option_names_the_right_ones(text, said, hint):
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_wrong_option_names_the_right_ones(text, message, hint):
+    with pytest.raises(UsageError, match=message) as caught:
         DrafterSpec.parse(text)
     assert hint in caught.value.hint
 

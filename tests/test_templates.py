@@ -10,7 +10,7 @@ import pytest
 
 from ngramkit.corpus.chat import KNOWN, Message, Template, find_template, known_for
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode.session import chat_ids
+from ngramkit.decode.text import chat_ids
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import read_records
 from ngramkit.models import resolve_model

@@ -24,7 +24,7 @@ CacheName = Annotated[str, typer.Option(metavar="full|low-bit|specache", help=HE
 
 @dataclass(frozen=True)
 class KvOptions:
-    """What a SpeCache is made of. A field is an option."""
+    """Options of a SpeCache. A field is an option."""
 
     kv_bits: Annotated[
         str, typer.Option(metavar="1|2", help="Of a code; or one per layer: 2,2,1,1,...")
@@ -44,13 +44,13 @@ class KvOptions:
     ] = "model"
 
     def named(self, cache: str) -> SpeCache | None:
-        """None for the full one. Raises UsageError for another name."""
+        """Return the cache of a name, None for the full one. Raises UsageError for another name."""
         from ngramkit.decode.specache.options import cache_of
 
         return cache_of(cache, self.options())
 
     def options(self, *, measure: bool = False) -> SpeCache:
-        """Raises UsageError for numbers that make no sense."""
+        """Return the SpeCache. Raises UsageError for numbers that make no sense."""
         from ngramkit.decode.specache.options import SpeCache
 
         return SpeCache(

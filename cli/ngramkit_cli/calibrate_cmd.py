@@ -31,7 +31,6 @@ def calibrate(
     dtype: opt.Dtype = "auto",
     device_map: opt.DeviceMap = None,
     trust_remote_code: opt.TrustRemoteCode = False,
-    engine: opt.Engine = "auto",
     seconds: Time = 20.0,
     json: Json = False,
     debug: Debug = False,
@@ -41,28 +40,26 @@ def calibrate(
     Example: ngramkit calibrate demo
     """
     with Output("calibrate", json=json, debug=debug) as out:
-        from ngramkit.decode.calibrate import calibrate as calibrated
-        from ngramkit.decode.session import PassOptions
+        from ngramkit.decode.calibrate import calibrate as measure_passes
 
-        passes = PassOptions(
-            engine=engine,
+        calibration = measure_passes(
+            the_model(model, out),
             device=device,
             dtype=dtype,
             device_map=device_map,
             trust_remote_code=trust_remote_code,
-        )
-        found = calibrated(
-            the_model(model, out), passes=passes, seconds=seconds, reporter=out.reporter
+            seconds=seconds,
+            reporter=out.reporter,
         )
         out.reporter.close()
-        out.say(*table_lines(found.profile))
-        out.say(f"profile: {found.path}", f"heat map: {found.picture}")
-        out.result(found.path, **found.to_dict())
+        out.say(*table_lines(calibration.profile))
+        out.say(f"profile: {calibration.path}", f"heat map: {calibration.picture}")
+        out.result(calibration.path, **calibration.to_dict())
 
 
 def table_lines(profile: Profile) -> list[str]:
-    """Milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
-    where = f"{profile.device}, {profile.dtype}, {profile.engine}"
+    """Return milliseconds by draft nodes (rows) and tokens of context, with the slow-down."""
+    where = f"{profile.device}, {profile.dtype}"
     table = profile.measured()
     rows = [
         [str(size), *(f"{1e3 * row[i]:.2f} ({row[i] / row[0]:4.2f})" for row in table)]

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ngramkit_cli import streams
-from ngramkit_cli.flags import Flag
+from ngramkit_cli.errors import Flag
 
 _running: ContextVar[TyperCommand | None] = ContextVar("running", default=None)
 _verbosity: ContextVar[int] = ContextVar("verbosity", default=0)

@@ -24,22 +24,23 @@ HELP = "/exit (or Ctrl-D) ends, /new begins another conversation, Ctrl-C ends an
 
 
 def converse(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """All replies, in order. Raises UsageError where there is nothing to answer."""
+    """Hold the conversation; return all replies, in order. Raises UsageError where there is no
+    prompt."""
     if sys.stdin is None:
         raise InputError("stdin is closed", "give --prompt")
     if sys.stdin.isatty():
-        return _turns(talk, screen, out)
-    replies = _lines(talk, sys.stdin, screen, out)
+        return _answer_turns(talk, screen, out)
+    replies = _answer_lines(talk, sys.stdin, screen, out)
     if not replies:
         raise UsageError("there is no prompt", "give --prompt, or a prompt a line on stdin")
     return replies
 
 
-def _turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
-    """Turn after turn until /exit or the input's end. What does not fit is said."""
+def _answer_turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
+    """Answer turn after turn until /exit or the input's end. Prints what does not fit."""
     out.say(HELP)
     replies: list[Reply] = []
-    for line in _typed():
+    for line in _typed_lines():
         if line in ("/exit", "/quit"):
             break
         if line == "/new":
@@ -49,28 +50,28 @@ def _turns(talk: Conversation, screen: Screen, out: Output) -> list[Reply]:
             out.say(HELP)
         elif line:
             try:
-                replies.append(_asked(talk, line, screen, out))
+                replies.append(_ask(talk, line, screen, out))
             except InputError as error:
                 out.say(f"error: {error}", f"  {error.hint}: /new")
     return replies
 
 
-def _lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
-    """Every line is a prompt of its own. Ctrl-C ends them all."""
+def _answer_lines(talk: Conversation, lines: IO[str], screen: Screen, out: Output) -> list[Reply]:
+    """Answer every line as a prompt of its own. Ctrl-C ends them all."""
     replies: list[Reply] = []
     while line := lines.readline(MOST_BYTES + 1):
         if len(line) > MOST_BYTES:
             raise InputError(f"a line of more than {MOST_BYTES:,} characters", "give a shorter one")
         if line.strip():
             talk.clear()
-            replies.append(_asked(talk, line.rstrip("\r\n"), screen, out))
+            replies.append(_ask(talk, line.rstrip("\r\n"), screen, out))
             if replies[-1].run.ended_by == "interrupt":
                 break
     return replies
 
 
-def _typed() -> Iterator[str]:
-    """Lines as they are typed, with the keys of readline where there is one."""
+def _typed_lines() -> Iterator[str]:
+    """Yield lines as they are typed, with the keys of readline where there is one."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (input() uses it)
     while True:
@@ -83,7 +84,9 @@ def _typed() -> Iterator[str]:
             print(f"\n{HELP}", file=sys.stderr)
 
 
-def _asked(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
+def _ask(talk: Conversation, line: str, screen: Screen, out: Output) -> Reply:
+    """Show the answer to a line, and what it took."""
+
     def show(piece: str, drafted: bool) -> None:
         out.reporter.close()  # bars would stand in the text
         screen.show(piece, drafted)

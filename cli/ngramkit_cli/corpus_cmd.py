@@ -10,8 +10,8 @@ import ngramkit
 from ngramkit.text import many
 from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.demo_notice import warn_of_demo
+from ngramkit_cli.errors import Flag, with_flags
 from ngramkit_cli.executor_options import ExecutorOptions
-from ngramkit_cli.flags import Flag, with_flags
 from ngramkit_cli.option_groups import takes_groups
 from ngramkit_cli.options import Debug, Force, Json, Model, Out, the_model
 from ngramkit_cli.output import Output, peak_rss

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ngramkit.errors import UsageError
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.cache_options import CacheName, KvOptions
@@ -22,8 +22,8 @@ from ngramkit_cli.streaming import Screen
 
 if TYPE_CHECKING:
     from ngramkit.decode.answer import Answer
+    from ngramkit.decode.compare import Comparison
     from ngramkit.decode.result import Decoded
-    from ngramkit.decode.session import Comparison
 
 ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"}
 
@@ -35,7 +35,7 @@ def decode(
     drafter: DrafterName = None,
     model: opt.Model = None,
     sources: SourceOptions,
-    asked: PromptOptions,
+    prompting: PromptOptions,
     max_new_tokens: opt.NewTokensOrMore = None,
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
@@ -52,68 +52,66 @@ def decode(
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
     with Output("decode", json=json, debug=debug) as out:
-        begin_warming(drafter, cache, compare=compare)
-        rule = sampling.sampling()
-        screen = Screen(sys.stderr if json else sys.stdout, color=color)
-        options: Any = {
+        begin_warming(drafter, cache)
+        from ngramkit.decode.options import DecodeOptions
+
+        words: dict[str, Any] = {
+            "model": the_model(model, out),
             "drafter": drafter,
             "artifacts": sources.sources(),
-            "template": asked.form,
-            "system": asked.system,
-            "max_new_tokens": max_new_tokens,
+            **prompting.words(),
+            **asdict(sampling),
+            **running.words(),
+            "cache": kv.named(cache),
             "stop": stop or (),
-            "references": asked.reference or (),
-            "sampling": rule,
-            "passes": running.passes(kv.named(cache)),
+            "compare": compare,
             "reporter": out.reporter,
         }
-        name = the_model(model, out)
-        if asked.is_conversation:
-            say_turns(name, options, screen, out)
+        if max_new_tokens is not None:
+            words["max_new_tokens"] = max_new_tokens
+        options = DecodeOptions(**words)  # before a prompt is asked for
+        screen = Screen(sys.stderr if json else sys.stdout, color=color)
+        if prompting.is_conversation:
+            say_turns(words, screen, out)
             return
-        answers = say_answers(asked.read(name, out), name, options, screen, out)
-        if compare and answers[-1].run.ended_by != "interrupt":
-            answers = [answer.compared() for answer in answers]
+        answers = say_answers(prompting.read(words["model"], out), words, screen, out)
         for answer in answers:
-            say_times(out, answer, greedy=rule.greedy)
+            say_times(out, answer, greedy=options.sampling.greedy)
             if answer.run.cache is not None:
                 out.say(str(answer.run.cache))
-        told = [answer.to_dict() for answer in answers]
+        results = [answer.to_dict() for answer in answers]
         artifacts = " ".join(answers[0].drafter.names) or None
-        out.result(artifacts, **(told[0] if len(told) == 1 else {"answers": told}))
+        out.result(artifacts, **(results[0] if len(results) == 1 else {"answers": results}))
         if answers[-1].run.ended_by == "interrupt":
             raise typer.Exit(INTERRUPTED)
 
 
-def begin_warming(drafter: str | None, cache: str, *, compare: bool) -> None:
-    """Compiles what the drafter needs while the model loads. Raises UsageError for a drafter that
-    there is not, before a prompt is asked for or shown."""
+def begin_warming(drafter: str | None, cache: str) -> None:
+    """Compile what the drafter needs while the model loads. Raises UsageError for a drafter that
+    there is not, before anything is loaded."""
     from ngramkit.drafters.registry import DrafterSpec
     from ngramkit.warming import meanwhile
 
     spec = DrafterSpec.parse(drafter or "blend")
     if cache == "full":
         meanwhile.begin(spec.name)
-    elif compare:
-        raise UsageError("--compare is for drafts, a SpeCache takes none", "leave it out")
 
 
-def say_turns(name: str, options: dict[str, Any], screen: Screen, out: Output) -> None:
-    """All that is said, until it ends."""
-    from ngramkit.decode.conversation import NEW_TOKENS, Conversation
+def say_turns(words: dict[str, Any], screen: Screen, out: Output) -> None:
+    """Hold a conversation until it ends."""
+    from ngramkit.decode.conversation import Conversation
 
-    options["max_new_tokens"] = options["max_new_tokens"] or NEW_TOKENS
-    talk = Conversation(name, **options)
+    talk = Conversation(**words)
     replies = converse(talk, screen, out)
     artifacts = " ".join(talk.drafter.names) or None
     out.result(artifacts, replies=[reply.to_dict() for reply in replies], **talk.facts)
 
 
 def say_answers(
-    prompts: list[str], name: str, options: dict[str, Any], screen: Screen, out: Output
+    prompts: list[str], words: dict[str, Any], screen: Screen, out: Output
 ) -> list[Answer]:
-    """The texts, as they are accepted."""
-    from ngramkit.decode.answer import decode as decoded
+    """Show the texts as they are accepted."""
+    from ngramkit.decode.answer import decode as answer_all
 
     def show(piece: str, drafted: bool) -> None:
         out.reporter.close()  # bars would stand in the text
@@ -122,12 +120,11 @@ def say_answers(
         else:
             screen.end()
 
-    options["max_new_tokens"] = options["max_new_tokens"] or opt.NEW_TOKENS
-    return decoded(prompts, name, show=show, **options)
+    return answer_all(prompts, show=show, **words)
 
 
 def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
-    """tokens, passes, tokens/step, tokens/s, where the time went, and what drafts brought."""
+    """Say tokens, passes, tokens/step, tokens/s, where the time went, and what drafts brought."""
     run, comparison = answer.run, answer.comparison
     shares = {
         "prefill": run.prefill_seconds,
@@ -151,7 +148,7 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
 
 
 def drafts_of(run: Decoded) -> str:
-    """In how many passes there was something to verify, how much, and why not in the others."""
+    """Return in how many passes there was a draft, its size, and why the others had none."""
     declined = run.declined_passes
     if not run.drafted_passes:
         return "no pass had a draft" + " that paid" * (declined > 0)

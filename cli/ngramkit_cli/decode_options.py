@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +11,8 @@ from ngramkit.errors import UsageError
 from ngramkit_cli.options import WHICH_MODEL
 
 if TYPE_CHECKING:
+    from ngramkit.decode.options import DecodeOptions
     from ngramkit.decode.sampling import Sampling
-    from ngramkit.decode.session import PassOptions
-    from ngramkit.decode.specache.options import SpeCache
 
 Model = Annotated[
     str | None,
@@ -34,14 +33,6 @@ NewTokensOrMore = Annotated[
     ),
 ]
 NewTokens = Annotated[int, typer.Option("--max-new-tokens", min=1, help="Tokens at most.")]
-Engine = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|eager|static",
-        help="static: passes of a few fixed sizes over memory that does not move, as CUDA graphs "
-        "on a GPU. auto: static on CUDA, else eager.",
-    ),
-]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str,
@@ -77,7 +68,7 @@ Color = Annotated[
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How the next token is chosen. A field is an option."""
+    """Options of how the next token is chosen. A field is an option."""
 
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0
     top_p: Annotated[
@@ -91,7 +82,7 @@ class SamplingOptions:
     ] = 0
 
     def sampling(self) -> Sampling:
-        """Raises UsageError for what makes no sense."""
+        """Return the sampling. Raises UsageError for what makes no sense."""
         from ngramkit.decode.sampling import Sampling
 
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
@@ -99,7 +90,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How passes are run and drafts verified. A field is an option."""
+    """Options of how passes are run and drafts verified. A field is an option."""
 
     budget: Annotated[
         str | None,
@@ -118,31 +109,26 @@ class RunOptions:
             "has recurrent layers.",
         ),
     ] = None
-    engine: Engine = "auto"
     device: Device = "auto"
     dtype: Dtype = "auto"
     device_map: DeviceMap = None
     trust_remote_code: TrustRemoteCode = False
 
-    def passes(self, cache: SpeCache | None = None) -> PassOptions:
-        """Raises UsageError for a budget that is neither a number nor auto."""
-        from ngramkit.decode.session import PassOptions
-
-        budget: Any = self.budget
-        if budget not in (None, "auto"):
+    def words(self) -> dict[str, Any]:
+        """Return the words of DecodeOptions. Raises UsageError for a budget that is neither a
+        number nor auto."""
+        words = asdict(self)
+        if self.budget not in (None, "auto"):
             try:
-                budget = int(budget)
+                words["budget"] = int(self.budget)
             except ValueError:
                 raise UsageError(
-                    f"--budget {budget!r} is no number of nodes", "give one, or auto"
+                    f"--budget {self.budget!r} is no number of nodes", "give one, or auto"
                 ) from None
-        return PassOptions(
-            budget,
-            self.verify,
-            self.engine,
-            self.device,
-            self.dtype,
-            self.device_map,
-            cache,
-            self.trust_remote_code,
-        )
+        return words
+
+    def passes(self) -> DecodeOptions:
+        """Return the options of a command that decodes no prompts of its own."""
+        from ngramkit.decode.options import DecodeOptions
+
+        return DecodeOptions(**self.words())

@@ -1,6 +1,6 @@
-"""Said before a Hub corpus is built for the embedded model, which hardly anybody wants.
+"""A notice before a Hub corpus is built for the embedded model, which hardly anybody wants.
 
-`ngramkit build-frozen --corpus openwebtext` works as typed, and is of use to no other model.
+`ngramkit build-frozen --corpus openwebtext` works as typed, but serves no other model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ except ImportError:
 
 
 def warn_of_demo(corpora: Iterable[str], model: str, out: Output) -> None:
-    """One notice, with the same command for another model, unless --model demo was typed."""
+    """Print a notice with the same command for another model, unless --model demo was typed."""
     from ngramkit.corpus.open import NAMED
     from ngramkit.models import DEFAULT
 
@@ -33,7 +33,7 @@ def warn_of_demo(corpora: Iterable[str], model: str, out: Output) -> None:
 
 
 def same_command(*more: str) -> str:
-    """The command that is running, as it was typed, and `more`; ready to be pasted."""
+    """Return the running command as it was typed, and `more`, ready to be pasted."""
     context = get_current_context()
     words = ["ngramkit", *context.command_path.split()[1:]]
     for parameter in context.command.params:

@@ -1,4 +1,4 @@
-"""`ngramkit drafters`: what there is to draft with, and what can be set about each."""
+"""`ngramkit drafters`: the drafters and their options."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def drafters(name: Name = None, json: Json = False, debug: Debug = False) -> Non
 
         if name is not None:
             drafter_entry(name)
-        found = []
+        entries = []
         for each in [name] if name else DRAFTERS:
             entry, options = DRAFTERS[each], drafter_options(each)
             out.show(*wrapped(f"{each}{_from(entry)}", 0, 2), *wrapped(entry.looks_up, 4))
             for option in options:
                 out.show(*wrapped(_line(option), 6, 2))
-            found.append({"name": each, "looks_up": entry.looks_up, **_facts(entry, options)})
+            entries.append({"name": each, "looks_up": entry.looks_up, **_facts(entry, options)})
         out.show("", *wrapped("Given as: --drafter rest:max_match=8,continuation=12", 0))
-        out.result(drafters=found)
+        out.result(drafters=entries)
 
 
 def _from(entry: Entry) -> str:

@@ -12,8 +12,7 @@ from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.source_options import WHERE
 from ngramkit_cli.staging_options import takes_urls
-from ngramkit_cli.tables import facts as facts_table
-from ngramkit_cli.tables import figures
+from ngramkit_cli.tables import facts as facts_table, figures
 
 if TYPE_CHECKING:
     from ngramkit.formats.manifest import Manifest

@@ -1,15 +1,98 @@
-"""The command line: corpus -> tokens -> artifact -> drafter -> decode."""
+"""The command line: corpus -> tokens -> artifact -> drafter -> decode.
+
+A command is imported when it runs, so that a start pays for one alone.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
 from ngramkit_cli import streams
-from ngramkit_cli.command import App
-from ngramkit_cli.commands import Commands
+from ngramkit_cli.command import App, Group
+
+# name -> (module and attribute, summary): in the order of use, then the commands that judge, ship
+# and exchange artifacts.
+COMMANDS = {
+    "corpora": ("corpus_cmd.corpora", "List the corpora that have names"),
+    "tokenize": ("corpus_cmd.tokenize", "Tokenise a corpus once"),
+    "build-datastore": ("datastore_cmd.build_datastore", "Build a datastore (REST)"),
+    "build-frozen": ("frozen_cmd.build_frozen", "Build a frozen table (Cacheback)"),
+    "models": ("model_cmd.models", "List the models that have short names"),
+    "use": ("use_cmd.use", "Choose the model of every command that is not given one"),
+    "model-bigram": ("model_cmd.model_bigram", "Build a model's bigram table (N-Grammys)"),
+    "model-unigram": ("model_cmd.model_unigram", "Build a model's unigram table (N-Grammys)"),
+    "inspect": ("inspect_cmd.inspect", "Look into an artifact"),
+    "verify": ("inspect_cmd.verify", "Prove an artifact whole"),
+    "drafters": ("drafters_cmd.drafters", "List the drafters"),
+    "replay": ("replay_cmd.replay", "Replay recorded answers"),
+    "calibrate": ("calibrate_cmd.calibrate", "Measure passes by draft size and context length"),
+    "decode": ("decode_cmd.decode", "Decode with drafts"),
+    "history": ("history_cmd.app", "Past requests"),
+    "bench": ("bench_cmd.bench", "Measure drafters on a model"),
+    "record": ("record_cmd.record", "Record what a model holds likely for replays without it"),
+    "self-corpus": ("self_corpus_cmd.self_corpus", "Write a model's own answers as a corpus"),
+    "build": ("recipe_cmd.build", "Build artifacts from recipes"),
+    "push": ("hub_cmd.push", "Upload an artifact to the Hub"),
+    "pull": ("hub_cmd.pull", "Download an artifact from the Hub"),
+    "search": ("hub_cmd.search", "List the artifacts on the Hub"),
+    "export": (
+        "exchange_cmd.export",
+        "Write an artifact as another engine or a data tool reads it",
+    ),
+    "import": ("exchange_cmd.import_", "Make an artifact of another engine's file"),
+    "merge": ("exchange_cmd.merge", "Make one artifact of several"),
+    "prune": ("prune_cmd.prune", "Make a datastore or frozen table smaller"),
+    "warm": ("warm_cmd.warm", "Compile the kernels now"),
+}
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The option parser's commands by name, each made when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            module, _, attribute = COMMANDS[name][0].partition(".")
+            command = getattr(importlib.import_module(f"ngramkit_cli.{module}"), attribute)
+            self._loaded[name] = _parser_command(name, command)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _parser_command(name: str, command: Any) -> Any:
+    """Return the parser's command for a function, its group for an app of several commands."""
+    if isinstance(command, App):
+        return typer.main.get_group(command)
+    one = App(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    one.command(name)(command)
+    return typer.main.get_command(one)
+
+
+class Commands(Group):
+    """The group of all commands. Listing them imports none."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = LazyCommands()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def summaries(self) -> list[tuple[str, str]]:
+        return [(name, words) for name, (_, words) in COMMANDS.items()]
+
 
 app = App(
     name="ngramkit",

@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Puts the fields of each parameter that is a dataclass in that parameter's place."""
+    """Put the fields of each parameter that is a dataclass in that parameter's place."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {
         name: entry.annotation

@@ -1,14 +1,17 @@
 """A command's output: text for people on stderr, one JSON object as the last line of stdout.
 
-A command's body runs inside `Output`; an error in it becomes one or two lines and an exit code.
+A command's body runs inside `Output`; an error in it becomes one or two lines and an exit code. The
+library's log goes to stderr: warnings; with -v all of it, with -vv other libraries' too.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,11 +22,12 @@ from ngramkit.text import visible
 from ngramkit_cli import streams
 from ngramkit_cli.bars import BarReporter, LineReporter, QuietReporter
 from ngramkit_cli.command import running_flags, verbosity
-from ngramkit_cli.flags import with_flags
-from ngramkit_cli.log import log_to
-from ngramkit_cli.system_errors import to_ngramkit_error
+from ngramkit_cli.errors import to_ngramkit_error, with_flags
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit code
+LIBRARY = "ngramkit"
+NOTICE = 25  # a level between INFO and WARNING: why something takes long
+logging.addLevelName(NOTICE, "NOTICE")
 
 
 class Output:
@@ -38,7 +42,7 @@ class Output:
         self._reporter: QuietReporter | None = None
 
     def __enter__(self) -> Self:
-        self._log = log_to(self.note, verbosity())
+        self._log = _log_to(self.note, verbosity())
         self._log.__enter__()
         return self
 
@@ -128,6 +132,41 @@ class Output:
             with suppress(NgramkitError, OSError):
                 streams.write(json.dumps(body))
         raise typer.Exit(error.exit_code) from None
+
+
+class _NoteHandler(logging.Handler):
+    """A handler that writes records as lines for people."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__(NOTICE)
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "warning: " if record.levelno >= logging.WARNING else ""
+        self._note(prefix + record.getMessage())
+
+
+@contextmanager
+def _log_to(note: Callable[[str], None], verbosity: int) -> Iterator[None]:
+    """Send warnings to `note`; with a verbosity above 0 everything to stderr, with times."""
+    logger = logging.getLogger("" if verbosity > 1 else LIBRARY)
+    level = logger.level
+    handler: logging.Handler = _NoteHandler(note)
+    if verbosity == 0:
+        logger.setLevel(NOTICE)
+    if verbosity > 0:
+        from rich.console import Console
+        from rich.logging import RichHandler
+
+        console = Console(stderr=True)
+        handler = RichHandler(console=console, show_path=False, highlighter=None, markup=False)
+        logger.setLevel(logging.DEBUG if verbosity > 1 else logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def peak_rss() -> int:

@@ -1,4 +1,4 @@
-"""Where the prompt comes from: --prompt, --prompt-file, stdin, or for `demo` an embedded one."""
+"""The prompt: from --prompt, --prompt-file, stdin, or for `demo` an embedded one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,7 +38,7 @@ TemplateOfQuestions = Annotated[
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """What is asked. A field is an option."""
+    """Options of what is asked. A field is an option."""
 
     questions: Questions = None
     template: TemplateOfQuestions = "auto"
@@ -47,7 +47,7 @@ class QuestionOptions:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """What the model goes on with. A field is an option."""
+    """Options of what the model goes on with. A field is an option."""
 
     prompt: Annotated[
         list[str] | None,
@@ -84,13 +84,17 @@ class PromptOptions:
     def is_conversation(self) -> bool:
         return self.chat and not self.prompt and self.prompt_file is None
 
-    @property
-    def form(self) -> str | None:
-        """The template's name; None: the prompt as it stands."""
-        return self.template or ("auto" if self.chat else None)
+    def words(self) -> dict[str, Any]:
+        """Return the words of DecodeOptions."""
+        return {
+            "chat": self.chat,
+            "template": self.template,
+            "system": self.system,
+            "references": self.reference or (),
+        }
 
     def read(self, model: str, out: Output) -> list[str]:
-        """The prompts' texts. Raises UsageError where there is none or two sources of them,
+        """Read the prompts' texts. Raises UsageError where there is none or two sources of them,
         InputError where a file cannot be read."""
         if self.prompt and self.prompt_file is not None:
             raise UsageError("--prompt and --prompt-file exclude each other", "give one of them")
@@ -98,39 +102,40 @@ class PromptOptions:
 
 
 def read_prompt(file: Path | None, model: str, out: Output) -> str:
-    """Raises UsageError where there is none, InputError where a file cannot be read."""
+    """Read a prompt. Raises UsageError where there is none, InputError where a file cannot be
+    read."""
     if file is not None and str(file) != "-":
-        return _read(file)
+        return _read_file(file)
     if file is not None or (sys.stdin is not None and not sys.stdin.isatty()):
-        text = _stdin()
+        text = _read_stdin()
         if text or file is not None:
             return text
-    return _embedded(model, out)
+    return _embedded_prompt(model, out)
 
 
-def _stdin() -> str:
+def _read_stdin() -> str:
     if sys.stdin is None:
         raise InputError("stdin is closed", "give --prompt, or a file")
     raw = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
         raise InputError(f"stdin has more than {MOST_BYTES:,} bytes", "give a shorter prompt")
-    return _text(raw, "stdin")
+    return _decode(raw, "stdin")
 
 
-def _read(file: Path) -> str:
+def _read_file(file: Path) -> str:
     from ngramkit.untrusted import read_given
 
-    return _text(read_given(file, MOST_BYTES, hint="check --prompt-file"), str(file))
+    return _decode(read_given(file, MOST_BYTES, hint="check --prompt-file"), str(file))
 
 
-def _text(raw: bytes, where: str) -> str:
+def _decode(raw: bytes, where: str) -> str:
     try:
         return io.IncrementalNewlineDecoder(None, translate=True).decode(raw.decode("utf-8"), True)
     except UnicodeDecodeError as error:
         raise InputError(f"{where} is not UTF-8: {error}", "convert it to UTF-8") from error
 
 
-def _embedded(model: str, out: Output) -> str:
+def _embedded_prompt(model: str, out: Output) -> str:
     if model != "demo":
         raise UsageError("there is no prompt", "give --prompt, --prompt-file or text on stdin")
     from ngramkit.demo import demo_prompts

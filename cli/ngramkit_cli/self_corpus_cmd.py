@@ -50,7 +50,7 @@ def self_corpus(
     Example: ngramkit self-corpus demo --max-new-tokens 64
     """
     with Output("self-corpus", json=json, debug=debug) as out:
-        from ngramkit.decode.session import PassOptions
+        from ngramkit.decode.options import DecodeOptions
 
         name = the_model(model, out)
         corpus = ngramkit.self_corpus(
@@ -61,7 +61,7 @@ def self_corpus(
             max_new_tokens=max_new_tokens,
             batch=batch,
             sampling=sampling.sampling(),
-            passes=PassOptions(
+            passes=DecodeOptions(
                 device=device,
                 dtype=dtype,
                 device_map=device_map,

@@ -32,7 +32,7 @@ DrafterNames = Annotated[
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Where none is named, those under artifacts/ that fit are taken. A field is an option."""
+    """The artifacts to draft from, an option each; without any, those that fit under artifacts/."""
 
     datastore: Annotated[
         list[str] | None,

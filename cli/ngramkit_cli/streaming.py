@@ -38,7 +38,7 @@ class Screen:
         self._stream.flush()
 
     def end(self) -> None:
-        """A line's end."""
+        """End the line."""
         ending = "" if self._last.endswith("\n") else "\n"
         self._stream.write((PLAIN if self._coloured else "") + ending)
         self._stream.flush()

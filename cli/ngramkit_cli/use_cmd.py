@@ -1,4 +1,4 @@
-"""`ngramkit use`: the model of every command that is not given one."""
+"""`ngramkit use`: the default model of every command."""
 
 from __future__ import annotations
 

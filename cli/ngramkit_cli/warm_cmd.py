@@ -1,4 +1,4 @@
-"""`ngramkit warm`: kernels compiled before they are needed, as when an image is built."""
+"""`ngramkit warm`: kernels compiled beforehand, as when an image is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a draft is worth verifying, by what passes take here: for decode's loop and engines.
+"""The part of each draft that is worth verifying, by measured pass times, for decode and engines.
 
-Knows drafts, seconds and tokens; a model is no more to it than whose passes they are.
+It knows drafts, seconds and tokens; a model is only a key to its pass times.
 """

@@ -1,7 +1,16 @@
-"""What passes cost before any was timed: by a profile on disk, else by what devices are like.
+"""The cost of passes, learnt from the passes themselves, from a prior on.
 
-Costs are in passes without a draft behind the same context. What is guessed here is corrected by
-the first passes of a model (`pass_costs`).
+Costs are in passes without a draft (the unit) after the same context. The prior is a profile on
+disk, else a guess by device; the first passes of a model correct it.
+
+One PassCosts belongs to a model, an engine and a way to verify. It holds, by context length, the
+time of a pass by its rows. No shape of the curve is assumed: kernels change at some row counts,
+GPUs have tiles, engines have graph sizes. A size is judged by its own latest passes, one that was
+not run by its measured neighbours; a few sizes (ANCHORS) are tried early (see `hopeful`).
+
+Machines stall and change their pace. The recent passes of all sizes, against earlier ones of the
+same sizes, give the pace: samples are divided by it, so that a machine that is twice as slow for a
+while changes no cost. Of a size's samples the median counts, so that one stall decides nothing.
 """
 
 from __future__ import annotations
@@ -20,27 +29,41 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.budget.profile import Profile
-from ngramkit.budget.static_sizes import padded
 
 Costs = npt.NDArray[np.float64]
 
 MOST = 96  # draft nodes of a pass
-FLAT = 1e-3  # a row costs no less than so much of a pass, or nothing could be learnt of its cost
+FLAT = 1e-3  # of a pass, that a row costs at least: else its cost could not be learnt
 # A pass with so many rows beside the root. CPU: the demo model (5.5 million parameters) and
 # SmolLM2-135M in float32 on an AMD EPYC; of both the dearer. GPU: a guess, on the dear side.
 BY_DEVICE: dict[str, dict[int, float]] = {
     "cpu": {0: 1, 1: 1.1, 2: 1.2, 4: 1.6, 8: 2, 16: 2.4, 32: 2.8, 64: 4.2, 96: 5.8},
     "cuda": {0: 1, 1: 1.03, 16: 1.05, 32: 1.08, 64: 1.15, 96: 1.25},
 }
-FIRST = {"cpu": 4, "cuda": 16}  # nodes that are tried first where nothing is known
-DEAR = 0.3  # of a pass: where a row is supposed to cost more, one is tried first
+FIRST = {"cpu": 4, "cuda": 16}  # nodes of the first trial
+DEAR = 0.3  # of a pass: where a row is assumed to cost more, one node is tried first
+LATEST = 15  # passes of a size that count
+PACED = 5  # passes that give the pace
+ODD, CHANGED = 1.3, 6  # a size has changed: factor of its time, passes in a row
+TRUSTED = 3  # passes of a size from which on it gives the pace
+OWN = 0.7  # passes that a size's neighbours count as, beside its own
+EXACT = 16  # sizes up to here are separate, larger ones in steps of a fifth
+SAME = 16  # tokens of context that make no difference
+ANCHORS = (1, 2, 4, 8, 16, 32, 64, 96)  # rows beside the root that are worth a trial
+TRIALS = 2  # passes of a size after which its cost is no longer a guess
+STALE = 400  # passes after which it is one again
+STEP = 4  # times the largest size that was run: no trial is larger
+HOPE = 0.8  # of the likely cost of a size beside the unit, that it may cost at best
+LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
+
+Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
 
 
 @dataclass(frozen=True)
 class Prior:
-    """`curves[i]`, float64[sizes], is behind contexts[i] tokens; between two, in between.
+    """Costs before any pass: `curves[i]`, float64[sizes], after contexts[i] tokens, interpolated.
 
-    With `reach` nodes at most is begun. `measured`: it is no guess.
+    The first trial has at most `reach` nodes. `measured`: the curves are no guess.
     """
 
     contexts: Sequence[int]
@@ -49,29 +72,30 @@ class Prior:
     measured: bool = False
 
     @staticmethod
-    def by_device(device: str, engine: str, sizes: int) -> Prior:
-        """For passes of up to `sizes` - 1 rows beside the root, on "cpu", else as on "cuda"."""
+    def by_device(device: str, sizes: int) -> Prior:
+        """Return a guess for passes of up to `sizes` - 1 rows beside the root; any device but "cpu"
+        counts as "cuda"."""
         points = BY_DEVICE.get(device, BY_DEVICE["cuda"])
         rows = np.arange(sizes)
-        if engine == "static":
-            rows = np.array([padded(size) for size in range(sizes)])
         curve = _continued(rows, list(points), list(points.values()))
         return Prior([0], [curve], FIRST.get(device, FIRST["cuda"]))
 
     @staticmethod
     def by_row(cost: float, sizes: int) -> Prior:
-        """Where a row beside the root costs about so much of a pass, however many there are."""
+        """Return a prior in which each row beside the root costs so much of a pass."""
         curve: Costs = 1 + max(cost, FLAT) * np.arange(sizes, dtype=np.float64)
         return Prior([0], [curve], 1 if cost > DEAR else FIRST["cpu"])
 
     @staticmethod
     def by_profile(profile: Profile, sizes: int) -> Prior:
+        """Return the prior of a profile."""
         rows, table = np.arange(sizes), profile.table()
         curves = [_continued(rows, profile.sizes, (row / row[0]).tolist()) for row in table]
         return Prior(profile.contexts, curves, sizes - 1, measured=True)
 
     def at(self, length: int) -> Costs:
-        """Behind `length` tokens, float64[sizes]; beyond what is known, as it grew."""
+        """Return the costs after `length` tokens, float64[sizes]; beyond the last context they grow
+        on."""
         contexts, curves = self.contexts, self.curves
         if length <= contexts[0] or len(contexts) == 1:
             return curves[0]
@@ -81,129 +105,102 @@ class Prior:
         return costs
 
 
-def _continued(rows: npt.NDArray[np.int64], known: list[int], costs: list[float]) -> Costs:
-    """Between what is known, in between; beyond it, on in a straight line."""
-    found = np.interp(rows, known, costs)
-    if len(known) > 1:
-        slope = (costs[-1] - costs[-2]) / (known[-1] - known[-2])
-        found += np.maximum(rows - known[-1], 0) * slope
-    found[1:] = np.maximum(found[1:], 1 + FLAT * rows[1:])
-    return found
+def _continued(rows: npt.NDArray[np.int64], sizes: list[int], costs: list[float]) -> Costs:
+    """Return a curve interpolated between the known sizes; beyond them it goes on in a straight
+    line."""
+    curve = np.interp(rows, sizes, costs)
+    if len(sizes) > 1:
+        slope = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
+        curve += np.maximum(rows - sizes[-1], 0) * slope
+    curve[1:] = np.maximum(curve[1:], 1 + FLAT * rows[1:])
+    return curve
 
 
-# What passes cost here, learnt from the passes themselves.
-#
-# One PassCosts belongs to a model, an engine and a way to verify. It holds, by context length,
-# what a pass takes by its rows, and tells costs in passes without a draft (the unit). No shape is
-# supposed of them: kernels change at some row counts, GPUs have tiles, engines have graph sizes. A
-# size is judged by its own latest passes, one that was not run by its measured neighbours, a few
-# sizes (ANCHORS) are tried early (see `hopeful`).
-#
-# Machines stall and change their pace. What passes of all sizes took lately, against what such
-# passes took before, is the pace: samples are divided by it, so that a machine that is twice as
-# slow for a while changes no cost, and of a size's samples the median counts, so that one stall
-# decides nothing.
-
-LATEST = 15  # passes of a size that count
-PACED = 5  # passes that tell the pace
-ODD, CHANGED = 1.3, 6  # so many passes in a row so much dearer or cheaper: a size has changed
-TRUSTED = 3  # passes of a size, from which on it tells the pace
-OWN = 0.7  # passes that its neighbours count, where a size's own are weighed with them
-EXACT = 16  # sizes up to here are told apart, larger ones by a fifth
-SAME = 16  # tokens of context that make no difference
-ANCHORS = (1, 2, 4, 8, 16, 32, 64, 96)  # rows beside the root that are worth a trial
-TRIALS = 2  # passes of a size, after which it is no longer a guess
-STALE = 400  # passes after which it is one again
-STEP = 4  # times the largest size that was run: no trial is larger
-HOPE = 0.8  # of what a size is likely to add to a pass, that it may add
-LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
-
-Samples = deque[list[float]]  # seconds at pace 1, each in a list of its own
-
-_COSTS: WeakKeyDictionary[Any, dict[tuple[str, str, bool], PassCosts]] = WeakKeyDictionary()
+_COSTS: WeakKeyDictionary[Any, dict[tuple[str, bool], PassCosts]] = WeakKeyDictionary()
 
 
-def costs_of(model: Any, engine: str, verify: str, profile: Profile | None = None) -> PassCosts:
-    """Return what is known of the model's passes; a `profile` is begun with."""
-    known = _COSTS.setdefault(model, {})
-    key = engine, verify, profile is not None
-    if key not in known:
+def costs_of(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
+    """Return the costs of a model's passes; they begin with a `profile` where there is one."""
+    by_key = _COSTS.setdefault(model, {})
+    key = verify, profile is not None
+    if key not in by_key:
         sizes = MOST + 1 if verify == "tree" else 4 * MOST + 1  # rows share nothing
         if profile is None:
-            prior = Prior.by_device(model.device.type, engine, sizes)
+            prior = Prior.by_device(model.device.type, sizes)
         else:
             prior = Prior.by_profile(profile, sizes)
-        known[key] = PassCosts(prior)
-    return known[key]
+        by_key[key] = PassCosts(prior)
+    return by_key[key]
 
 
 class PassCosts:
-    """`rows` are those of a pass beside the root. Costs are float64[rows + 1], in units."""
+    """The costs of a model's passes, float64[rows + 1] in units; `rows` beside the root."""
 
     def __init__(self, prior: Prior) -> None:
         self._prior = prior
-        self._by_context: dict[int, _Behind] = {}
+        self._by_context: dict[int, _AfterContext] = {}
         self.drafting: dict[str, deque[float]] = {}  # seconds of the latest drafts, by drafter
         self.learnt = self.kept = 0  # passes, and those of them that were kept on disk
 
     @property
     def most(self) -> int:
-        """Rows of the largest pass that a cost is known of."""
+        """Return the rows of the largest pass with a cost."""
         return len(self._prior.curves[0]) - 1
 
     def at(self, length: int) -> Costs:
-        """Return the costs of passes behind `length` tokens."""
-        return self._behind(length).costs(self._prior, length)
+        """Return the costs of passes after `length` tokens."""
+        return self._after(length).costs(self._prior, length)
 
     def hopeful(self, length: int) -> Costs:
         """Return what passes may cost at best: less than `at` says where a size is a guess."""
-        return self._behind(length).hopeful(self._prior, length)
+        return self._after(length).hopeful(self._prior, length)
 
     def unit(self, length: int) -> float:
         """Return the seconds of a pass without a draft; 0.0 where none was seen."""
-        return self._behind(length).unit
+        return self._after(length).unit
 
     def reach(self, length: int) -> int:
         """Return the most rows to try; 0 where a pass without a draft should be seen first."""
-        behind = self._behind(length)
-        return behind.reach if behind.unit else 0
+        after = self._after(length)
+        return after.reach if after.unit else 0
 
     def learn(self, rows: int, length: int, seconds: float) -> None:
         """Learn from a pass over `rows` rows beside the root that took so long."""
         self.learnt += 1
         rows = min(rows, self.most)
-        self._behind(length).learn(rows, seconds, self._prior.at(length))
+        self._after(length).learn(rows, seconds, self._prior.at(length))
 
     def summary(self) -> dict[str, dict[str, float]]:
         """Return the seconds of a pass by context and rows, for `recall`."""
         return {
-            str(place): {str(size): behind.typical(size) for size in behind.passes}
-            for place, behind in self._by_context.items()
+            str(place): {str(size): after.typical(size) for size in after.passes}
+            for place, after in self._by_context.items()
         }
 
     def recall(self, summary: object) -> None:
-        """Begin with what another process has learnt; of what makes no sense, nothing is taken."""
+        """Begin with what another process has learnt; invalid entries are ignored."""
         for place, sizes in _pairs(summary):
-            behind = _Behind(self._prior)
+            after = _AfterContext(self._prior)
             for size, seconds in _pairs(sizes):
                 if size <= self.most and _is_time(seconds):
-                    behind.passes[size_of(size)] = _repeated(float(seconds), TRUSTED)
-                    behind.reach = max(behind.reach, STEP * size)
-            if place < 64 and 0 in behind.passes:
-                self._by_context[place] = behind
+                    after.passes[size_of(size)] = _repeated(float(seconds), TRUSTED)
+                    after.reach = max(after.reach, STEP * size)
+            if place < 64 and 0 in after.passes:
+                self._by_context[place] = after
 
-    def _behind(self, length: int) -> _Behind:
-        place = length.bit_length() // 2  # four times the context is another matter
+    def _after(self, length: int) -> _AfterContext:
+        place = length.bit_length() // 2  # a class for every factor of four
         if place not in self._by_context:
             nearest = min(self._by_context, key=lambda other: abs(other - place), default=None)
-            known = None if nearest is None else self._by_context[nearest]
-            self._by_context[place] = _Behind(self._prior) if known is None else known.moved()
+            self._by_context[place] = (
+                _AfterContext(self._prior) if nearest is None else self._by_context[nearest].moved()
+            )
         return self._by_context[place]
 
 
-def _pairs(found: object) -> list[tuple[int, Any]]:
-    """The entries of a JSON object whose keys are small whole numbers."""
-    items = list(found.items())[:1024] if isinstance(found, dict) else []
+def _pairs(mapping: object) -> list[tuple[int, Any]]:
+    """Return the entries of a JSON object whose keys are small whole numbers."""
+    items = list(mapping.items())[:1024] if isinstance(mapping, dict) else []
     return [(int(key), value) for key, value in items if key.isdecimal() and len(key) < 6]
 
 
@@ -220,35 +217,35 @@ def _is_time(seconds: object) -> bool:
 
 
 class _Timed(NamedTuple):
-    """A pass of late."""
+    """A recent pass."""
 
     size: int
     sample: list[float]
     seconds: float
-    ratio: float  # its seconds in what is usual at pace 1
+    ratio: float  # its seconds over the usual ones at pace 1
 
 
-class _Behind:
-    """Passes behind contexts of about one length."""
+class _AfterContext:
+    """The passes after contexts of about one length."""
 
     def __init__(self, prior: Prior) -> None:
         self.reach = prior.reach
         self.passes: dict[int, Samples] = {}  # by size
-        self._typical: dict[int, float] = {}  # by size, as long as its samples are the same
+        self._typical: dict[int, float] = {}  # by size, while its samples are the same
         self._pace = 1.0
         self._window: deque[_Timed] = deque(maxlen=PACED)
-        self._seen: dict[int, int] = {}  # by size: when it was run last
+        self._last_run: dict[int, int] = {}  # by size
         self._now = 0
-        self._known: tuple[Costs, Costs] | None = None
+        self._cached: tuple[Costs, Costs] | None = None
         self._at = -1
 
-    def moved(self) -> _Behind:
-        """Return what is known here, for where nothing is known yet."""
-        found = copy.deepcopy(self)
+    def moved(self) -> _AfterContext:
+        """Return a copy to begin another context length with."""
+        other = copy.deepcopy(self)
         for size, samples in self.passes.items():
-            found.passes[size] = _repeated(self.typical(size), min(len(samples), TRUSTED))
-        found._window.clear()
-        return found
+            other.passes[size] = _repeated(self.typical(size), min(len(samples), TRUSTED))
+        other._window.clear()
+        return other
 
     @property
     def unit(self) -> float:
@@ -263,10 +260,10 @@ class _Behind:
         return self._typical[size]
 
     def learn(self, rows: int, seconds: float, curve: Costs) -> None:
-        """`curve` is the prior's."""
+        """Add a pass; `curve` is the prior's."""
         size = size_of(rows)
         self._now += 1
-        self._seen[size] = self._now
+        self._last_run[size] = self._now
         self.reach = max(self.reach, STEP * rows)
         usual = self._usual(size, rows, curve)
         own = self.passes.setdefault(size, deque(maxlen=LATEST))
@@ -277,22 +274,23 @@ class _Behind:
         if usual:
             self._window.append(_Timed(size, sample, seconds, seconds / usual))
             self._follow()
-        self._known = None
+        self._cached = None
 
     def _doubt(self, size: int) -> None:
-        """Where a size has come to take another time, what is known of all is a guess again."""
+        """Make all costs guesses again where the time of a size has changed."""
         own = self.passes[size]
         if len(own) < LATEST:
             return
-        lately, usual = [sample[0] for sample in list(own)[-CHANGED:]], self.typical(size)
-        if min(lately) > ODD * usual or max(lately) < usual / ODD:
+        recent, usual = [sample[0] for sample in list(own)[-CHANGED:]], self.typical(size)
+        if min(recent) > ODD * usual or max(recent) < usual / ODD:
             self._typical.clear()
             for other, samples in self.passes.items():
                 if other:
                     self.passes[other] = deque([samples[-1]], LATEST)
 
     def _usual(self, size: int, rows: int, curve: Costs) -> float:
-        """The seconds that a pass took at pace 1, by sizes that were run often; 0.0 if none was."""
+        """Return the usual seconds of a pass at pace 1, by sizes that were run often; 0.0 if none
+        was."""
         if len(self.passes.get(size, ())) >= TRUSTED:
             return self.typical(size)
         trusted = [n for n, each in self.passes.items() if len(each) >= TRUSTED]
@@ -302,9 +300,9 @@ class _Behind:
         return self.typical(0) * float(1 + times * (curve[rows] - 1))
 
     def _follow(self) -> None:
-        """Take the pace of the passes of late, and count the one amid them by it.
+        """Set the pace by the recent passes, and correct the middle one of them by it.
 
-        Those without a draft say it best: of others, drafts may have become dearer instead.
+        Passes without a draft give it best: of others, drafts may have become dearer instead.
         """
         if len(self._window) < PACED:
             return
@@ -322,52 +320,52 @@ class _Behind:
         return self._curves(prior, length)[1]
 
     def _curves(self, prior: Prior, length: int) -> tuple[Costs, Costs]:
-        if self._known is None or length // SAME != self._at:
+        if self._cached is None or length // SAME != self._at:
             curve = prior.at(length)
             likely = 1 + self._times(curve) * (curve - 1)
-            self._known = likely, likely if prior.measured else self._hopes(likely)
+            self._cached = likely, likely if prior.measured else self._hopes(likely)
             self._at = length // SAME
-        return self._known
+        return self._cached
 
     def _times(self, curve: Costs, sizes: Iterable[int] = ()) -> Costs:
-        """How many times what the prior says a draft adds to a pass, by rows."""
+        """Return by what factor a draft adds more to a pass than by the prior, by rows."""
         unit = self.typical(0)
-        known = sorted(n for n in sizes or self.passes if 0 < n < len(curve))
-        if not known or not unit:
+        measured = sorted(n for n in sizes or self.passes if 0 < n < len(curve))
+        if not measured or not unit:
             return np.ones(len(curve))
-        own = [(self.typical(n) / unit - 1) / (float(curve[n]) - 1) for n in known]
+        own = [(self.typical(n) / unit - 1) / (float(curve[n]) - 1) for n in measured]
         times = np.maximum(own, 0.0)
-        if len(known) > 1:  # what was seen once is believed as far as its neighbours agree
-            for i, size in enumerate(known):
+        if len(measured) > 1:  # few passes are trusted as far as the neighbours agree
+            for i, size in enumerate(measured):
                 count = len(self.passes[size])
                 if count < TRUSTED:
-                    others = [own[j] for j in (i - 1, i + 1) if 0 <= j < len(known)]
-                    beside = sum(others) / len(others)
-                    times[i] = (count * times[i] + OWN * max(beside, 0.0)) / (count + OWN)
-        found: Costs = np.interp(np.arange(len(curve)), known, times)
-        return found
+                    others = [own[j] for j in (i - 1, i + 1) if 0 <= j < len(measured)]
+                    neighbours = sum(others) / len(others)
+                    times[i] = (count * times[i] + OWN * max(neighbours, 0.0)) / (count + OWN)
+        times_by_row: Costs = np.interp(np.arange(len(curve)), measured, times)
+        return times_by_row
 
     def _hopes(self, likely: Costs) -> Costs:
-        """`likely`, but for the anchors that are still to be tried."""
-        found, largest = likely.copy(), max(self.passes, default=0)
+        """Return the likely costs, lower for the anchors that are still to be tried."""
+        hopes, largest = likely.copy(), max(self.passes, default=0)
         for anchor in ANCHORS:
-            if anchor >= len(likely) or anchor > self.reach or self._is_known(anchor):
+            if anchor >= len(likely) or anchor > self.reach or self._is_measured(anchor):
                 continue
             guess = 1 + HOPE * (likely[anchor] - 1)
             if anchor > largest:  # costs may stay what they are there
                 guess = min(1 + HOPE * (likely[largest] - 1), likely[anchor])
-            found[anchor] = guess
-        return found
+            hopes[anchor] = guess
+        return hopes
 
-    def _is_known(self, rows: int) -> bool:
+    def _is_measured(self, rows: int) -> bool:
         size = size_of(rows)
-        fresh = self._now - self._seen.get(size, 0) < STALE
+        fresh = self._now - self._last_run.get(size, 0) < STALE
         return fresh and len(self.passes.get(size, ())) >= TRIALS
 
 
 @cache
 def size_of(rows: int) -> int:
-    """Return the size as which a pass is looked at: its own, or one that is a little smaller."""
+    """Return the size that a pass counts as: its own, or one that is a little smaller."""
     size = EXACT
     while size + size // 5 <= rows:
         size += size // 5

@@ -1,4 +1,4 @@
-"""What a pass costs on this machine, by the size of the draft and of the context: a JSON file."""
+"""A profile: pass times on this machine, by the size of draft and context, as a JSON file."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 from ngramkit.untrusted import read_json
 
-NOISY = 0.25  # the spread from which on figures are not to be trusted
+NOISY = 0.25  # the spread from which on times are not to be trusted
 
 
 @dataclass(frozen=True)
 class Pass:
-    """`tree_size` draft nodes verified behind `context_length` tokens."""
+    """The time of a pass with `tree_size` draft nodes after `context_length` tokens."""
 
     tree_size: int
     context_length: int
     seconds: float
-    spread: float = 0.0  # how much longer the median of the rounds took than the best, as a share
+    spread: float = 0.0  # by which share the median round took longer than the best
 
 
 @dataclass(frozen=True)
 class Profile:
+    """The times of a model's passes on one device, with one engine."""
+
     model: str
     device: str
     dtype: str
-    engine: str
     passes: list[Pass]
 
     @property
@@ -45,37 +46,39 @@ class Profile:
 
     @property
     def noise(self) -> float:
-        """The median pass's spread. Above NOISY the machine had other things to do."""
+        """Return the median spread. Above NOISY the machine was busy with other things."""
         return float(np.median([each.spread for each in self.passes]))
 
     def measured(self) -> npt.NDArray[np.float64]:
-        """Seconds as they were measured, float64[contexts, sizes]."""
-        found = {(each.context_length, each.tree_size): each.seconds for each in self.passes}
+        """Return the times as measured, in seconds, float64[contexts, sizes]."""
+        seconds = {(each.context_length, each.tree_size): each.seconds for each in self.passes}
         return np.array(
-            [[found[context, size] for size in self.sizes] for context in self.contexts]
+            [[seconds[context, size] for size in self.sizes] for context in self.contexts]
         )
 
     def table(self) -> npt.NDArray[np.float64]:
-        """Seconds to decide by, float64[contexts, sizes].
+        """Return the times to decide by, in seconds, float64[contexts, sizes].
 
-        Larger trees and longer contexts never cost less: where they were measured so, the other
-        pass was disturbed.
+        Larger trees and longer contexts never cost less: where they were measured so, the smaller
+        one was disturbed.
         """
-        turned = self.measured()[::-1, ::-1]
-        least = np.minimum.accumulate(np.minimum.accumulate(turned, axis=1), axis=0)
+        reverse = self.measured()[::-1, ::-1]
+        least = np.minimum.accumulate(np.minimum.accumulate(reverse, axis=1), axis=0)
         return least[::-1, ::-1]
 
     def save(self, path: Path) -> None:
+        """Write the profile; others may do so at the same time."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):  # two may calibrate at a time
             write_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @staticmethod
     def load(path: Path) -> Profile:
-        """Raises InputError where that is no profile."""
+        """Read a profile. Raises InputError where the file is none."""
         try:
             body = read_json(path, error=InputError, hint="run ngramkit calibrate")
             passes = [Pass(**each) for each in body.pop("passes")]
+            body.pop("engine", None)  # older profiles name one
             profile = Profile(passes=passes, **body)
             profile.table()
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,7 +1,6 @@
-"""How a conversation becomes the text that a chat model reads: jinja2 templates, and which one.
+"""Conversations as the text that a chat model reads: jinja2 templates, and the choice of one.
 
-A model's own template first, else the one that is known for its name, else none is guessed. Knows
-texts; knows nothing of tokens or of drafters.
+It is the model's own template, else the one that is known for its name; none is guessed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 OWN, AUTO = "own", "auto"
-PLACE = "\N{SNOWMAN}"  # stands for an answer where its surroundings are looked at
+PLACEHOLDER = "\N{SNOWMAN}"  # an answer, to find the text around it
 
 # FastChat's vicuna_v1.1, as in its conversation.py: a space after a question, </s> after an answer.
 VICUNA = """\
@@ -52,7 +51,7 @@ NONE = "{{ messages | map(attribute='content') | join('\n\n') }}"
 KNOWN = {"vicuna": VICUNA, "llama-2": LLAMA_2, "mistral": MISTRAL, "chatml": CHATML, "none": NONE}
 NAMES = (AUTO, OWN, *KNOWN)
 
-# What a model's name says of the conversations that it was trained on.
+# (pattern of a model's name, the template that it was trained on)
 BY_NAME = (
     (r"vicuna", "vicuna"),
     (r"(llama-?2.*chat|codellama.*instruct)", "llama-2"),
@@ -63,46 +62,48 @@ BY_NAME = (
 
 @dataclass(frozen=True)
 class Message:
+    """One turn of a conversation."""
+
     role: str  # "system", "user" or "assistant"
     content: str
 
 
 @dataclass(frozen=True)
 class Template:
-    """A jinja2 text, with the model's special tokens for those that use them."""
+    """A chat template: jinja2 text, and the model's special tokens by name."""
 
     name: str
     source: str
     special: tuple[tuple[str, str], ...] = ()
-    why: str = ""  # it was taken where nobody named it
+    why: str = ""  # why it was chosen; "" for one that was named
 
     def prompt(self, messages: Sequence[Message]) -> str:
-        """The text up to where the model's next answer begins. Raises InputError where the template
-        fails or refuses the conversation."""
+        """Return the text up to where the model's next answer begins. Raises InputError where the
+        template fails or refuses the conversation."""
         turns = [{"role": m.role, "content": m.content} for m in messages]
         render = render_confined if self.name == OWN else render_chat
         return render(self.source, turns, dict(self.special))
 
     @cached_property
     def joint(self) -> str:
-        """The blanks between a prompt and the answer's own text."""
+        """The white space between a prompt and the answer's own text."""
         question = Message("user", "?")
         try:
             before = self.prompt([question])
-            whole = self.prompt([question, Message("assistant", PLACE)])
+            whole = self.prompt([question, Message("assistant", PLACEHOLDER)])
         except InputError:
             return ""
-        between = whole.removeprefix(before).partition(PLACE)[0]
+        between = whole.removeprefix(before).partition(PLACEHOLDER)[0]
         plain = self.name == "none" or not whole.startswith(before)
         return "" if plain or between.strip() else between
 
     def __str__(self) -> str:
-        said = "the model's own" if self.name == OWN else self.name
-        return f"template: {said}{self.why and f' ({self.why})'}"
+        name = "the model's own" if self.name == OWN else self.name
+        return f"template: {name}{self.why and f' ({self.why})'}"
 
 
 def find_template(name: str, tokenizer: TextTokenizer) -> Template:
-    """The template called `name`; auto: the model's own, else the one known for its name.
+    """Return the template `name`; for auto the model's own, else the one known for its name.
 
     Raises UsageError for an unknown name, and for auto and own where there is none.
     """
@@ -116,19 +117,19 @@ def find_template(name: str, tokenizer: TextTokenizer) -> Template:
     if tokenizer.chat_template is not None:
         special = tuple(sorted(tokenizer.special.items()))
         return Template(OWN, tokenizer.chat_template, special)
-    known = known_for(model) if name == AUTO else None
-    if known is None:
+    by_name = known_for(model) if name == AUTO else None
+    if by_name is None:
         raise UsageError(
             f"{model} brings no format of conversations"
             + (", and none is known for its name" if name == AUTO else ""),
-            f"give template={'|'.join(KNOWN)}; none takes prompts as they stand",
+            f"give template={'|'.join(KNOWN)}; none leaves prompts as they are",
             option="template",
         )
-    return Template(known, KNOWN[known], why=f"known for {model}")
+    return Template(by_name, KNOWN[by_name], why=f"known for {model}")
 
 
 def known_for(model: str) -> str | None:
-    """By the last part of a name, an id or a folder.
+    """Return the template for a model by the last part of its name, id or folder.
 
     >>> known_for("vicuna-7b"), known_for("me/Llama-2-7b-chat-hf"), known_for("mistral-7b")
     ('vicuna', 'llama-2', None)

@@ -1,9 +1,9 @@
-"""A tokenizer's own chat template: where it stands, and how it becomes text.
+"""A model's own chat template, found in its tokenizer's files and rendered.
 
-Templates come from strangers. They run in jinja2's sandbox, see plain strings only, and may use
-what transformers gives them (utils/chat_template_utils.py of 5.23). A sandbox stops no loop and no
-string that doubles, so those of a model run in a process of their own, whose processor time and
-memory are bounded.
+Templates come from strangers. They run in jinja2's sandbox, get plain strings only, and may use the
+functions that transformers offers (utils/chat_template_utils.py of 5.23). A sandbox does not stop
+endless loops or strings that double, so a model's template runs in a process of its own, whose
+processor time and memory are bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Turns = Sequence[Mapping[str, str]]
 
 
 def find_chat_template(files: TokenizerFiles) -> str | None:
-    """chat_template.jinja, else what tokenizer_config.json holds; of several, the default one."""
+    """Return chat_template.jinja, else the template in tokenizer_config.json; of several, the
+    default one."""
     if TEMPLATE in files.paths:
         return files.text(TEMPLATE)
     given = files.json(CONFIG).get("chat_template")
@@ -47,13 +48,13 @@ def _is_named(entry: Any) -> bool:
 
 
 def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
-    """As `render_chat`, for a template that somebody else wrote: also raises InputError where it
+    """Render a template that somebody else wrote. Raises InputError as `render_chat`, and where it
     takes more than SECONDS, MEMORY or LONGEST."""
     return _renderer.render([template, list(map(dict, turns)), dict(special_tokens), SECONDS])
 
 
 def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
-    """Return the text up to where the model's next answer begins.
+    """Render a conversation, up to where the model's next answer begins.
 
     `turns` have a role and a content. Raises InputError where the template fails or refuses them.
     """
@@ -78,18 +79,18 @@ def _refused(why: str) -> InputError:
 
 
 class _Renderer:
-    """The process that renders strangers' templates, started when it is first needed.
+    """A process that renders strangers' templates, started when it is first needed.
 
     A request is a line of JSON, [template, turns, special tokens, seconds]; so is its answer,
     {"text": ...} or {"refused": ...}.
     """
 
     def __init__(self) -> None:
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def render(self, request: list[Any]) -> str:
-        with self._asking:
+        with self._lock:
             answer = self._ask(json.dumps(request) + "\n")
         if not answer:
             raise _refused(f"it takes more than {request[-1]} s or {MEMORY >> 20} MiB")
@@ -133,11 +134,11 @@ class _Renderer:
             process.wait()
 
     def forget(self) -> None:
-        """Begin anew in a forked child: the process is the parent's, which may have been asking."""
+        """Forget the process in a forked child: it is the parent's, which may be using it."""
         process, self._process = self._process, None
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         if process is not None:
-            # What is left in a buffer was the parent's to send.
+            # Text left in a buffer is the parent's: closing must not send it.
             nowhere = os.open(os.devnull, os.O_RDWR)
             for stream in (process.stdin, process.stdout):
                 os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
@@ -179,7 +180,7 @@ def _bound_memory() -> None:
 
 
 def _bound_time(seconds: int) -> None:
-    """From now on; what takes longer is killed."""
+    """Bound the processor time from now on; the system kills a process that takes longer."""
     with suppress(ImportError, ValueError, OSError):
         import resource
         import time
@@ -196,7 +197,7 @@ def _compiled(template: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}` marks the answer, for training; here it is transparent."""
+        """The tag `{% generation %}`, which marks answers for training and is ignored here."""
 
         tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
 

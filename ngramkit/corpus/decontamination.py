@@ -108,13 +108,13 @@ def _grams(words: Array, length: int) -> Array:
     count = len(words) - length + 1
     if count < 1:
         return np.empty(0, np.uint64)
-    keys, known = np.zeros(count, np.uint64), np.ones(count, bool)
+    keys, is_known = np.zeros(count, np.uint64), np.ones(count, bool)
     for i in range(length):
         part = words[i : i + count]
         keys = (keys ^ part) * BASE
         keys ^= keys >> np.uint64(29)
-        known &= part != 0
-    return keys[known]
+        is_known &= part != 0
+    return keys[is_known]
 
 
 def _any_in(keys: Array, table: Array) -> bool:

@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class TextTokenizer:
-    """A model's tokenizer. `backend` is a tokenizers.Tokenizer; `special` holds the text of each
-    special token under its name, "eos_token" and so on."""
+    """A model's tokenizer; `backend` is a tokenizers.Tokenizer, `special` maps names ("eos_token")
+    to the texts of special tokens."""
 
     record: TokenizerRecord
     backend: Any
@@ -52,21 +52,21 @@ class TextTokenizer:
         return f"<TextTokenizer {self.record.id}, {self.record.vocabulary:,} tokens>"
 
     def encode(self, text: str) -> npt.NDArray[np.int32]:
-        """int32[n], without special tokens. Raises InputError for what is no text."""
-        return self._ids(text, special=False)
+        """Return ids, int32[n], without special tokens. Raises InputError for invalid text."""
+        return self._encode(text, special=False)
 
     def encode_prompt(self, text: str) -> npt.NDArray[np.int32]:
-        """int32[n], with the special tokens (BOS) that the model expects around a text.
+        """Return ids, int32[n], with the special tokens (BOS) that the model expects around a text.
 
-        Raises InputError for what is no text.
+        Raises InputError for invalid text.
         """
-        return self._ids(text, special=True)
+        return self._encode(text, special=True)
 
-    def _ids(self, text: str, *, special: bool) -> npt.NDArray[np.int32]:
+    def _encode(self, text: str, *, special: bool) -> npt.NDArray[np.int32]:
         try:
             ids = self.backend.encode(text, add_special_tokens=special).ids
         except (TypeError, UnicodeEncodeError):
-            # A terminal's broken bytes, or half a pair from JSON.
+            # A lone surrogate: a terminal's broken bytes, or half a pair from JSON.
             raise InputError(f"{text!a:.60} is no text", "use UTF-8") from None
         except BaseException as error:
             refuse_fault(error, self.record.id)
@@ -79,6 +79,7 @@ class TextTokenizer:
         return np.array(ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any]) -> str:
+        """Return the text of ids, special tokens included."""
         try:
             return str(self.backend.decode([int(i) for i in ids], skip_special_tokens=False))
         except BaseException as error:
@@ -86,8 +87,8 @@ class TextTokenizer:
             raise
 
     def chat(self, turns: Sequence[Mapping[str, str]]) -> str:
-        """The conversation (role and content of each turn) by the model's own template, up to where
-        its next answer begins. Raises UsageError where there is no template."""
+        """Render a conversation (role and content of each turn) by the model's own template, up to
+        where its next answer begins. Raises UsageError where there is no template."""
         if self.chat_template is None:
             raise UsageError(
                 f"the tokenizer of {self.record.id} has no template for conversations",
@@ -102,7 +103,7 @@ class TextTokenizer:
 
     @property
     def bos(self) -> int | None:
-        """The id that begins a text, where the tokenizer has one; not every model expects it."""
+        """The id of BOS, where the tokenizer has one; not every model expects it before a text."""
         token = self.special.get("bos_token")
         return None if token is None else self.backend.token_to_id(token)
 
@@ -292,9 +293,9 @@ def digests(backend: Any, find: Callable[[Any], Digests] | None = None) -> Diges
     """Return the digests of a tokenizers.Tokenizer: those that are kept, else computed by `find`
     and kept from now on."""
     key = _digests_key(backend)
-    kept = _parse_digests(CACHE.get(key) or "")
-    if kept is not None:
-        return kept
+    cached = _parse_digests(CACHE.get(key) or "")
+    if cached is not None:
+        return cached
     computed = (find or compute_digests)(backend)
     CACHE.put(key, json.dumps(computed._asdict()))
     return computed
@@ -334,12 +335,12 @@ def _digests_key(backend: Any) -> str:
 def _parse_digests(text: str) -> Digests | None:
     """Read a cached text; None where it is not as it was written."""
     try:
-        kept = Digests(**parse_json(text, "digests of a tokenizer"))
-        sound = (
-            whole_number(kept.vocabulary, 1, LARGEST)
-            and SHA256.fullmatch(kept.fingerprint)
-            and FORM.fullmatch(kept.encodes)
+        parsed = Digests(**parse_json(text, "digests of a tokenizer"))
+        is_sound = (
+            whole_number(parsed.vocabulary, 1, LARGEST)
+            and SHA256.fullmatch(parsed.fingerprint)
+            and FORM.fullmatch(parsed.encodes)
         )
     except (InputError, TypeError):
         return None
-    return kept if sound else None
+    return parsed if is_sound else None

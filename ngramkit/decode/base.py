@@ -14,7 +14,7 @@ import torch
 
 from ngramkit.drafters.base import DraftTree, TokenArray
 
-Sink = Callable[[int, bool], None]  # called with every written token and whether a draft had it
+Sink = Callable[[int, bool], None]  # called with every written token, and whether a draft held it
 Stop = Callable[[int], bool]  # called with every written token: does the output end with it?
 Choose = Callable[[int], int]  # the token that follows a row of a pass, asked along one path
 
@@ -22,47 +22,48 @@ Choose = Callable[[int], int]  # the token that follows a row of a pass, asked a
 class Verifier(Protocol):
     """The model's side of a request's passes, see ngramkit.decode.verify_tree.TreeVerifier.
 
-    One that cannot verify every tree has `fit(tree, budget)`, which leaves of a draft what it can;
-    one whose passes repeat tokens says by `riding` how many the next will, see
+    One that cannot verify every tree has `fit(tree, budget)`, which cuts a draft to what it can;
+    one whose passes replay tokens tells by `replayed` how many the next will, see
     ngramkit.decode.verify_chain.ChainVerifier.
     """
 
     @property
     def length(self) -> int:
-        """Accepted tokens that the model holds."""
+        """The number of accepted tokens that the model holds."""
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads what of the prompt, int32[n], is not held yet; the logits [1, V] after it."""
+        """Read what of the prompt, int32[n], is not held yet; return the logits [1, V] after it."""
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Logits [n + 1, V]: row 0 follows `root` (the last token written), row i + 1 node i."""
+        """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
 
     def keep(self, nodes: list[int]) -> None:
-        """The root and these nodes (a path, from the top) are now part of the context."""
+        """Make the root and these nodes, a path from the top, part of the context."""
 
 
 class ResumableVerifier(Verifier, Protocol):
-    """One that can serve another request with what it holds, where both begin alike."""
+    """A verifier that can serve another request with what it holds, where both begin alike."""
 
     def rewind(self, length: int) -> None:
-        """Only the first `length` tokens are held from now on."""
+        """Hold only the first `length` tokens from now on."""
 
 
 class Tops(NamedTuple):
-    """Each row's likeliest tokens, best first."""
+    """The likeliest tokens of every row, best first."""
 
     ids: npt.NDArray[np.int32]  # [n, k]
     log_probs: npt.NDArray[np.float32]  # [n, k]
 
 
 class Choice(Protocol):
-    """Reads a pass's logits; the function it returns is asked row by row along one path."""
+    """The choice of one request's tokens: reads a pass's logits and returns a function that is
+    asked row by row along one path."""
 
     def read(self, logits: torch.Tensor) -> Choose: ...
     def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]: ...
 
 
 class Rule(Protocol):
-    """How a request's tokens are chosen; every request has a Choice of its own."""
+    """A rule by which tokens are chosen; every request has a Choice of its own."""
 
     def choice(self) -> Choice: ...

@@ -30,7 +30,7 @@ class InPlaceLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes a pass's tokens behind the accepted ones; returns both."""
+        """Write a pass's tokens behind the accepted ones; return keys and values."""
         begin = self._cache.length
         rows, end = len(key_states), begin + key_states.shape[-2]
         if not self.is_initialized or end > self.keys.shape[-2] or rows > len(self.keys):
@@ -43,7 +43,7 @@ class InPlaceLayer(DynamicLayer):
         return self._cache.length
 
     def move(self, target: int, rows: torch.Tensor) -> None:
-        """Copies `rows` (int64[k], ascending) to target, target + 1, ..."""
+        """Copy `rows` (int64[k], ascending) to target, target + 1, ..."""
         if not self.is_initialized:  # a layer that shares another's keys
             return
         rows = rows.to(self.keys.device)
@@ -52,13 +52,13 @@ class InPlaceLayer(DynamicLayer):
         self.values[..., target:end, :] = self.values.index_select(-2, rows)
 
     def spread(self, row: int, begin: int, end: int) -> None:
-        """Every row now holds what `row` holds from begin to end."""
+        """Copy what `row` holds from begin to end into every row."""
         if self.is_initialized and len(self.keys) > 1:
             self.keys[:, :, begin:end] = self.keys[row, :, begin:end].clone()
             self.values[:, :, begin:end] = self.values[row, :, begin:end].clone()
 
     def _grow(self, keys: torch.Tensor, values: torch.Tensor, filled: int, end: int) -> None:
-        """The accepted tokens go to every row of the new buffers.
+        """Take larger buffers and copy the accepted tokens to every row of them.
 
         A quarter more room than is needed, so that growing token by token copies seldom.
         """
@@ -87,15 +87,12 @@ class InPlaceCache(Cache):
 
     @property
     def bytes(self) -> int:
-        held = [layer for layer in self.in_place if layer.is_initialized]
-        return sum(layer.keys.nbytes + layer.values.nbytes for layer in held)
-
-    def held(self, begin: int) -> list[torch.Tensor]:
-        """Keys and values of the accepted tokens from `begin` on, [tokens, heads, dim] each."""
-        return held([layer for layer in self.in_place if layer.is_initialized], begin, self.length)
+        layers = [layer for layer in self.in_place if layer.is_initialized]
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Of the last pass's rows only `rows` stay, moved together; ascending, from 0.
+        """Keep only `rows` of the last pass's rows, ascending from 0; those that move, move
+        together.
 
         [0, 1, 2] costs nothing, [0, 1, 5] moves one row in every layer.
         """
@@ -109,13 +106,7 @@ class InPlaceCache(Cache):
         self.length += len(rows)
 
     def keep_row(self, row: int, tokens: int) -> None:
-        """Of the last pass only `row`'s first `tokens` stay, and all rows are that one."""
+        """Keep only the first `tokens` of one `row` of the last pass, in all rows."""
         for layer in self.in_place:
             layer.spread(row, self.length, self.length + tokens)
         self.length += tokens
-
-
-def held(layers: Sequence[Any], begin: int, end: int) -> list[torch.Tensor]:
-    """Keys and values of a request's tokens from begin to end, [tokens, heads, dim] each."""
-    pairs = ((layer.keys, layer.values) for layer in layers)
-    return [states[0, :, begin:end].transpose(0, 1) for pair in pairs for states in pair]

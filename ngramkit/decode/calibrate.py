@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from ngramkit.budget.profile import NOISY, Pass, Profile
-from ngramkit.budget.static_sizes import SIZES as STATIC_SIZES
 from ngramkit.decode.base import Verifier
 from ngramkit.decode.load import LanguageModel, device_facts
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import profile_path
-from ngramkit.decode.session import PassOptions, Runner
+from ngramkit.decode.session import Session, load
+from ngramkit.decode.verifiers import open_verifier
 from ngramkit.decode.verify_chain import ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import require_between
@@ -38,59 +39,63 @@ class Calibration(Tabular):
         return self.path.with_suffix(".png")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `ngramkit calibrate --json` prints them."""
+        """Return plain values, as `ngramkit calibrate --json` prints them."""
         return {
             "profile": str(self.path),
             "device": self.profile.device,
-            "engine": self.profile.engine,
             "noise": self.profile.noise,
             "passes": self.rows(),
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per measured pass: tree_size, context_length, seconds."""
+        """Return a row per measured pass: tree_size, context_length, seconds."""
         return [asdict(each) for each in self.profile.passes]
 
     def __repr__(self) -> str:
         p = self.profile
-        return f"<Calibration of {p.model} on {p.device}, {p.dtype}, {p.engine}: {self.path}>"
+        return f"<Calibration of {p.model} on {p.device}, {p.dtype}: {self.path}>"
 
 
 def calibrate(
     model: str | LanguageModel | None = None,
     *,
-    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
     seconds: float = 20.0,
     reporter: Reporter = SILENT,
 ) -> Calibration:
-    """Measures passes by draft size and context length, for about `seconds`; from then on decoding
-    this model here begins with what was found, and corrects it.
+    """Measure passes by draft size and context length, for about `seconds`; from then on decoding
+    this model here begins with these figures, and corrects them.
 
-    Of `passes` the engine, device and dtype count. What it finds is kept in the user's cache.
+    The model and where it runs as in `ngramkit.decode`. The profile is kept in the user's cache.
     Raises UsageError for `seconds` that are no time, or more than a day.
     """
 
     require_between("seconds", seconds, 0, DAY)
-    loaded = passes.load(model, reporter)
-    profile = measure(loaded, engine=passes.engine, seconds=seconds, reporter=reporter)
-    found = Calibration(profile, profile_path(loaded, profile.engine))
-    found.profile.save(found.path)
-    plot(found.profile, found.picture)
-    if found.profile.noise > NOISY:
+    options = DecodeOptions(
+        model,
+        device=device,
+        dtype=dtype,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+        reporter=reporter,
+    )
+    loaded = load(options)
+    profile = measure(loaded, seconds=seconds, reporter=reporter)
+    calibration = Calibration(profile, profile_path(loaded))
+    profile.save(calibration.path)
+    plot(profile, calibration.picture)
+    if profile.noise > NOISY:
         reporter.note(
-            f"the machine was too noisy to trust: a usual pass took {found.profile.noise:.0%} "
+            f"the machine was too noisy to trust: a usual pass took {profile.noise:.0%} "
             "longer than the best; close other programs and calibrate again"
         )
-    return found
+    return calibration
 
 
-# Passes timed: every draft size behind every length of context, in turns.
-
-SIZES = {
-    "eager": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96),
-    # Both ends of what costs the same, so that nothing is interpolated across a step.
-    "static": tuple(sorted({*STATIC_SIZES, *(size + 1 for size in STATIC_SIZES[:-1])})),
-}
+SIZES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
 CONTEXTS = (32, 128, 512, 2048, 8192)
 LEAST_ROUNDS = 4
 
@@ -98,35 +103,32 @@ LEAST_ROUNDS = 4
 def measure(
     model: LanguageModel,
     *,
-    engine: str = "auto",
-    sizes: Sequence[int] | None = None,
+    sizes: Sequence[int] = SIZES,
     contexts: Sequence[int] = CONTEXTS,
     seconds: float = 10.0,
     reporter: Reporter = SILENT,
 ) -> Profile:
-    """The best of some rounds for every size and context, in turns, for about `seconds`.
+    """Measure the best of some rounds for every size and context, in turns, for about `seconds`.
 
     A pass is timed until the chosen tokens are on the host. Contexts of which LEAST_ROUNDS rounds
     would not fit into `seconds` are left out, but never the shortest; where not even its do, it
     ends all the same, and `reporter` is told. 0: the least rounds of everything.
     """
-    settled = Runner.of(model.model, engine=engine, budget=1)
-    engine, verify = settled.engine, "chain" if settled.verify == "chain" else "tree"
-    sizes = SIZES[engine] if sizes is None else sizes
-    runner = Runner(model.model, engine, verify, max(sizes))
+    session = Session.settle(model, DecodeOptions(budget=1))
+    verify = "chain" if session.verify == "chain" else "tree"
     longest = model.context or max(contexts) + max(sizes) + 1
     fitting = [context for context in contexts if context + max(sizes) < longest] or [1]
     reporter.stage("passes", seconds, "seconds")
     clock = _Clock(seconds, reporter)
     with torch.inference_mode():
-        verifiers, first = _begun(runner, fitting, sizes, clock)
+        verifiers, first = _first_round(model.model, verify, fitting, sizes, clock)
         times: dict[tuple[int, int], list[float]] = {key: [] for key in first}
         rounds = 0
         while rounds < LEAST_ROUNDS or (seconds and not clock.over):
-            for (context, size), found in times.items():
+            for (context, size), seconds_taken in times.items():
                 if clock.over:
                     break
-                found.append(timed(verifiers[context], size))
+                seconds_taken.append(timed(verifiers[context], size))
                 clock.tick()
             if clock.over:
                 break
@@ -141,21 +143,21 @@ def measure(
         Pass(size, context, *best(times[context, size] or [first[context, size]]))
         for context, size in times
     ]
-    return Profile(model.name, facts["device"], facts["dtype"], engine, passes)
+    return Profile(model.name, facts["device"], facts["dtype"], passes)
 
 
 def best(times: Sequence[float]) -> tuple[float, float]:
-    """Seconds of the best, and by what share the median took longer."""
+    """Return the seconds of the best, and by what share the median took longer."""
     return min(times), float(np.median(times)) / min(times) - 1
 
 
 class _Clock:
-    """How much of `seconds` is over; 0: never."""
+    """A clock that is over after `seconds`; 0: never."""
 
     def __init__(self, seconds: float, reporter: Reporter) -> None:
         self._seconds, self._reporter = seconds, reporter
         self._started = time.perf_counter()
-        self._told = 0.0
+        self._reported = 0.0
 
     @property
     def over(self) -> bool:
@@ -166,22 +168,22 @@ class _Clock:
         return time.perf_counter() - self._started
 
     def has(self, seconds: float) -> bool:
-        """Whether so much more fits."""
+        """Return whether so much more fits."""
         return not self._seconds or self.passed + seconds <= self._seconds
 
     def tick(self) -> None:
         now = min(self.passed, self._seconds)
-        self._reporter.advance(now - self._told)
-        self._told = now
+        self._reporter.advance(now - self._reported)
+        self._reported = now
 
     def note(self, text: str) -> None:
         self._reporter.note(text)
 
 
-def _begun(
-    runner: Runner, contexts: Sequence[int], sizes: Sequence[int], clock: _Clock
+def _first_round(
+    model: Any, verify: str, contexts: Sequence[int], sizes: Sequence[int], clock: _Clock
 ) -> tuple[dict[int, Verifier], dict[tuple[int, int], float]]:
-    """A verifier per context that there is time for, and a first round, by context and size.
+    """Return a verifier per context that there is time for, and a first round by context and size.
 
     Memory and kernels are new to the first round, so it counts only where no other fits; it also
     says what the others will take.
@@ -192,21 +194,23 @@ def _begun(
         if begun and not clock.has(2 * LEAST_ROUNDS * sum(first.values())):
             clock.note(f"contexts from {context:,} tokens on are left out: too little time")
             break
-        begun[context] = filled(runner, context)
+        begun[context] = filled(model, verify, context, max(sizes))
         for size in sizes:
             first[context, size] = timed(begun[context], size)
             clock.tick()
     return begun, first
 
 
-def filled(runner: Runner, context: int) -> Verifier:
-    vocabulary = int(runner.model.config.get_text_config().vocab_size)
-    verifier = runner.open(context + 1)
+def filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
+    """Open a verifier with room for so many draft nodes, behind `context` tokens."""
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    verifier = open_verifier(model, verify, room=context + 1 + nodes)
     verifier.prefill(np.arange(context, dtype=np.int32) % vocabulary)
     return verifier
 
 
 def timed(verifier: Verifier, size: int) -> float:
+    """Return the seconds of a pass with `size` draft nodes, until its tokens are on the host."""
     nodes = np.arange(size, dtype=np.int32)
     parents = nodes - 1 if isinstance(verifier, ChainVerifier) else (nodes - 1) // 2
     tree = DraftTree(nodes, parents, np.zeros(size, np.float32), np.zeros(size, np.uint8))
@@ -215,11 +219,8 @@ def timed(verifier: Verifier, size: int) -> float:
     return time.perf_counter() - started
 
 
-# A profile as a heat map: how much slower a pass is than one without a draft.
-
-
 def plot(profile: Profile, path: Path) -> None:
-    """Writes a PNG; matplotlib is imported only now. Rows are contexts, columns draft sizes."""
+    """Write a PNG, with contexts as rows and draft sizes as columns."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -13,13 +13,13 @@ import torch
 from transformers.generation.candidate_generator import CandidateGenerator
 
 from ngramkit.drafters.base import Drafter, TokenArray
-from ngramkit.drafters.references import Given as References
-from ngramkit.drafters.references import reference_texts, start
+from ngramkit.drafters.references import Given as References, reference_texts, start
 from ngramkit.kernels.tree import best_path
 
 
 class NgramkitCandidates(CandidateGenerator):
-    """At most `budget` tokens, ended before any of `eos` and one short of `max_length`.
+    """The candidates of a drafter: at most `budget` tokens, ended before any of `eos` and one short
+    of `max_length`.
 
     `references`, token ids, are what the text is likely to repeat. The drafter follows one text;
     input ids that do not continue it begin a new request.
@@ -39,13 +39,13 @@ class NgramkitCandidates(CandidateGenerator):
         self._max_length = max_length
         self._eos = list(eos)
         self._references = reference_texts(references)
-        self._known = np.empty(0, np.int32)  # what the drafter was told of
+        self._seen = np.empty(0, np.int32)  # what the drafter was given
 
     def get_candidates(  # type: ignore[override]
         self, input_ids: torch.Tensor, **kwargs: object
     ) -> tuple[torch.Tensor, None]:
-        """int64[1, n] -> int64[1, n + m]; logits there are none of."""
-        self._tell(input_ids[0].cpu().numpy().astype(np.int32))
+        """Draft behind input ids, int64[1, n] -> int64[1, n + m]. Returns no draft logits."""
+        self._pass_on(input_ids[0].cpu().numpy().astype(np.int32))
         budget = self._budget
         if self._max_length is not None:
             budget = min(budget, self._max_length - input_ids.shape[-1] - 1)
@@ -60,19 +60,19 @@ class NgramkitCandidates(CandidateGenerator):
     def update_candidate_strategy(
         self, input_ids: torch.Tensor, scores: torch.Tensor, num_matches: int
     ) -> None:
-        """What was accepted is in the next call's input ids."""
+        """Do nothing: what was accepted is in the next call's input ids."""
 
     def finish(self) -> None:
-        """The request is over; drafters that learn do it here."""
-        if len(self._known):
+        """End the request; drafters that learn do it here."""
+        if len(self._seen):
             self._drafter.finish()
-            self._known = self._known[:0]
+            self._seen = self._seen[:0]
 
-    def _tell(self, ids: TokenArray) -> None:
-        known = len(self._known)
-        if not known or known > len(ids) or not np.array_equal(ids[:known], self._known):
+    def _pass_on(self, ids: TokenArray) -> None:
+        seen = len(self._seen)
+        if not seen or seen > len(ids) or not np.array_equal(ids[:seen], self._seen):
             self.finish()
             start(self._drafter, ids, self._references)
-        elif len(ids) > known:
-            self._drafter.accept(ids[known:])
-        self._known = ids
+        elif len(ids) > seen:
+            self._drafter.accept(ids[seen:])
+        self._seen = ids

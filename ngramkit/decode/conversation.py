@@ -7,31 +7,21 @@ have written alone after the same prompt. Knows no terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ngramkit.corpus.chat import AUTO, Message
-from ngramkit.decode.answer import (
-    Model,
-    Reference,
-    Show,
-    chat_template,
-    open_references,
-    require_use,
-    written,
-)
+from ngramkit.decode.answer import write
 from ngramkit.decode.base import ResumableVerifier
+from ngramkit.decode.compare import warm_up
+from ngramkit.decode.options import DecodeOptions, Show, takes_words
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.session import PassOptions, chat_ids, warm_up
+from ngramkit.decode.session import prepare
+from ngramkit.decode.text import chat_ids, chat_template, open_references
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
-from ngramkit.drafters.registry import DrafterSpec
-from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import InputError
-from ngramkit.progress import SILENT, Reporter
 
 NEW_TOKENS = 1024  # of an answer
 
@@ -45,7 +35,7 @@ class Reply:
     held: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         run = self.run
         return {
             "text": self.text,
@@ -69,48 +59,34 @@ class Conversation:
     talk.ask("What is an n-gram?").text
     talk.ask("And a suffix array?").text  # reads this question alone
 
-    `model`, `drafter`, `artifacts`, `stop`, `references`, `sampling` and `passes` are those of
-    `ngramkit.decode`; `template` as there, but always one. `messages` holds what was said,
-    `drafter` what was chosen.
+    The keywords are those of `ngramkit.decode`; prompts are always turns of a conversation, and an
+    answer has 1,024 tokens at most where `max_new_tokens` is left out. `messages` holds what was
+    said, `drafter` what was chosen.
 
     Raises what `ngramkit.decode` raises.
     """
 
-    def __init__(
-        self,
-        model: Model = None,
-        *,
-        drafter: str | Drafter | Callable[[], Drafter] | None = None,
-        artifacts: Sources | Sequence[Given] | Given = (),
-        template: str = AUTO,
-        system: str | None = None,
-        max_new_tokens: int = NEW_TOKENS,
-        stop: Sequence[str] = (),
-        references: Sequence[Reference] = (),
-        sampling: Sampling = GREEDY,
-        passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
-        reporter: Reporter = SILENT,
-    ) -> None:
-        if isinstance(drafter, str):
-            DrafterSpec.parse(drafter)
-        passes.require_full_cache("a conversation")
-        require_use(references, drafter)
-        prepared = passes.prepare(model, reporter)
-        texts = open_references(references, prepared.tokenizer, reporter)
-        self.template = chat_template(template, prepared.tokenizer, reporter)
-        chosen = prepared.choose(drafter, artifacts, reporter)
-        task, (self.drafter,) = prepared.task([chosen], max_new_tokens, sampling, stop, reporter)
-        self._task = replace(task, references=texts)
-        self.model = self._task.model
-        self.system = system
+    @takes_words(DecodeOptions, chat=True, max_new_tokens=NEW_TOKENS)
+    def __init__(self, options: DecodeOptions) -> None:
+        options.require_full_cache("a conversation")
+        pending = prepare(options)
+        references = open_references(options.references, pending.tokenizer, options.reporter)
+        self.template = chat_template(
+            options.chat_template or AUTO, pending.tokenizer, options.reporter
+        )
+        choice = pending.choose(options.drafter, options, options.sources())
+        session, (self.drafter,) = pending.session(options, [choice])
+        self._session = replace(session, references=references)
+        self.model = session.model
+        self.system = options.system
         self.messages: list[Message] = self._beginning()
         self._drafter: Drafter | None = None
         self._verifier: ResumableVerifier | None = None
         self._held = np.empty(0, np.int32)  # the tokens that the verifier holds
-        self._asked = 0
+        self._turns = 0
 
     def ask(self, text: str, show: Show | None = None) -> Reply:
-        """The model's answer; `show` sees its text as it comes, and which of it was drafted.
+        """Return the model's answer; `show` sees its text as it comes, and which of it was drafted.
 
         After Ctrl-C the reply is what was written until then, and part of the conversation.
         Raises InputError where the conversation no longer fits the model's context; nothing is
@@ -119,11 +95,11 @@ class Conversation:
         messages = [*self.messages, Message("user", text)]
         prompt = chat_ids(self.model.tokenizer, self.template, messages)
         self._require_room(prompt)
-        task = self._task.numbered(self._asked)
-        self._asked += 1
+        session = self._session.numbered(self._turns)
+        self._turns += 1
         drafter = self._warm_drafter(prompt)
         verifier, held = self._resumed(prompt)
-        text, run = written(task, prompt, drafter, show, verifier)
+        text, run = write(session, prompt, drafter, show, verifier)
         whole = np.concatenate([prompt, run.token_ids])
         # The last token is read with the next pass; of an accepted path that ended early, more is
         # held than was written.
@@ -133,7 +109,7 @@ class Conversation:
         return Reply(text, run, held)
 
     def clear(self) -> None:
-        """Forgets what was said, the system message apart; what drafts have learnt stays."""
+        """Forget what was said, the system message apart; what drafts have learnt stays."""
         self.messages = self._beginning()
 
     @property
@@ -160,18 +136,18 @@ class Conversation:
 
     def _warm_drafter(self, prompt: TokenArray) -> Drafter:
         if self._drafter is None:
-            warm_up(self._task, prompt, self.drafter.load(forgetful=True))
+            warm_up(self._session, prompt, self.drafter.load(forgetful=True))
             self._drafter = self.drafter.load()
         return self._drafter
 
     def _resumed(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
-        """The verifier, rewound to where the prompt and what it holds part (or further, where
-        recurrent layers cannot go back so little), and how many tokens it holds then.
+        """Return the verifier, rewound to where the prompt and what it holds part (or further,
+        where recurrent layers cannot go back so little), and how many tokens it holds then.
 
         At least one token is left to be read: its logits are what an answer begins with.
         """
         if self._verifier is None:
-            self._verifier = self._task.open(prompt)
+            self._verifier = self._session.open(prompt)
         self._verifier.rewind(common_beginning(self._held, prompt[:-1]))
         held = self._verifier.length
         self._held = self._held[:held]

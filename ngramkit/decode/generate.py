@@ -7,30 +7,29 @@ cannot honour is refused by name, never ignored.
 
 from __future__ import annotations
 
+import functools
 import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
-from ngramkit.decode.answer import require_use
+from ngramkit.decode.accept import Processed, draw, take_likeliest
 from ngramkit.decode.base import Rule, Sink, Stop
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
-from ngramkit.decode.sampling import GREEDY, GREEDY_OR_SAMPLED, Processed
-from ngramkit.decode.session import MOST_NODES, Runner
-from ngramkit.decode.specache.decoding import require_no_drafts
-from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.options import DecodeOptions, require_reference_use
+from ngramkit.decode.probe import pays_to_probe
+from ngramkit.decode.sampling import GREEDY
+from ngramkit.decode.session import Session
+from ngramkit.decode.specache.options import SpeCache, require_no_drafts
 from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
-from ngramkit.drafters.references import Given as References
-from ngramkit.drafters.references import referring
+from ngramkit.drafters.references import Given as References, with_references
 from ngramkit.drafters.registry import load_drafter
-from ngramkit.errors import UsageError, require_between
+from ngramkit.errors import UsageError
 
 Drafters = Drafter | Callable[[], Drafter] | list[Drafter] | tuple[Drafter, ...] | str
 
@@ -41,36 +40,40 @@ def generate(
     *,
     drafter: Drafters | None = None,
     budget: int | Literal["auto"] | None = None,
-    engine: str = "auto",
     cache: SpeCache | None = None,
     references: References = (),
+    streamer: Any = None,
     **options: Any,
 ) -> Any:
-    """What `model.generate(input_ids, **options)` returns, in fewer passes.
+    """Return what `model.generate(input_ids, **options)` returns, in fewer passes.
 
     `model` is a transformers causal LM or what `load_model` gives, `input_ids` int64[n] or
     int64[rows, n], padded on the left where `attention_mask` says so. `drafter` is a drafter, a
     function that makes one, the name of one that needs no artifact, or a list with one per row.
     `budget` is the draft nodes per pass at most; auto, or None: as many as pay for their time,
-    learnt from the passes. `engine` is eager, static or auto: static on CUDA. Rows are decoded one
-    after another. With `cache`, a SpeCache, there are no drafts, and what is written is not what
-    the model writes with its full cache. `references`, int ids [n] each, are what rows are likely
-    to repeat: drafts are taken from them first.
+    learnt from the passes. Rows are decoded one after another. With `cache`, a SpeCache, there are
+    no drafts, and what is written is not what the model writes with its full cache. `references`,
+    int ids [n] each, are what rows are likely to repeat: drafts are taken from them first.
 
     Raises UsageError, by name, for options that cannot be honoured.
 
-    A model is tried once, which takes some eight short passes; what is found is remembered, for
-    models of a checkpoint on disk too. Until 32 tokens were asked for it is not, and not drafted.
+    A model is probed once, which takes some eight short passes; the answer is remembered, for
+    models of a checkpoint on disk too. Until 32 tokens were requested it is neither probed nor
+    drafted for.
     """
     if isinstance(model, LanguageModel):
         model = model.model
     ids = torch.as_tensor(input_ids, dtype=torch.int64).to(model.device)
+    for name in ("assistant_model", "synced_gpus"):
+        if options.get(name):
+            raise _refused(name)
     return model.generate(
         ids[None] if ids.dim() == 1 else ids,
-        custom_generate=custom_generate,
+        # transformers gives a streamer the prompt, and a function no streamer.
+        streamer=streamer,
+        custom_generate=functools.partial(custom_generate, streamer=streamer),
         drafter=drafter,
         budget=budget,
-        engine=engine,
         cache=cache,
         references=references,
         **with_stop_strings(options),
@@ -78,7 +81,7 @@ def generate(
 
 
 def with_stop_strings(options: dict[str, Any]) -> dict[str, Any]:
-    """stop_strings as a criterion: transformers loses the tokenizer on the way to a function.
+    """Make stop_strings a criterion: transformers loses the tokenizer on the way to a function.
 
     Without a tokenizer transformers itself says that they need one.
     """
@@ -100,36 +103,42 @@ def custom_generate(
     generation_config: Any,
     drafter: Drafters | None = None,
     budget: int | Literal["auto"] | None = None,
-    engine: str = "auto",
     cache: SpeCache | None = None,
     references: References = (),
+    streamer: Any = None,
     **model_kwargs: Any,
 ) -> Any:
-    """For `model.generate(..., custom_generate=custom_generate, drafter=...)`; see `generate`."""
-    # transformers hands a function neither of these, though the caller may have given them.
-    caller = sys._getframe(1).f_locals
-    given = {name: caller.get(name) for name in ("streamer", "assistant_model", "synced_gpus")}
-    refuse_what_cannot_be_honoured(model, input_ids, generation_config, {**given, **model_kwargs})
-    streamer = given["streamer"]
+    """Decode for `model.generate(..., custom_generate=custom_generate, drafter=...)`, see
+    `generate`.
+
+    transformers hands a function no streamer: use `ngramkit.generate`, or give it in both places,
+    `streamer=s, custom_generate=functools.partial(ngramkit.custom_generate, streamer=s)`.
+    """
+    inputs = {"streamer": streamer, **model_kwargs}
+    refuse_what_cannot_be_honoured(model, input_ids, generation_config, inputs)
     mask = model_kwargs.get("attention_mask")
-    require_use(references, drafter, cache)
     if cache is not None:
         require_no_drafts(cache, drafter)
+        if len(references):
+            raise _refused("references with a SpeCache", "it takes no drafts")
         drafter = drafter or "none"
-    drafters = referring(one_per_row(drafter, len(input_ids)), references)
+    if len(references):
+        require_reference_use(drafter)
+    options = DecodeOptions(budget=budget, cache=cache, drafter=None if cache is None else "none")
+    drafters = with_references(one_per_row(drafter, len(input_ids)), references)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
-    if isinstance(budget, int):
-        require_between("budget", budget, 1, MOST_NODES)
-    asked = ends_of(stopping_criteria, generation_config).length - input_ids.shape[1]
-    plain = len(drafters) == 1 and cache is None and budget != "auto" and engine != "static"
-    if plain and not pays_to_try(model, asked):
+    requested = ends_of(stopping_criteria, generation_config).length - input_ids.shape[1]
+    plain = len(drafters) == 1 and cache is None and budget != "auto" and hasattr(model, "_sample")
+    if plain and not is_known(model) and not pays_to_probe(model, requested):
         return undrafted(
             model, input_ids, drafters[0], padding[0],
             logits_processor=logits_processor, stopping_criteria=stopping_criteria,
             generation_config=generation_config, streamer=streamer, **model_kwargs,
         )  # fmt: skip
-    runner = Runner.of(model, budget=budget, engine=engine, cache=cache)
-    call = Call(runner, input_ids, logits_processor, stopping_criteria, generation_config)
+    # Requests here bring ids and ends of their own: no tokenizer is asked.
+    unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
+    session = Session.settle(unnamed, options)
+    call = Call(session, input_ids, logits_processor, stopping_criteria, generation_config)
     rows = [call.row(row, padding[row], each, streamer) for row, each in enumerate(drafters)]
     if streamer is not None:
         streamer.end()
@@ -137,7 +146,7 @@ def custom_generate(
 
 
 def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
-    """Raises UsageError where that is not one drafter for every row."""
+    """Return a drafter for every row. Raises UsageError where that is not one for each."""
     if drafter is None:
         raise UsageError("no drafter is given", 'add drafter="cacheback", or an object of yours')
     if isinstance(drafter, str):
@@ -155,19 +164,19 @@ def one_per_row(drafter: Drafters | None, rows: int) -> list[Drafter]:
 class Call:
     """One call of model.generate, prepared by transformers."""
 
-    runner: Runner
+    session: Session
     input_ids: torch.Tensor  # int64[rows, n]
     processors: Any
     criteria: Any
     config: Any
 
     def row(self, row: int, padding: int, drafter: Drafter, streamer: Any) -> torch.Tensor:
-        """The row with what was written after it, int64[n + m]. Ctrl-C is raised."""
+        """Return the row with what was written after it, int64[n + m]. Ctrl-C is raised."""
         ids = self.input_ids[row]
         sink: Sink | None = None
         if streamer is not None:
             sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
-        run = self.runner.decode(self._request(ids, padding), drafter, sink)
+        run = self.session.decode(self._request(ids, padding), drafter, sink)
         if run.ended_by == "interrupt":
             raise KeyboardInterrupt
         return torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)])
@@ -177,20 +186,21 @@ class Call:
         return Request(
             prompt=ids[padding:].cpu().numpy().astype(np.int32),
             max_new_tokens=ends.length - len(ids),
-            budget=self.runner.budget,
+            budget=self.session.budget,
             sampling=self._rule(ids),
             eos=frozenset(ends.eos),
             stop=stop_of(ends.others, ids) if ends.others else None,
         )
 
     def _rule(self, ids: torch.Tensor) -> Rule:
-        """Processors and criteria see a row as transformers shows it to them, padding and all."""
+        """Return how tokens are chosen; processors see a row as transformers shows it, padding and
+        all."""
         if not self.processors and not self.config.do_sample:
             return GREEDY
-        return Processed(self.processors, ids, GREEDY_OR_SAMPLED[bool(self.config.do_sample)])
+        return Processed(self.processors, ids, draw if self.config.do_sample else take_likeliest)
 
     def output(self, rows: list[torch.Tensor]) -> Any:
-        """int64[rows, longest], padded on the right, or transformers' record of it."""
+        """Return int64[rows, longest], padded on the right, or transformers' record of it."""
         from transformers.generation.utils import GenerateDecoderOnlyOutput
 
         pad = self.config._pad_token_tensor
@@ -205,7 +215,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where a row ends: at so many tokens, its padding and prompt among them, and otherwise."""
+    """The ends of a row: a length in tokens, padding and prompt included, ids, and other
+    criteria."""
 
     length: int
     eos: set[int]
@@ -213,7 +224,7 @@ class Ends:
 
 
 def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
-    """Of transformers' stopping criteria and generation config."""
+    """Sort transformers' stopping criteria and generation config."""
     from transformers import EosTokenCriteria, MaxLengthCriteria
 
     lengths, eos, others = [config.max_length], set(), []
@@ -228,7 +239,7 @@ def ends_of(criteria: Sequence[Any], config: Any) -> Ends:
 
 
 def stop_of(criteria: Sequence[Any], ids: torch.Tensor) -> Stop:
-    """Asks every criterion after every written token, as transformers does."""
+    """Return a stop that asks every criterion after every written token, as transformers does."""
     seen = ids[None]
 
     def stop(token: int) -> bool:
@@ -274,7 +285,7 @@ EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloade
 def refuse_what_cannot_be_honoured(
     model: Any, input_ids: torch.Tensor, config: Any, inputs: Mapping[str, Any]
 ) -> None:
-    """Raises UsageError with the name of the first option that would have to be ignored.
+    """Raise UsageError with the name of the first option that would have to be ignored.
 
     `inputs` are the model's inputs beside `input_ids`, and what generate was given for its loop.
     """
@@ -301,13 +312,13 @@ def _refuse_filled_cache(name: str, cache: Any) -> None:
 
 
 def _filled(layer: Any) -> bool:
-    """Of keys and values, or of recurrent states."""
+    """Return whether a layer holds keys and values, or recurrent states."""
     states = any(getattr(layer, "has_previous_state", {}).values())
     return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
 
 
 def _refuse_in_batch(rows: int, config: Any, inputs: Mapping[str, Any]) -> None:
-    """Rows are written one after another."""
+    """Raise UsageError for what rows that are written one after another cannot honour."""
     if rows == 1:
         return
     if inputs.get("streamer") is not None:
@@ -334,31 +345,16 @@ def _refused(what: str, why: str = "") -> UsageError:
     return UsageError(f"decoding with drafts cannot honour {what}{reason}", "leave it out")
 
 
-# Short texts of a model that was not tried yet: written without drafts, by transformers' own loop.
-#
-# To find out how a model can verify drafts takes some eight passes, more than the drafts of a short
-# text can save.
-
-LOG = logging.getLogger("ngramkit")
-SHORT = 32  # tokens, of all calls together: from so many on a model is tried
-_ASKED: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-
-
-def pays_to_try(model: Any, tokens: int) -> bool:
-    """Whether drafts are worth trying the model for, with so many more tokens to be written."""
-    if is_known(model) or not hasattr(model, "_sample"):
-        return True
-    _ASKED[model] = _ASKED.get(model, 0) + tokens
-    return _ASKED[model] >= SHORT
-
-
 def undrafted(
     model: Any, input_ids: torch.Tensor, drafter: Drafter, padding: int, **call: Any
 ) -> Any:
-    """As `model.generate` without drafts, of one row with `padding` tokens on its left; the drafter
-    learns what was written. `call`: what transformers gives its loop."""
-    LOG.info(
-        "%s: no drafts yet: to try how it takes them costs more passes than a short text can save",
+    """Write one row, with `padding` tokens on its left, by transformers' own loop, without drafts.
+
+    For short texts of a model that was not probed yet. The drafter learns what was written. `call`:
+    what transformers gives its loop.
+    """
+    logging.getLogger("ngramkit").info(
+        "%s: no drafts yet: to probe the model costs more passes than a short text can save",
         model.config.model_type,
     )
     output = model._sample(input_ids, **call)

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def model_folder(path: Path) -> Path:
-    """A folder that transformers loads, with float32 weights (bfloat16 above 2,000 million), made
-    from the GGUF file `path` where there is none yet.
+    """Return a folder that transformers loads, with float32 weights (bfloat16 above 2,000 million),
+    made from the GGUF file `path` where there is none yet.
 
     Raises InputError for a file that is damaged or of an architecture that transformers does not
     convert, and where gguf or accelerate is not installed.
@@ -75,7 +75,7 @@ def _convert(path: Path, folder: Path) -> None:
 
 
 def _require_sane(header: Header) -> None:
-    """Counts and sizes that fit the tensors which are there."""
+    """Raise InputError where counts and sizes do not fit the tensors that are there."""
     name = header.text("general.architecture")
     for key, value in header.metadata.items():
         if key.startswith(f"{name}.") and isinstance(value, int) and not 0 <= value <= LARGEST:
@@ -91,8 +91,7 @@ def _require_sane(header: Header) -> None:
 
 
 def _plain(header: Header, dtype: torch.dtype) -> Any:
-    from transformers import AutoConfig
-    from transformers import AutoModelForCausalLM as Auto
+    from transformers import AutoConfig, AutoModelForCausalLM as Auto
 
     models: Any = Auto
     place, file = header.path.parent, header.path.name

@@ -6,6 +6,7 @@
 `ngramkit export --to transformers` copies this file as it is.
 """
 
+import functools
 import inspect
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def generate(
     stop_strings: Any = None,
     **options: Any,
 ) -> Any:
-    """As `model.generate`. `artifact`: a folder, in place of the repository's own."""
+    """Generate as `model.generate` does. `artifact`: a folder, in place of the repository's own."""
     if artifact is None:
         # transformers copies this file elsewhere, and tells it everything but where it came from.
         frame = inspect.currentframe()
@@ -49,10 +50,10 @@ def generate(
     sources: dict[str, Any] = {role: [opened] if role == "datastores" else opened}
     return model.generate(
         inputs,
-        custom_generate=ngramkit.custom_generate,
+        streamer=streamer,
+        custom_generate=functools.partial(ngramkit.custom_generate, streamer=streamer),
         drafter=lambda: ngramkit.load_drafter(drafter or name, **sources),
         budget=budget,
-        streamer=streamer,
         **with_stop_strings({key: value for key, value in given.items() if value is not None}),
     )
 
@@ -68,7 +69,8 @@ def _fetch(home: Any, revision: str | None) -> Path:
 
 
 def _require_fit(artifact: Any, model: Any, tokenizer: Any) -> None:
-    """The model's ids must be the artifact's; with `tokenizer=` that is proven, not only likely."""
+    """Raise ArtifactError where the model's ids are not the artifact's; only with `tokenizer` is
+    that certain."""
     record = artifact.tokenizer
     vocabulary = model.config.get_text_config().vocab_size
     if record.vocabulary > vocabulary:

@@ -53,8 +53,8 @@ class LanguageModel:
 
     @property
     def default_budget(self) -> int:
-        """Draft nodes per pass."""
-        return default_budget(self.model)
+        """Draft nodes per pass, by the device."""
+        return BUDGETS.get(self.model.device.type, BUDGETS["cuda"])
 
     @property
     def least_score(self) -> float:
@@ -63,14 +63,9 @@ class LanguageModel:
 
 
 def context_of(model: Any) -> int | None:
-    """The most tokens that a transformers model was made for; None if unknown."""
+    """Return the most tokens that a transformers model was made for; None if unknown."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return None if limit is None else int(limit)
-
-
-def default_budget(model: Any) -> int:
-    """Draft nodes per pass of a transformers model, by its device."""
-    return BUDGETS.get(model.device.type, BUDGETS["cuda"])
 
 
 def load_model(
@@ -82,12 +77,14 @@ def load_model(
     device_map: str | None = None,
     trust_remote_code: bool = False,
 ) -> LanguageModel:
-    """A short name, a Hub id (at `revision`, or ID@REVISION), a folder, PATH.gguf or
-    hf:ID:FILE.gguf. `auto`: CUDA where there is one, else the CPU; bfloat16 on CUDA, float32 on the
-    CPU. `device_map` (auto, balanced,
-    sequential) spreads the layers over several devices, as transformers does it, in place of
-    `device`. A quantised checkpoint stays what its config says, `dtype` auto is its own too. On
-    the CPU linear layers are replaced where packed weights are faster, see `packed_weights`.
+    """Load a model by a short name, a Hub id (at `revision`, or ID@REVISION), a folder, PATH.gguf
+    or hf:ID:FILE.gguf.
+
+    `device` auto: CUDA where there is one, else the CPU; `dtype` auto: bfloat16 on CUDA, float32 on
+    the CPU. `device_map` (auto, balanced, sequential) spreads the layers over several devices, as
+    transformers does it, in place of `device`. A quantised checkpoint stays what its config says,
+    `dtype` auto is its own too. On the CPU linear layers are replaced where packed weights are
+    faster, see `packed_weights`.
 
     Nothing of a checkpoint is run: weights are safetensors, or pickles of which only tensors are
     read. `trust_remote_code` lets transformers run Python code that the model brings, for an
@@ -168,25 +165,27 @@ def require_no_kernels(config: Any, name: str) -> None:
 
 
 def quantisation(config: Any) -> str | None:
-    """How a checkpoint's weights are quantised (gptq, awq, bitsandbytes, fp8, ...), if they are."""
-    found = getattr(config, "quantization_config", None)
-    if found is None:
+    """Return how a checkpoint's weights are quantised (gptq, awq, bitsandbytes, fp8, ...), if they
+    are."""
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
         return None
-    method = found.get("quant_method") if isinstance(found, dict) else found.quant_method
+    method = settings.get("quant_method") if isinstance(settings, dict) else settings.quant_method
     return str(getattr(method, "value", method) or "quantised")
 
 
 def _placement(device_map: str | None, where: torch.device, method: str | None) -> dict[str, Any]:
-    """What from_pretrained is told of devices. Only a quantised model is loaded to its place."""
+    """Return from_pretrained's options for devices. Only a quantised model is loaded to its
+    place."""
     if device_map is None and method is not None and where.type != "cpu":
         return {"device_map": {"": where}}
     return _spread(device_map)
 
 
 def _not_dequantised(name: str, method: str, error: Exception) -> NgramkitError:
-    known = from_hub(error, name, "model") if isinstance(error, OSError) else None
-    if known is not None:
-        return known
+    hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
+    if hub_error is not None:
+        return hub_error
     first_line = (str(error).splitlines() or [repr(error)])[0]
     return InputError(
         f"{name} is quantised ({method}) and cannot be loaded here: {first_line}",
@@ -195,7 +194,7 @@ def _not_dequantised(name: str, method: str, error: Exception) -> NgramkitError:
 
 
 def _spread(device_map: str | None) -> dict[str, str]:
-    """What from_pretrained is told of it."""
+    """Return from_pretrained's options for a device map. Raises UsageError for an unknown one."""
     if device_map is None:
         return {}
     if device_map not in DEVICE_MAPS:
@@ -232,9 +231,9 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
-    known = from_hub(error, source, "model") or needs_code(error, name)
-    if known is not None:
-        return known
+    known_error = from_hub(error, source, "model") or needs_code(error, name)
+    if known_error is not None:
+        return known_error
     if isinstance(error, UnpicklingError):
         return InputError(
             f"the weights of {name} are a pickle that would run code, which is not done",
@@ -245,14 +244,12 @@ def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
     return InputError(f"{source} cannot be decoded with: {first_line}", f"check the model {name}")
 
 
-# What a model runs on, in words.
-
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def device_facts(model: Any) -> dict[str, str]:
-    """The device's name, a transformers model's dtype, how many threads a CPU uses for it, and
-    whether its weights are packed."""
+    """Return the device's name, a transformers model's dtype, how many threads a CPU uses for it,
+    and whether its weights are packed."""
     import torch
 
     from ngramkit.decode.packed_weights import is_packed
@@ -265,7 +262,7 @@ def device_facts(model: Any) -> dict[str, str]:
 
 
 def software_facts() -> dict[str, str]:
-    """What decides how a pass runs beside the device: versions, and the driver's."""
+    """Return what else decides how a pass runs: versions, and the driver's."""
     import torch
 
     facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}

@@ -1,4 +1,4 @@
-"""draft -> verify -> accept -> append
+"""draft -> verify -> accept -> append.
 
 The loop knows drafters and verifiers by their protocols only. What it writes is what the model
 would have written alone: a draft changes how many passes that takes, nothing else.
@@ -13,17 +13,18 @@ import numpy as np
 import torch
 
 from ngramkit.budget.rule import AutoBudget
+from ngramkit.decode.accept import accept
 from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import GREEDY
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
-from ngramkit.drafters.references import Given as References
-from ngramkit.drafters.references import start
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.references import Given as References, start
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to write. `context` is the most tokens (prompt and output) the model can hold."""
+    """A request: a prompt and what to write after it. `context` is the most tokens, prompt and
+    output, that the model can hold."""
 
     prompt: TokenArray  # int32[n], n >= 1
     max_new_tokens: int
@@ -37,7 +38,7 @@ class Request:
 
     @property
     def longest(self) -> int:
-        """New tokens at most."""
+        """The most new tokens that the context and the request allow."""
         room = self.max_new_tokens
         if self.context is not None:
             room = min(room, self.context - len(self.prompt))
@@ -47,7 +48,7 @@ class Request:
 def decode(
     verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None = None
 ) -> Decoded:
-    """Writes until an end. Ctrl-C ends it too; what was written until then is returned."""
+    """Write until an end. Ctrl-C ends it too; what was written until then is returned."""
     run = Run(verifier, drafter, request, sink)
     with torch.inference_mode():
         try:
@@ -62,7 +63,8 @@ def decode(
 
 
 class Run:
-    """One request while it is answered: `decode` runs it to its end, `lockstep` two in turns."""
+    """One request while it is answered: `decode` runs it to its end, `compare.in_lockstep` several
+    in turns."""
 
     def __init__(
         self, verifier: Verifier, drafter: Drafter, request: Request, sink: Sink | None = None
@@ -74,7 +76,7 @@ class Run:
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
         self._written: list[int] = []
-        self._heard = 0  # of what was written, by the drafter
+        self._passed_on = 0  # tokens written that the drafter was given
         self._accepted_per_pass: list[int] = []
         self._nodes_per_pass: list[int] = []
         self._declined = 0
@@ -85,7 +87,7 @@ class Run:
         self._work, self._at = work_clock("cpu"), 0.0
 
     def begin(self) -> None:
-        """Reads the prompt and writes its first token, which needs no draft."""
+        """Read the prompt and write its first token, which needs no draft."""
         prompt = self._request.prompt
         logits = self._verifier.prefill(prompt)
         self._work = work_clock(logits.device.type)
@@ -98,37 +100,41 @@ class Run:
 
     @property
     def tokens(self) -> int:
-        """Written so far."""
+        """The number of tokens written so far."""
         return len(self._written)
 
     def step(self) -> None:
+        """Run one verification pass."""
         tree = self.draft()
         choose = self.verify(tree)
         nodes, tokens = self.accept(tree, choose)
         self.append(nodes, tokens)
 
     def resume(self) -> None:
-        """What passed since the last lap was not this run's."""
+        """Restart the timer without charging the elapsed time."""
         self.clock.resume()
         self._at = self._work()
 
     def draft(self) -> DraftTree:
-        """No more nodes than could still be written beside the model's own token."""
+        """Ask the drafter for no more nodes than could still be written beside the model's own
+        token, and cut its tree to what the verifier and the budget take."""
         left = self._request.longest - len(self._written) - 1
         budget, length = min(self._request.budget, left), self._verifier.length
         auto, tree = self._request.auto, DraftTree.empty()
         self._asked = (auto is None or auto.opens()) and budget > 0
         if self._asked:
-            self._tell()
+            self._pass_on()
             tree = self._drafter.draft(budget if auto is None else auto.ask(budget, length))
         if self._fit is not None:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:
-            tree = auto.cut(tree, length, getattr(self._verifier, "riding", None))
+            tree = auto.cut(tree, length, getattr(self._verifier, "replayed", None))
         self._drafting = self._lap("draft")
         return tree
 
     def verify(self, tree: DraftTree) -> Choose:
+        """Run the model over the root and the draft; return how tokens are chosen after its
+        rows."""
         root = self._written[-1]
         logits = self._verifier.verify(root, tree)
         self._passing = self._lap("verify")
@@ -140,6 +146,7 @@ class Run:
         return choose
 
     def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
+        """Read a pass's logits, with evidence where the drafter was asked and wants it."""
         self._evidence = None
         if not (self._asked and self._wants_evidence):
             return self._choice.read(logits)
@@ -150,7 +157,8 @@ class Run:
         return choose
 
     def accept(self, tree: DraftTree, choose: Choose) -> tuple[list[int], list[int]]:
-        nodes, tokens = accepted(tree, choose)
+        """Return the accepted nodes and the tokens written, and keep those rows in the cache."""
+        nodes, tokens = accept(tree, choose)
         self._nodes_per_pass.append(len(tree))
         self._lap("other")
         self._verifier.keep(nodes)
@@ -158,6 +166,7 @@ class Run:
         return nodes, tokens
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:
+        """Write the tokens, and let the drafter and the budget learn from the pass."""
         written = self._write(tokens)
         self._accepted_per_pass.append(min(written, len(nodes)))
         auto = self._request.auto
@@ -166,7 +175,7 @@ class Run:
             self._declined += auto.declined
 
     def _write(self, tokens: list[int]) -> int:
-        """Appends up to the first end; returns how many were written."""
+        """Append tokens up to the first end; return how many were written."""
         for count, token in enumerate(tokens, start=1):
             self._written.append(token)
             if self._sink is not None:
@@ -177,30 +186,31 @@ class Run:
                 break
         self._lap("other")
         if self._asked:
-            self._tell()
+            self._pass_on()
             self._drafting += self._lap("draft")
         return len(tokens)
 
-    def _tell(self) -> None:
-        """A drafter that was not asked for a while hears of all that was written at once."""
-        new = self._written[self._heard :]
+    def _pass_on(self) -> None:
+        """Give the drafter all that was written since it was last asked."""
+        new = self._written[self._passed_on :]
         if new:
-            self._heard = len(self._written)
+            self._passed_on = len(self._written)
             self._drafter.accept(np.array(new, np.int32), self._evidence)
 
     def finish(self) -> None:
-        """The drafter has heard of all that was written."""
-        self._tell()
+        """End the drafter's request, with all that was written passed on."""
+        self._pass_on()
         self._drafter.finish()
 
     def _lap(self, name: str) -> float:
-        """Of the clock; the seconds of work since the last lap."""
+        """End a lap of the clock; return the seconds of work since the last one."""
         self.clock.lap(name)
         now, before = self._work(), self._at
         self._at = now
         return now - before
 
     def _end(self, token: int) -> str:
+        """Return what ends the text with this token; "" where nothing does."""
         request = self._request
         if token in request.eos:
             return "eos"
@@ -211,6 +221,7 @@ class Run:
         return ""
 
     def result(self) -> Decoded:
+        """Return what was written and where the time went."""
         laps: dict[str, Any] = self.clock.laps
         return Decoded(
             prompt_tokens=len(self._request.prompt),

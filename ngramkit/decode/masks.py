@@ -1,4 +1,4 @@
-"""What a pass's rows may attend to: the accepted tokens, their ancestors in the draft, themselves.
+"""Ancestor masks: which rows a row of a pass may attend to: accepted tokens, its ancestors, itself.
 
 Masks are additive floats in the model's dtype (a boolean mask is silently wrong under eager
 attention). Sliding windows are part of the mask, because the cache drops nothing.
@@ -9,17 +9,40 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
-from ngramkit.kernels.tree import layout
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
+def ancestors(parents: TokenArray) -> npt.NDArray[np.bool_]:
+    """Build the ancestor mask of a draft: bool[n + 1, n + 1], which rows a row of a pass may see.
+
+    parents int32[n], -1 is the root; row 0 is the root, row i + 1 node i.
+
+    [-1, 0, -1] -> row 2 (node 1) sees columns 0, 1 and 2, row 3 sees 0 and 3.
+    """
+    above = np.zeros(len(parents) + 1, np.intp)  # the row 1, 2, 4, ... steps up; the root's is 0
+    above[1:] = parents + 1
+    seen = np.eye(len(above), dtype=np.bool_)
+    while above.any():
+        seen |= seen[above]
+        above = above[above]
+    seen[:, 0] = True
+    return seen
+
+
+def depths(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Count the ancestors of every row: int64[n + 1]."""
+    counts: npt.NDArray[np.int64] = seen.sum(-1)
+    return counts - 1
+
+
 class TreeMasks:
-    """Builds the `attention_mask` and `position_ids` of tree passes for one model."""
+    """The `attention_mask` and `position_ids` of tree passes for one model."""
 
     def __init__(self, config: Any, dtype: torch.dtype, device: torch.device) -> None:
         self.window: int | None = getattr(config, "sliding_window", None)
@@ -31,27 +54,33 @@ class TreeMasks:
         self._dirty = (0, 0)  # the columns that the last pass wrote
 
     def positions_and_mask(self, length: int, parents: TokenArray) -> tuple[torch.Tensor, Any]:
-        """position_ids int64[1, n + 1] and mask(s) [1, 1, n + 1, length + n + 1].
+        """Return position_ids int64[1, n + 1] and mask(s) [1, 1, n + 1, length + n + 1].
 
         `length` tokens are in the cache. A model that mixes layer types gets a mask for each.
         """
-        depths, block = layout(parents, np.float32(self._blocked))
-        positions = torch.from_numpy(depths + length).to(self._device)
-        full = self._full(length, torch.from_numpy(block))
+        seen = ancestors(parents)
+        positions = torch.from_numpy(depths(seen) + length).to(self._device)
+        full = self._full(length, torch.from_numpy(self._additive(seen)))
         return positions[None], self._by_kind(full, positions)
 
     def of_branches(
         self, length: int, parents: TokenArray, after: TokenArray
     ) -> tuple[torch.Tensor, Any]:
-        """The same of branches without a root: node i's branch, int32[n], goes on from the first
-        after[i] of the `length` tokens in the cache. int64[1, n], [1, 1, n, length + n]."""
-        depths, block = layout(parents, np.float32(self._blocked))
-        positions = torch.from_numpy(depths[1:] - 1 + after).to(self._device)
+        """Return the same for branches without a root, int64[1, n] and [1, 1, n, length + n].
+
+        Node i's branch goes on from the first after[i], int32[n], of the `length` tokens in the
+        cache.
+        """
+        seen = ancestors(parents)
+        positions = torch.from_numpy(depths(seen)[1:] - 1 + after).to(self._device)
         whole = np.zeros((len(parents), length + len(parents)), np.float32)
-        whole[:, length:] = block[1:, 1:]
+        whole[:, length:] = self._additive(seen)[1:, 1:]
         whole[:, :length][np.arange(length) >= after[:, None]] = self._blocked
         full = torch.from_numpy(whole).to(self._device, self._buffer.dtype)[None, None]
         return positions[None], self._by_kind(full, positions)
+
+    def _additive(self, seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
+        return np.where(seen, np.float32(0), np.float32(self._blocked))
 
     def _by_kind(self, full: torch.Tensor, positions: torch.Tensor) -> Any:
         masks = {FULL: full}
@@ -73,7 +102,7 @@ class TreeMasks:
         return self._buffer[None, None, :rows, :columns]
 
     def _windowed(self, full: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Blocks what lies `window` or more positions back."""
+        """Block what lies `window` or more positions back."""
         assert self.window is not None
         rows, columns = full.shape[-2:]
         length = columns - rows
@@ -85,7 +114,8 @@ class TreeMasks:
 
 
 def attention_kinds(config: Any, window: int | None) -> list[str]:
-    """The layer types a model mixes. Raises InputError for those that no 4D mask can express."""
+    """Return the layer types a model mixes. Raises InputError for those that no 4D mask can
+    express."""
     listed = getattr(config, "layer_types", None)
     kinds = sorted(set(listed)) if listed else [FULL if window is None else SLIDING]
     unknown = [kind for kind in kinds if kind not in (FULL, SLIDING)]

@@ -42,8 +42,8 @@ MAPPED = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r.-p [0-9a-f]+ \S+ [1-9]\d* ")  # 
 
 
 class PackedLinear(nn.Module):
-    """What a `torch.nn.Linear` computes, from weights that are held packed. They stay on the CPU
-    and in their dtype; where gradients are asked for, the plain weight is made anew.
+    """A `torch.nn.Linear` whose weights are held packed, on the CPU and in their dtype. Where
+    gradients are asked for, the plain weight is made anew.
 
     `tied` is the plain weight where another part of the model, as its embedding, has it too.
     """
@@ -69,7 +69,7 @@ class PackedLinear(nn.Module):
         return product(inputs, self._packed, self.bias)
 
     def plain(self) -> nn.Linear:
-        """The `torch.nn.Linear` that this was."""
+        """Return the `torch.nn.Linear` that this was."""
         linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, "meta")
         linear.weight = nn.Parameter(self.weight, False) if self.tied is None else self.tied
         linear.register_parameter("bias", self.bias)
@@ -124,7 +124,7 @@ def pack_linears(model: nn.Module) -> int:
 
 
 def is_packed(model: nn.Module) -> bool:
-    """Whether some of the model's weights are held packed."""
+    """Return whether some of the model's weights are held packed."""
     return any(isinstance(part, PackedLinear) for part in model.modules())
 
 
@@ -137,7 +137,7 @@ def unpacked(model: Any) -> Any:
 
 
 def _can_be_packed(part: nn.Linear) -> bool:
-    """Whether it is torch's own layer, run by its own code, with weights in this memory."""
+    """Return whether a layer is torch's own, run by its own code, with weights in this memory."""
     return (
         type(part) is nn.Linear
         and "forward" not in vars(part)
@@ -148,7 +148,7 @@ def _can_be_packed(part: nn.Linear) -> bool:
 
 
 def _shape(linear: nn.Linear) -> tuple[Any, ...]:
-    """What decides which of the two is faster, beside the machine."""
+    """Return what decides, beside the machine, which of the two is faster."""
     kind = str(linear.weight.dtype).removeprefix("torch.")
     return linear.out_features, linear.in_features, kind, linear.bias is not None
 
@@ -159,34 +159,34 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 
 
 def product(inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
-    return found
+    output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
+    return output
 
 
 def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
-    """Why these layers of one shape are better left alone; "" where they are not."""
+    """Return why these layers of one shape are better left alone; "" where they are not."""
     size = linears[0].weight.nbytes
     plain = linears[: max(1, SAMPLE // size)]
     try:
         packed = [PackedLinear(each, pack(each.weight), tied=True) for each in plain]
         if not all(_agrees(plain[0], packed[0], rows) for rows in ROWS):
             return "the output differs"
-        gains = _known(shape)
+        gains = _read_gains(shape)
         if gains is None:
             gains = gains_of(plain, packed)
-            _keep(shape, gains)
+            _record_gains(shape, gains)
     except (RuntimeError, AttributeError, TypeError) as error:
         return (str(error).splitlines() or [repr(error)])[0]
     return "" if gains else "packed ones are not faster"
 
 
 def _agrees(linear: nn.Linear, packed: PackedLinear, rows: int) -> bool:
-    """Whether both give the same output but for rounding."""
+    """Return whether both give the same output but for rounding."""
     inputs = inputs_for(linear, rows)
-    right, found = linear(inputs), packed(inputs)
-    off = (found.float() - right.float()).norm()
-    return found.shape == right.shape and bool(
-        off <= TOLERANCES[linear.weight.dtype] * right.float().norm()
+    plain, output = linear(inputs), packed(inputs)
+    off = (output.float() - plain.float()).norm()
+    return output.shape == plain.shape and bool(
+        off <= TOLERANCES[linear.weight.dtype] * plain.float().norm()
     )
 
 
@@ -196,7 +196,7 @@ def inputs_for(linear: nn.Linear, rows: int) -> torch.Tensor:
 
 
 def gains_of(plain: Sequence[nn.Module], packed: Sequence[nn.Module]) -> bool:
-    """Whether passes with drafts and without together take less time packed, by turns."""
+    """Return whether passes with drafts and without together take less time packed, by turns."""
     best: dict[tuple[int, bool], float] = {}
     for rows in ROWS:
         inputs = inputs_for(plain[0], rows)  # type: ignore[arg-type]
@@ -214,12 +214,12 @@ def seconds_of(layers: Sequence[Callable[[torch.Tensor], Any]], inputs: torch.Te
     return time.perf_counter() - started
 
 
-def _known(shape: tuple[Any, ...]) -> bool | None:
-    """What an earlier process found out; None where nothing readable was kept."""
+def _read_gains(shape: tuple[Any, ...]) -> bool | None:
+    """Read what an earlier process measured; None where nothing readable was kept."""
     return {PACKED: True, PLAIN: False}.get(CACHE.get(_key(shape)) or "")
 
 
-def _keep(shape: tuple[Any, ...], gains: bool) -> None:
+def _record_gains(shape: tuple[Any, ...], gains: bool) -> None:
     CACHE.put(_key(shape), PACKED if gains else PLAIN)
 
 
@@ -229,12 +229,12 @@ def _key(shape: tuple[Any, ...]) -> str:
 
 
 def _mapped_files() -> list[tuple[int, int]]:
-    """Addresses at which files are mapped for this process alone, on Linux."""
+    """Return the addresses at which files are mapped for this process alone, on Linux."""
     try:
-        found = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED.findall(found)]
+    return [(int(begin, 16), int(end, 16)) for begin, end in MAPPED.findall(maps)]
 
 
 def _forget(weight: torch.Tensor, mapped: Sequence[tuple[int, int]]) -> None:
@@ -257,5 +257,5 @@ def _give_back() -> None:
 
 
 def _c_library() -> Any:
-    """The one that is loaded; None on Windows."""
+    """Return the C library that is loaded; None on Windows."""
     return None if sys.platform == "win32" else ctypes.CDLL(None)

@@ -1,9 +1,9 @@
-"""Where profiles of passes, and what they were learnt to cost, are kept between processes.
+"""Profiles of passes, and the costs learnt from passes, kept between processes.
 
 A profile is a file in the user's cache folder for each model and machine, what was learnt another.
 
 It is named after the model and the first 8 hex digits of a sha256 over what decides the times: the
-model's config, the device, the dtype, the number of threads and the engine.
+model's config, the device, the dtype and the number of threads.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ KEPT_AFTER = 32  # passes, after which what was learnt is written
 COSTS = TextCache("costs", 256)
 
 
-def profile_path(model: LanguageModel, engine: str = "eager") -> Path:
-    """Where the model's profile for this engine is kept."""
+def profile_path(model: LanguageModel) -> Path:
+    """Return where the model's profile is kept."""
     name = re.sub(r"[^A-Za-z0-9.]+", "-", model.name).strip("-")
-    return cache_folder("profiles") / f"{name}-{_digest(model.model, engine)}.json"
+    return cache_folder("profiles") / f"{name}-{_digest(model.model)}.json"
 
 
-def profile_file(model: Any, engine: str = "eager") -> Path | None:
-    """A transformers model's profile, whatever name it was calibrated under."""
-    found = sorted(cache_folder("profiles").glob(f"*-{_digest(model, engine)}.json"))
-    return found[0] if found else None
+def profile_file(model: Any) -> Path | None:
+    """Return a transformers model's profile, whatever name it was calibrated under."""
+    files = sorted(cache_folder("profiles").glob(f"*-{_digest(model)}.json"))
+    return files[0] if files else None
 
 
-def _digest(model: Any, engine: str, **more: str) -> str:
+def _digest(model: Any, **more: str) -> str:
     config = model.config.to_dict()
     decides = {
         "config": {
             k: v for k, v in config.items() if k not in ("_name_or_path", "transformers_version")
         },
-        "engine": engine,
+        "engine": "eager",  # as older files are named
         "attention": model.config._attn_implementation,
         **device_facts(model),
         **more,
@@ -57,26 +57,26 @@ def _digest(model: Any, engine: str, **more: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def learnt_costs(model: Any, engine: str, verify: str, profile: Profile | None = None) -> PassCosts:
+def learnt_costs(model: Any, verify: str, profile: Profile | None = None) -> PassCosts:
     """Return what is known of the model's passes, by this process or by earlier ones on this
     machine."""
-    costs = costs_of(model, engine, verify, profile)
+    costs = costs_of(model, verify, profile)
     if costs.learnt or profile is not None:
         return costs
-    text = COSTS.get(_costs_key(model, engine, verify))
+    text = COSTS.get(_costs_key(model, verify))
     if text is not None:
         with suppress(InputError):  # what cannot be read was not learnt
             costs.recall(parse_json(text, "learnt costs"))
     return costs
 
 
-def keep_costs(model: Any, engine: str, verify: str, costs: PassCosts) -> None:
+def keep_costs(model: Any, verify: str, costs: PassCosts) -> None:
     """Keep what was learnt for the next process, now and then; a full disk is no matter."""
     if costs.learnt - costs.kept < KEPT_AFTER:
         return
     costs.kept = costs.learnt
-    COSTS.put(_costs_key(model, engine, verify), json.dumps(costs.summary()) + "\n")
+    COSTS.put(_costs_key(model, verify), json.dumps(costs.summary()) + "\n")
 
 
-def _costs_key(model: Any, engine: str, verify: str) -> str:
-    return f"{_digest(model, engine, **software_facts())}-{verify}.json"
+def _costs_key(model: Any, verify: str) -> str:
+    return f"{_digest(model, **software_facts())}-{verify}.json"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from transformers.cache_utils import (
@@ -24,16 +23,13 @@ from transformers.cache_utils import (
 
 from ngramkit.decode.cache import InPlaceCache, InPlaceLayer
 
-_RECURRENT: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 States = dict[int, torch.Tensor]  # by their number in the layer, [rows, ...]
 
 
 def is_recurrent(model: Any) -> bool:
-    """Whether transformers keeps states for any of the model's layers."""
-    if model not in _RECURRENT:
-        layers = _layers(model.config.get_text_config(decoder=True))
-        _RECURRENT[model] = any(isinstance(each, LinearAttentionCacheLayerMixin) for each in layers)
-    return _RECURRENT[model]
+    """Return whether transformers keeps states for any of the model's layers."""
+    layers = _layers(model.config.get_text_config(decoder=True))
+    return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in layers)
 
 
 class RecurrentLayer(LinearAttentionLayer):
@@ -63,7 +59,7 @@ class RecurrentLayer(LinearAttentionLayer):
         return any(self.is_recurrent_states_initialized.values())
 
     def begin(self, rows: int) -> None:
-        """A pass of so many rows, each behind what is kept."""
+        """Begin a pass of so many rows, each behind the kept states."""
         for number, kept in self._convolutions.items():
             self.conv_states[number] = _spread(kept, rows)
         for number, kept in self._states.items():
@@ -71,7 +67,7 @@ class RecurrentLayer(LinearAttentionLayer):
         self._inputs = {}
 
     def settle(self, row: int, left_out: int = 0) -> None:
-        """What is kept are now the row's states, as of `left_out` tokens before the pass's end."""
+        """Keep the row's states as of `left_out` tokens before the pass's end."""
         for number, state in self._held(self.conv_states):
             kept = state
             if left_out:
@@ -82,14 +78,14 @@ class RecurrentLayer(LinearAttentionLayer):
             self._states[number] = state[row : row + 1]
 
     def mark(self) -> None:
-        """`back` returns to what is kept now. Kept states are replaced, never written to."""
+        """Remember the kept states for `back`. Kept states are replaced, never written to."""
         self._marked = dict(self._convolutions), dict(self._states)
 
     def back(self) -> None:
         self._convolutions, self._states = map(dict, self._marked)
 
     def clear(self) -> None:
-        """As new."""
+        """Forget all states."""
         for number in range(self.number_of_states):
             self.is_conv_states_initialized[number] = False
             self.is_recurrent_states_initialized[number] = False
@@ -135,24 +131,25 @@ class RecurrentCache(InPlaceCache):
         return any(layer.sums for layer in self.recurrent)
 
     def begin(self, rows: int) -> None:
-        """A pass of so many rows, each behind the tokens that are held."""
+        """Begin a pass of so many rows, each behind the tokens that are held."""
         for layer in self.recurrent:
             layer.begin(rows)
 
     def settle(self, row: int, tokens: int, left_out: int = 0) -> None:
-        """Of the last pass only `row`'s first `tokens` stay; `left_out` came behind them."""
+        """Keep only the first `tokens` of one `row` of the last pass; `left_out` came behind
+        them."""
         for layer in self.recurrent:
             layer.settle(row, left_out)
         self.keep_row(row, tokens)
 
     def mark(self) -> None:
-        """The tokens that are held now can be returned to, by `cut`."""
+        """Remember the tokens that are held now, for `cut`."""
         for layer in self.recurrent:
             layer.mark()
         self.marked = self.length
 
     def cut(self, length: int) -> None:
-        """No more than `length` tokens are held: those that were marked, or none."""
+        """Hold no more than `length` tokens: those that were marked, or none."""
         back = 0 < self.marked <= length
         for layer in self.recurrent:
             if back:
@@ -167,5 +164,5 @@ def _layers(config: Any) -> list[Any]:
 
 
 def _spread(state: torch.Tensor, rows: int) -> torch.Tensor:
-    """A copy for every row."""
+    """Copy a state to every row."""
     return state.repeat(rows, *[1] * (state.dim() - 1))

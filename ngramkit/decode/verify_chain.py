@@ -2,9 +2,9 @@
 
 States sum up what was read and cannot give a token back. So a pass reads the tokens that were
 written since the kept states, then the draft. Where all of it came true, its states are kept. Where
-not, the states stay as they were, and what was written since them rides along in front of the next
-draft: there never is a pass that only repairs. A pass has at most as many rows as the budget
-allows, the riding ones among them; where they fill it, nothing is drafted, and the states catch up.
+not, the states stay as they were, and what was written since is replayed in front of the next
+draft: no pass is spent on repairs alone. Replayed tokens count toward the budget; where they fill
+it, nothing is drafted, and the states catch up.
 
 A draft is the tree's best path (ChainVerifier), or all its paths as rows (ChainsVerifier).
 """
@@ -24,71 +24,71 @@ from ngramkit.kernels.tree import best_path, paths
 
 
 class ChainVerifier:
-    """One request, as TreeVerifier; drafts go through `fit` first."""
+    """The passes of one request, as TreeVerifier; drafts go through `fit` first."""
 
     def __init__(self, model: Any, *, room: int) -> None:
         config = model.config.get_text_config(decoder=True)
         self._model = model
         self._device = model.device
         self._cache = RecurrentCache(config, room)
-        known = inspect.signature(model.forward).parameters
-        self._name = "cache_params" if "cache_params" in known else "past_key_values"
-        self._riding: list[int] = []  # written, but not in the cache
+        inputs = inspect.signature(model.forward).parameters
+        self._name = "cache_params" if "cache_params" in inputs else "past_key_values"
+        self._replayed: list[int] = []  # written, but not in the cache
         self._rows = np.zeros(1, np.int64)  # of the root and every node of the last draft
         self._written: list[int] = []  # the root and the draft's tokens
 
     @property
     def length(self) -> int:
-        """Tokens that were accepted."""
-        return self._cache.length + len(self._riding)
+        """The number of accepted tokens."""
+        return self._cache.length + len(self._replayed)
 
     @property
-    def riding(self) -> int:
-        """Tokens that the next pass has to read again in front of its draft."""
-        return len(self._riding)
+    def replayed(self) -> int:
+        """The number of tokens that the next pass replays in front of its draft."""
+        return len(self._replayed)
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
-        """What of a draft a pass can verify: the path with the most expected tokens."""
-        return _along(tree, best_path(tree.parents, tree.scores, budget - self.riding, 0.0))
+        """Cut a draft to what a pass can verify: the path with the most expected tokens."""
+        return _along(tree, best_path(tree.parents, tree.scores, budget - self.replayed, 0.0))
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads what of the prompt is not held yet; the logits [1, V] after its last token."""
+        """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         new = prompt[self._cache.length :]
-        self._riding = []
+        self._replayed = []
         logits = self._forward(new[None], logits_to_keep=1)
         self._cache.settle(0, len(new))
         self._cache.mark()  # a conversation may part from what is written next
         return logits[0]
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Logits [n + 1, V]: row 0 follows `root` (the last token written), row i + 1 node i."""
+        """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
         nodes, self._rows, columns = paths(tree.parents)
         self._written = [root, *tree.token_ids.tolist()]
-        # Behind a path's end anything may stand: nothing before it sees it.
+        # What is behind a path's end does not matter: nothing before it sees it.
         drafted = np.append(tree.token_ids, [root, root])[nodes]
         self._width = drafted.shape[1]
-        riding = np.tile(np.array(self._riding, np.int32), (len(drafted), 1))
-        logits = self._forward(np.hstack([riding, drafted]))[:, self.riding :]
+        replayed = np.tile(np.array(self._replayed, np.int32), (len(drafted), 1))
+        logits = self._forward(np.hstack([replayed, drafted]))[:, self.replayed :]
         at = torch.from_numpy(self._rows), torch.from_numpy(columns)
         return logits[at[0].to(logits.device), at[1].to(logits.device)]
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """The root and these nodes (a path, from the top) are now part of the context."""
+        """Make the root and these nodes, a path from the top, part of the context."""
         left_out = self._width - len(nodes) - 1
-        self._riding += [self._written[row] for row in [0, *(node + 1 for node in nodes)]]
+        self._replayed += [self._written[row] for row in [0, *(node + 1 for node in nodes)]]
         if left_out and self._cache.sums:
             return
         row = int(self._rows[nodes[-1] + 1]) if nodes else 0
-        self._cache.settle(row, len(self._riding), left_out)
-        self._riding = []
+        self._cache.settle(row, len(self._replayed), left_out)
+        self._replayed = []
 
     def rewind(self, length: int) -> None:
-        """No more than the first `length` tokens are held from now on: up to the prompt's end, or
-        none, where states cannot go back to `length`."""
+        """Hold no more than the first `length` tokens from now on: up to the prompt's end, or none,
+        where states cannot go back to `length`."""
         if length < self._cache.length:
             self._cache.cut(length)
-            self._riding = []
-        del self._riding[length - self._cache.length :]
+            self._replayed = []
+        del self._replayed[length - self._cache.length :]
 
     def _forward(self, tokens: TokenArray, **inputs: Any) -> torch.Tensor:
         self._cache.begin(len(tokens))
@@ -99,10 +99,10 @@ class ChainVerifier:
 
 
 class ChainsVerifier(ChainVerifier):
-    """All paths of a draft, a row each, with states of its own."""
+    """A ChainVerifier for all paths of a draft, a row each, with states of its own."""
 
     def fit(self, tree: DraftTree, budget: int) -> DraftTree:
-        return tree if self.riding < budget else DraftTree.empty()
+        return tree if self.replayed < budget else DraftTree.empty()
 
 
 def _along(tree: DraftTree, nodes: TokenArray) -> DraftTree:

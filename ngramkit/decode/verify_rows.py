@@ -20,7 +20,8 @@ from ngramkit.kernels.tree import paths
 
 
 class BatchVerifier:
-    """One request, as TreeVerifier; memory is taken for as many rows as the widest draft has."""
+    """The passes of one request, as TreeVerifier; memory is taken for as many rows as the widest
+    draft has."""
 
     def __init__(self, model: Any, *, room: int) -> None:
         config = model.config.get_text_config()
@@ -31,32 +32,32 @@ class BatchVerifier:
 
     @property
     def length(self) -> int:
-        """Tokens in the cache."""
+        """The number of tokens in the cache."""
         return self._cache.length
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads what of the prompt is not held yet; the logits [1, V] after its last token."""
+        """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         new = prompt[self.length :]
         logits = self._forward(new[None], logits_to_keep=1)
         self._cache.keep_row(0, len(new))
         return logits[0]
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Logits [n + 1, V]: row 0 follows `root` (the last token written), row i + 1 node i."""
+        """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
         nodes, self._rows, columns = paths(tree.parents)
-        # Behind a path's end anything may stand: nothing before it sees it.
+        # What is behind a path's end does not matter: nothing before it sees it.
         tokens = np.append(tree.token_ids, [root, root])[nodes]
         logits = self._forward(tokens)
         at = torch.from_numpy(self._rows), torch.from_numpy(columns)
         return logits[at[0].to(logits.device), at[1].to(logits.device)]
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """The root and these nodes (a path, from the top) are now part of the context."""
+        """Make the root and these nodes, a path from the top, part of the context."""
         last = nodes[-1] + 1 if nodes else 0
         self._cache.keep_row(int(self._rows[last]), len(nodes) + 1)
 
     def rewind(self, length: int) -> None:
-        """Only the first `length` tokens are held from now on."""
+        """Hold only the first `length` tokens from now on."""
         self._cache.length = length
 
     def _forward(self, tokens: TokenArray, **inputs: Any) -> torch.Tensor:

@@ -17,7 +17,7 @@ from ngramkit.kernels.arrays import Array
 
 
 class TreeVerifier:
-    """One request. `prefill` once, then `verify` and `keep` in turn.
+    """The passes of one request: `prefill` once, then `verify` and `keep` in turn.
 
     `model` is a transformers causal LM in evaluation mode, `room` the number of tokens (prompt,
     output, one draft) for which memory is taken at first; it grows where that was too little.
@@ -33,22 +33,22 @@ class TreeVerifier:
 
     @property
     def length(self) -> int:
-        """Tokens in the cache."""
+        """The number of tokens in the cache."""
         return self._cache.length
 
     @property
     def bytes(self) -> dict[str, int]:
-        """Of the keys and values."""
+        """The size of the keys and values."""
         return {"full": self._cache.bytes}
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads what of the prompt is not held yet; the logits [1, V] after its last token."""
+        """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         logits = self._forward(prompt[self.length :], logits_to_keep=1)
         self._cache.length = len(prompt)
         return logits
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Logits [n + 1, V]: row 0 follows `root` (the last token written), row i + 1 node i."""
+        """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
         if len(tree) == 0:
             return self._forward([root])
         positions, mask = self._masks.positions_and_mask(self.length, tree.parents)
@@ -58,7 +58,8 @@ class TreeVerifier:
     def verify_branches(
         self, tokens: TokenArray, parents: TokenArray, after: TokenArray, wanted: Array
     ) -> torch.Tensor:
-        """Logits [k, V] of `wanted`, whole numbers [k], of n nodes that hang anywhere in the text.
+        """Return logits [k, V] of the nodes `wanted`, whole numbers [k], of n that hang anywhere in
+        the text.
 
         int32[n] each: a node whose parent is -1 follows the first after[i] tokens held, the nodes
         below have the same `after`. Nothing of them is kept.
@@ -72,16 +73,11 @@ class TreeVerifier:
         )
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """The root and these nodes (a path, from the top) are now part of the context."""
+        """Make the root and these nodes, a path from the top, part of the context."""
         self._cache.keep([0, *(node + 1 for node in nodes)])
 
-    def held(self, begin: int) -> list[torch.Tensor]:
-        """Keys and values of the accepted tokens from `begin` on, [tokens, heads, dim] each."""
-        found: list[torch.Tensor] = self._cache.held(begin)
-        return found
-
     def rewind(self, length: int) -> None:
-        """Only the first `length` tokens are held from now on."""
+        """Hold only the first `length` tokens from now on."""
         self._cache.length = length
 
     def _forward(self, tokens: Any, **inputs: Any) -> torch.Tensor:

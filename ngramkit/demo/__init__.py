@@ -28,7 +28,7 @@ LEAST, MOST = 450, 900  # characters, that is about 120 to 250 tokens
 
 
 def demo_prompts(count: int) -> list[tuple[str, str]]:
-    """(where, text) of `count` prompts, from as many files as there are; always the same.
+    """Return (where, text) of `count` prompts, from as many files as there are; always the same
 
     Fewer where the library is too small to hold that many.
     """
@@ -46,7 +46,7 @@ def _held_out_texts() -> Iterator[tuple[str, str]]:
 
 
 def _prompts_of(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """Disjoint pieces that begin with a `def` or `class` line."""
+    """Yield disjoint pieces that begin with a `def` or `class` line."""
     lines = text.splitlines(keepends=True)
     begin, in_docstring = 0, False
     while begin < len(lines):
@@ -62,7 +62,7 @@ def _prompts_of(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_inside_a_body(lines: list[str], begin: int) -> int:
-    """The line to cut before: code goes on there, indented; `begin` where there is none."""
+    """Return the line to cut before: code goes on there, indented; `begin` where there is none."""
     length, in_docstring = 0, False
     for end in range(begin + 1, len(lines)):
         last, following = lines[end - 1], lines[end]
@@ -77,5 +77,5 @@ def _end_inside_a_body(lines: list[str], begin: int) -> int:
 
 
 def _quotes(lines: list[str]) -> bool:
-    """Whether a docstring begins or ends in these lines: an odd number of triple quotes."""
+    """Return whether a docstring begins or ends in these lines: an odd number of triple quotes."""
     return sum(line.count('"""') + line.count("'''") for line in lines) % 2 == 1

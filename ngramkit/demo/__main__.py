@@ -9,8 +9,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 from ngramkit.choose import choose_drafter
+from ngramkit.decode.compare import Comparison, compare
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.session import Comparison, Runner, Task, compare, prompt_ids
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.session import Session
+from ngramkit.decode.text import prompt_ids
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.sources import Sources
@@ -41,14 +44,15 @@ def main() -> int:
 
 
 class Notes(Reporter):
-    """What is taken and built is said."""
+    """A reporter that prints what is taken and built."""
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr)
 
 
 def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
-    """blend from the datastores alone: the frozen table is of the same corpus."""
+    """Return what makes each drafter; blend drafts from the datastores alone, as the frozen table
+    is of the same corpus."""
     record, notes = model.tokenizer.record, Notes()
     rest = choose_drafter("rest", record, reporter=notes)
     cacheback = choose_drafter("cacheback", record, reporter=notes)
@@ -59,12 +63,12 @@ def demo_drafters(model: LanguageModel) -> dict[str, Callable[[], Drafter]]:
 def comparisons(
     model: LanguageModel, drafters: dict[str, Callable[[], Drafter]]
 ) -> Iterator[tuple[str, str, Comparison]]:
-    """(prompt's place, drafter's name, result) for every prompt and drafter."""
-    task = Task(model, Runner.of(model.model), NEW_TOKENS)
+    """Yield the prompt's place, the drafter's name and the result for every prompt and drafter."""
+    session = Session.settle(model, DecodeOptions(max_new_tokens=NEW_TOKENS))
     for where, text in demo_prompts(PROMPTS):
         prompt = prompt_ids(model.tokenizer, text)
         for name, make_drafter in drafters.items():
-            yield where, name, compare(task, prompt, make_drafter)
+            yield where, name, compare(session, prompt, make_drafter)
 
 
 def cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:
@@ -80,7 +84,7 @@ def cells(where: str, name: str, result: Comparison) -> tuple[str, ...]:
 
 
 def line(columns: tuple[str, ...]) -> str:
-    """The two names to the left, figures to the right."""
+    """Format a line with the two names to the left and figures to the right."""
     padded = [
         cell.ljust(width) if i < 2 else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(columns, WIDTHS, strict=True))

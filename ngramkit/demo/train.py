@@ -80,7 +80,7 @@ def train_tokenizer(texts: list[str]) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, texts: list[str]) -> np.ndarray:
-    """uint16[n]: the documents one after another, EOS before the first and after each."""
+    """Encode the documents one after another, EOS before the first and after each: uint16[n]."""
     eos = tokenizer.token_to_id(EOS)
     stream = [eos]
     for encoding in tokenizer.encode_batch_fast(texts):
@@ -138,7 +138,7 @@ def fit(
 
 
 def new_optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, AdamW for the embedding and the norms."""
+    """Make Muon for the layers' matrices and AdamW for the embedding and the norms."""
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
     matrix_ids = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in matrix_ids]
@@ -149,14 +149,15 @@ def new_optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Opt
 
 
 def rate_factor(step: int, steps: int, warmup: int = 50) -> float:
-    """Warm-up, a plateau for half of the steps, then a straight line to nothing."""
+    """Return the rate's factor: warm-up, a plateau for half of the steps, then a straight line to
+    nothing."""
     rising = (step + 1) / warmup
     falling = (steps - step) / (steps - steps // 2)
     return min(1.0, rising, falling)
 
 
 def windows(stream: np.ndarray, starts: np.ndarray, length: int = CONTEXT) -> torch.Tensor:
-    """int64[len(starts), length + 1]"""
+    """Cut windows, int64[len(starts), length + 1]."""
     return torch.from_numpy(np.stack([stream[s : s + length + 1] for s in starts]).astype(np.int64))
 
 
@@ -170,7 +171,7 @@ def language_loss(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def evaluate(model: LlamaForCausalLM, held_out: np.ndarray, at_most: int = 10**9) -> float:
-    """Mean loss per token (nats) over disjoint windows."""
+    """Return the mean loss per token (nats) over disjoint windows."""
     starts = np.arange(0, len(held_out) - CONTEXT - 1, CONTEXT)
     starts = starts[:: max(1, len(starts) // at_most)]
     model.eval()

@@ -1,8 +1,8 @@
-"""SAM-Decoding: what followed the longest match of the text, in itself or in a corpus; where that
-is short, Token Recycling (arXiv:2411.10666).
+"""SAM-Decoding: what followed the longest suffix match, in the context or in a corpus; where the
+match is short, Token Recycling (arXiv:2411.10666).
 
-The text's own match is found by a suffix automaton, a corpus's by its suffix arrays, which give the
-same. A draft is one line, what followed the match's first place; or Token Recycling's tree.
+A suffix automaton finds the match in the context, suffix arrays that in a corpus: both find the
+same. A draft is one chain, what followed the match's first occurrence, or Token Recycling's tree.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ import numpy as np
 
 from ngramkit.drafters.base import (
     NOTHING,
-    Described,
+    BaseDrafter,
     DraftTree,
     Evidence,
     LiveContext,
     Source,
     TokenArray,
-    described,
+    describe,
     eos_of,
 )
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.recycling import Matrix
 from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.automaton import extend, in_corpus, new_automaton, repeated
+from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
 
-# How likely each further token of a copied line is right: the score of a line falls by it.
-AGREEMENT = 0.8
+AGREEMENT = 0.8  # the probability that each further token of a chain is right
 ROOM = 1 << 11  # tokens that an automaton has room for at first
 
 
-class Automaton(Described):
-    """A match of the corpus counts as `bias` tokens shorter than one of the text; one of less than
-    `threshold` tokens is left to the matrix. With `keep` that outlives a request, as published.
+class Automaton(BaseDrafter):
+    """A drafter over any number of datastores, the context and Token Recycling's matrix.
+
+    A match in a corpus counts as `bias` tokens shorter than one in the context; below `threshold`
+    tokens the matrix drafts. With `keep` the matrix outlives a request, as published.
 
     Raises ArtifactError for datastores of different tokenizers.
     """
@@ -55,7 +56,7 @@ class Automaton(Described):
         keep: Annotated[bool, Limits("remember the matrix for the next request")] = True,
     ) -> None:
         require_one_tokenizer(datastores)
-        self.over = described(datastores)
+        self.over = describe(datastores)
         self.threshold, self.bias, self.width = threshold, bias, width
         self.max_match, self.keep = max_match, keep
         # Keeps the arrays behind the table's addresses alive.
@@ -65,7 +66,7 @@ class Automaton(Described):
         self._matrix = Matrix()
         self._live = LiveContext(NOTHING)
         self._automaton = new_automaton(ROOM)
-        self._bound = 0  # no end of the text longer than this can match in the corpus
+        self._bound = 0  # no suffix of the context longer than this can match in the corpus
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:
@@ -78,21 +79,22 @@ class Automaton(Described):
     def draft(self, budget: int) -> DraftTree:
         if budget < 1 or not self._live.length:
             return DraftTree.empty()
-        matched, line = repeated(self._automaton, min(self.width, budget))
+        matched, chain = longest_repeat(self._automaton, min(self.width, budget))
         source = Source.CONTEXT
         if len(self._table):
             longest = min(self._bound, self.max_match)
-            there, copied = in_corpus(
+            corpus_matched, copied = in_corpus(
                 self._table, self._live.tokens, longest, min(self.width, budget), self._eos
             )
-            self._bound = there if there < self.max_match else self._live.length
-            if there - self.bias > matched:
-                matched, line, source = there - self.bias, copied, Source.DATASTORE
-        if matched < self.threshold or not len(line):
+            self._bound = corpus_matched if corpus_matched < self.max_match else self._live.length
+            if corpus_matched - self.bias > matched:
+                matched, chain, source = corpus_matched - self.bias, copied, Source.DATASTORE
+        if matched < self.threshold or not len(chain):
             return self._matrix.draft(int(self._live.tokens[-1]), budget)
-        places = np.arange(len(line), dtype=np.int32)
-        scores = (AGREEMENT ** (places + 1)).astype(np.float32)
-        return DraftTree(line, places - np.int32(1), scores, np.full(len(line), source, np.uint8))
+        depths = np.arange(len(chain), dtype=np.int32)
+        scores = (AGREEMENT ** (depths + 1)).astype(np.float32)
+        sources = np.full(len(chain), source, np.uint8)
+        return DraftTree(chain, depths - np.int32(1), scores, sources)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._append(tokens)
@@ -108,6 +110,3 @@ class Automaton(Described):
             extend(self._automaton, self._live.tokens)
         else:
             extend(self._automaton, self._live.tokens[size:])
-
-    def finish(self) -> None:
-        """Nothing is kept beyond what `keep` says."""

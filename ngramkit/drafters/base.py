@@ -1,11 +1,13 @@
-"""The seam between drafters and decoding: a tree of guesses.
+"""What a drafter is: token ids in, a tree of draft tokens out.
 
-A drafter never sees text, a model or a torch tensor; a verifier never knows who drafted.
+A drafter never sees text, a model or a torch tensor; a verifier never knows who drafted. Here is
+the contract (`Drafter`, `DraftTree`, `Evidence`) and what drafters have in common: the live
+context, trees made of chains, and a repr that names the artifacts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -20,27 +22,12 @@ from ngramkit.kernels.arrays import NO_TOKEN
 
 TokenArray = npt.NDArray[np.int32]
 NOTHING: TokenArray = np.empty(0, np.int32)
-TOPS = 8  # likeliest tokens that a row of Evidence has, at most
-
-
-def eos_of(tokenizer: TokenizerRecord) -> int:
-    """As kernels want it: NO_TOKEN where there is none."""
-    return NO_TOKEN if tokenizer.eos is None else tokenizer.eos
-
-
-def common_beginning(one: TokenArray, other: TokenArray) -> int:
-    """How many tokens both begin with.
-
-    >>> common_beginning(np.array([1, 2, 3]), np.array([1, 2, 4, 5]))
-    2
-    """
-    size = min(len(one), len(other))
-    differs = one[:size] != other[:size]
-    return int(differs.argmax()) if differs.any() else size
+TOPS = 8  # likeliest tokens in a row of Evidence, at most
+COUNTS = ("tokens", "leaders", "rows", "k")  # what tells the size of an artifact, by kind
 
 
 class Source(IntEnum):
-    """Where a node came from."""
+    """Where a node comes from."""
 
     DATASTORE = arrays.DATASTORE
     FROZEN = arrays.FROZEN
@@ -53,7 +40,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True)
 class DraftTree:
-    """Guesses of what follows the last accepted token (the root, which is not a node).
+    """Draft tokens that may follow the last accepted token (the root, which is not a node).
 
     `parents[i] < i`, siblings are distinct, so a node's ancestors are nodes too. An empty tree is
     a draft as well: the pass then yields one token.
@@ -74,7 +61,7 @@ class DraftTree:
         return DraftTree(NOTHING, NOTHING, np.empty(0, np.float32), np.empty(0, np.uint8))
 
     def check(self) -> None:
-        """Raises ValueError where the invariants above do not hold."""
+        """Raise ValueError where the invariants above do not hold."""
         parents = self.parents
         if len({len(self.token_ids), len(parents), len(self.scores), len(self.source)}) != 1:
             raise ValueError("arrays of different lengths")
@@ -85,36 +72,13 @@ class DraftTree:
             raise ValueError("two siblings hold the same token")
 
 
-def accepted(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
-    """The path of nodes that are what is written, and its tokens with one more at the end.
-
-    Goes from the root to the child that is the chosen token, as long as there is one. `choose` is
-    asked along that path: choose(0) follows the root, choose(i + 1) node i.
-
-    [7, 8, 9] with parents [-1, 0, -1], and 7, 8, 5 are chosen -> [0, 1], [7, 8, 5].
-    """
-    pairs = zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)
-    children = {pair: node for node, pair in enumerate(pairs)}
-    nodes: list[int] = []
-    tokens: list[int] = []
-    node = -1
-    while True:
-        token = choose(node + 1)
-        tokens.append(token)
-        child = children.get((node, token))
-        if child is None:
-            return nodes, tokens
-        nodes.append(child)
-        node = child
-
-
 @dataclass(frozen=True)
 class Evidence:
-    """What the model held likely after every row of a pass, rejected nodes too.
+    """The model's top-k at every verified row of a pass, those of rejected nodes included.
 
-    Row 0 is the root (the token written last before the pass; after the prefill, the prompt's last
-    one), row i + 1 is node i of the draft. A row's own context is its ancestors: the token before
-    row r is that of row parents[r].
+    Row 0 is the root (the last token before the pass; after the prefill, the prompt's last token),
+    row i + 1 is node i of the draft. A row's context is its ancestors: the token before row r is
+    that of row parents[r].
     """
 
     token_ids: TokenArray  # int32[n]
@@ -126,29 +90,80 @@ class Evidence:
 class Drafter(Protocol):
     """One request at a time: `start`, then `draft` and `accept` in turn, then `finish`.
 
-    A class with `wants_evidence = True` is given Evidence of every pass, where a model decodes. One
-    with `scores_are_shares = True` says that its scores are shares of the matches, no chances. One
-    with `takes_references = True` has start(prompt, references=()): see drafters.references.
+    Class attributes say more about a drafter: with `wants_evidence = True` it is given Evidence of
+    every pass, where a model decodes; with `scores_are_shares = True` its scores are shares of the
+    matches, not probabilities; with `takes_references = True` it has start(prompt, references=()),
+    see drafters.references.
     """
 
     def start(self, prompt: TokenArray) -> None:
-        """A new request begins; `prompt` is int32[n]."""
+        """Begin a new request; `prompt` is int32[n]."""
 
     def draft(self, budget: int) -> DraftTree:
-        """At most `budget` nodes that may follow what was accepted so far."""
+        """Return at most `budget` nodes that may follow what was accepted so far."""
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        """What the model really wrote since the last call, int32[m], m >= 1."""
+        """Take in what the model wrote since the last call, int32[m], m >= 1."""
 
     def finish(self) -> None:
-        """The request is over; drafters that learn do it here."""
+        """End the request; drafters that learn from whole requests do it here."""
 
 
-# The live context: prompt and accepted tokens in one growing array.
+class BaseDrafter:
+    """A drafter that does nothing at the end of a request. Its repr says what it drafts from, in
+    the words of `over`: `<Rest 2 datastores, 41.0 M tokens, llama-tokenizer>`."""
+
+    over = ""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{self.over and ' '}{self.over}>"
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+
+def describe(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = None) -> str:
+    """Return the number and size of the artifacts by kind, then the tokenizer's name: theirs, or
+    the one that is given."""
+    parts = []
+    for kind in dict.fromkeys(artifact.kind for artifact in artifacts):
+        alike = [artifact for artifact in artifacts if artifact.kind == kind]
+        counts = alike[0].manifest.counts
+        unit = next((name for name in COUNTS if name in counts), None)
+        parts.append(f"{len(alike)} {kind}s" if len(alike) > 1 else kind)
+        if unit is not None:
+            parts.append(f"{_short(sum(each.manifest.counts[unit] for each in alike))} {unit}")
+    record = tokenizer or (artifacts[0].tokenizer if artifacts else None)
+    if record is not None:
+        parts.append(record.id.rstrip("/").rpartition("/")[2])
+    return ", ".join(parts)
+
+
+def _short(count: int) -> str:
+    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"
+
+
+def eos_of(tokenizer: TokenizerRecord) -> int:
+    """Return the id of the end-of-sequence token, NO_TOKEN where there is none."""
+    return NO_TOKEN if tokenizer.eos is None else tokenizer.eos
+
+
+def common_beginning(one: TokenArray, other: TokenArray) -> int:
+    """Return the length of the longest common prefix.
+
+    >>> common_beginning(np.array([1, 2, 3]), np.array([1, 2, 4, 5]))
+    2
+    """
+    size = min(len(one), len(other))
+    differs = one[:size] != other[:size]
+    return int(differs.argmax()) if differs.any() else size
 
 
 class LiveContext:
-    """`append` is O(1) per token on average; `tokens` is a view, valid until the next `append`."""
+    """Prompt and accepted tokens in one growing array.
+
+    `append` is O(1) per token on average; `tokens` is a view, valid until the next `append`.
+    """
 
     def __init__(self, prompt: TokenArray) -> None:
         self._tokens = np.empty(max(1024, 2 * len(prompt)), np.int32)
@@ -167,7 +182,7 @@ class LiveContext:
         self.length = end
 
     def occurrences(self, size: int) -> npt.NDArray[np.intp]:
-        """Where the last `size` tokens stood before, ascending: the matches' begins."""
+        """Return where earlier occurrences of the last `size` tokens begin, ascending."""
         tokens, begin = self.tokens, self.length - size
         if begin <= 0:
             return np.empty(0, np.intp)
@@ -177,13 +192,10 @@ class LiveContext:
         return hits
 
 
-# Continuations side by side as one draft tree.
-
-
 def tree_of_chains(
     chains: Iterable[tuple[Sequence[int], float]], budget: int, source: Source
 ) -> DraftTree:
-    """Merges chains (tokens, score) into a tree, first chain first, until it has `budget` nodes.
+    """Merge chains (tokens, score) into a tree, first chain first, until it has `budget` nodes.
 
     [([7, 8], 0.5), ([7, 9], 0.2)] -> token_ids [7, 8, 9], parents [-1, 0, 0], scores [0.7, 0.5,
     0.2]: a node's score is the sum over the chains through it.
@@ -210,41 +222,3 @@ def tree_of_chains(
         scores=np.array(scores, np.float32),
         source=np.full(len(nodes), source, np.uint8),
     )
-
-
-# What a drafter drafts from, in words: `<Rest 2 datastores, 41.0 M tokens, llama-tokenizer>`.
-
-COUNTED = ("tokens", "leaders", "rows", "k")  # what says most of a kind's size
-
-
-class Described:
-    """A drafter whose repr says what it is made of; `over` is set when it is made."""
-
-    over = ""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}{self.over and ' '}{self.over}>"
-
-
-def described(artifacts: Sequence[Artifact], tokenizer: TokenizerRecord | None = None) -> str:
-    """Kind by kind how many and how large, then the tokenizer: theirs, or the one that is given."""
-    said = []
-    for kind in dict.fromkeys(artifact.kind for artifact in artifacts):
-        alike = [artifact for artifact in artifacts if artifact.kind == kind]
-        counts = alike[0].manifest.counts
-        unit = next((name for name in COUNTED if name in counts), None)
-        said.append(f"{len(alike)} {kind}s" if len(alike) > 1 else kind)
-        if unit is not None:
-            said.append(f"{short(sum(each.manifest.counts[unit] for each in alike))} {unit}")
-    known = tokenizer or (artifacts[0].tokenizer if artifacts else None)
-    if known is not None:
-        said.append(known.id.rstrip("/").rpartition("/")[2])
-    return ", ".join(said)
-
-
-def short(count: int) -> str:
-    """
-    >>> short(41_000_000), short(46_111)
-    ('41.0 M', '46,111')
-    """
-    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"

@@ -1,4 +1,12 @@
-"""The fitted weights of blend's mixture, on disk beside this module."""
+"""blend: one probability model over all sources, and the tree of its most probable paths.
+
+What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and the live context, is
+mixed by gates that were fitted on other text (research.fit_blend); of several datastores and
+tables, each is weighed by how much of the context it has explained so far. Scores are calibrated: a
+node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
+where decode gives it, `Evidence` are mixed in, trusted as far as they have been right so far; so
+are references, last of all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.drafters.base import Described, DraftTree, Evidence, TokenArray, described, eos_of
+from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray, describe, eos_of
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_texts
@@ -53,134 +61,23 @@ from ngramkit.kernels.blend.references import new_state
 from ngramkit.kernels.blend.tree import ALIGN, DRAFT, EXTEND, LEARN, act, new_tree
 from ngramkit.kernels.packed import Absent, Packed
 
-FITTED = Path(__file__).with_name("blend_weights.safetensors")
-
-
-def load_weights(path: Path = FITTED) -> Weights:
-    """The fitted weights. Raises ArtifactError where the file does not have the kernel's shapes."""
-    arrays = open_arrays(path)
-    try:
-        weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
-    except KeyError as error:
-        raise ArtifactError(f"{path} has no {error}", "fit the weights again") from error
-    hidden, units = len(weights.gate_bias), len(weights.token_bias)
-    wanted = [
-        (GATE_FEATURES, hidden), (hidden,), (hidden, GATES), (GATES,),
-        (TOKEN_FEATURES, units), (units,), (units + 1,),
-    ]  # fmt: skip
-    if [w.shape for w in weights] != wanted:
-        raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")
-    return weights
-
-
-def save_weights(weights: Weights, path: Path = FITTED) -> None:
-    write_arrays(path, weights._asdict())
-
-
-# A blend drafter's artifacts as the sources that its kernels read.
-
+FITTED = Path(__file__).with_name("blend_weights.safetensors")  # the mixture's weights
 LIVE = 1 << 12  # tokens of a live context that there is room for at first
+PAST_ROWS = 1 << 13  # of what is counted in past requests, which change often
 MILLION = 1e6
-
-# What samples of a datastore gave holds for every drafter over it. Two threads that write one row
-# at once may spoil a draft, never what the model writes.
-_KNOWN: WeakKeyDictionary[Datastore, dict[tuple[int, int], Corpus]] = WeakKeyDictionary()
-
-
-def new_sources(
-    datastores: Sequence[Datastore],
-    frozen: FrozenTable | None,
-    bigram: ModelBigram | None,
-    tokenizer: TokenizerRecord,
-    limits: tuple[int, int, int],
-    weights: Weights,
-) -> Sources:
-    """`limits`: scan, sample and hops. The artifacts must outlive it."""
-    scan, sample, hops = limits
-    vocabulary = tokenizer.vocabulary
-    nothing = new_corpus(search_table(()))
-    return Sources(
-        corpus=_shared_corpus(datastores, (scan, sample)),
-        frozen=new_frozen(None if frozen is None else _row_of(frozen)),
-        live=new_live(vocabulary, LIVE),
-        past_at_start=new_history(nothing),
-        past_since=new_history(nothing),
-        bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
-        evidence=new_evidence(),
-        references=Absent(),
-        shares=log_shares(datastores, frozen, vocabulary),
-        limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
-        weights=weights,
-        experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
-        scratch=new_scratch(weights),
-        into=new_candidates(vocabulary),
-        second=new_candidates(vocabulary),
-    )
-
-
-def _row_of(table: FrozenTable) -> npt.NDArray[np.int64]:
-    arrays = table.leaders, table.leader_counts, table.follower_offsets
-    return frozen_row(*arrays, table.followers, table.follower_counts)
-
-
-def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:
-    def new() -> Corpus:
-        shards = [shard for datastore in datastores for shard in datastore.shards]
-        ends = np.cumsum([len(datastore.shards) for datastore in datastores], dtype=np.int64)
-        firsts = [_first_tokens(datastore)[:-1] for datastore in datastores]  # no separator
-        summed = np.stack(firsts) if firsts else None
-        return new_corpus(search_table(shards), ends=ends, firsts=summed)
-
-    if len(datastores) != 1:
-        return new()
-    known = _KNOWN.setdefault(datastores[0], {})
-    if sampled not in known:
-        known[sampled] = new()
-    return known[sampled]
-
-
-def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:
-    """int64[V + 1]: how many suffixes begin with each token, over all shards."""
-    counts = np.zeros(datastore.separator + 1, np.int64)
-    for shard in datastore.shards:
-        bounds = shard.first_token.astype(np.int64)
-        counts += bounds[1:] - bounds[:-1]
-    return counts
-
-
-def log_shares(
-    datastores: Sequence[Datastore], frozen: FrozenTable | None, vocabulary: int
-) -> npt.NDArray[np.float32]:
-    """float32[V + 1]: log(1 + each token's share of the corpora's tokens, in millionths)."""
-    counts = np.zeros(vocabulary + 1, np.float64)
-    for datastore in datastores:
-        counts += _first_tokens(datastore)
-    if frozen is not None:  # a longer leader's last token stands for itself
-        np.add.at(counts, frozen.leaders[:, -1], frozen.leader_counts)
-    counts *= MILLION / max(counts.sum(), 1)
-    return np.log1p(counts).astype(np.float32)
-
-
-# blend: one probability model over everything at hand, and the tree of its most probable paths.
-#
-# What followed the last 1, 2, 3, ... tokens, in a datastore or frozen table and the live context,
-# is mixed by gates that were fitted on other text (research.fit_blend); of several datastores and
-# tables, each is weighed by what it has explained of the text so far. Scores are calibrated: a
-# node with score 0.3 is accepted about three times in ten. Past requests, the model's bigrams and,
-# where decode says what the model itself held likely, its `Evidence` is mixed in, trusted as far
-# as it has come true so far; so are references, the last word on what comes next.
-
 Floats = npt.NDArray[np.float32]
 
-PAST_ROWS = 1 << 13  # of what is remembered about past requests, which change often
+# What was counted in a datastore serves every drafter over it, by scan and sample. Two threads that
+# write one row at once may spoil a draft, never what the model writes.
+_CORPORA: WeakKeyDictionary[Datastore, dict[tuple[int, int], Corpus]] = WeakKeyDictionary()
 
 
-class Blend(Described):
-    """Drafts from any number of datastores, a frozen table, the model's bigrams, past requests, and
-    always from the live context. Without any of these, the `tokenizer` must be given.
+class Blend(BaseDrafter):
+    """A drafter over any number of datastores, a frozen table, the model's bigrams, past requests,
+    and always the live context. Without any of these, the `tokenizer` must be given.
 
     Finished requests join the past ones, where there are any. A frozen table of a datastore's own
-    corpus says nothing new and is left out.
+    corpus adds nothing and is left out.
 
     Raises UsageError where no tokenizer is known or a bound makes no sense, ArtifactError for
     artifacts of different tokenizers.
@@ -207,15 +104,15 @@ class Blend(Described):
             frozen_table = None
         # Keeps the arrays behind the kernels' addresses alive.
         self._artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
-        known = _common_tokenizer(self._artifacts, past, tokenizer)
-        self.over = described(self._artifacts, known)
-        self._vocabulary = known.vocabulary
+        record = _common_tokenizer(self._artifacts, past, tokenizer)
+        self.over = describe(self._artifacts, record)
+        self._vocabulary = record.vocabulary
         self._past = past
         self._prompt_tokens = 0
         self._shards = Shards()
         weights = load_weights() if weights is None else weights
         limits = (scan, sample, hops)
-        sources = new_sources(datastores, frozen_table, bigram, known, limits, weights)
+        sources = new_sources(datastores, frozen_table, bigram, record, limits, weights)
         self._sources = Packed(sources)
         several = len(sources.experts.trust) > 1
         self._judged = several or bigram is not None or self._past is not None
@@ -225,7 +122,7 @@ class Blend(Described):
         self._size = 0
 
     def start(self, prompt: TokenArray, references: Given = ()) -> None:
-        self._refer(reference_texts(references))
+        self._set_references(reference_texts(references))
         sources, place = self._sources.parts, self._place.parts
         forget(sources.evidence)
         sources.experts.trust[:] = 0
@@ -236,34 +133,34 @@ class Blend(Described):
         place.aligned[:] = new_state()
         self._size = 0
         self._prompt_tokens = len(prompt)
-        self._look_back()
+        self._refresh_past()
         self._append(prompt)
         if len(self._references):
             act(ALIGN, self._sources, self._place, self._tree, 0, 0)
 
-    def _refer(self, texts: ReferenceTexts) -> None:
-        """From now on these are the references: nothing is known of them yet."""
+    def _set_references(self, texts: ReferenceTexts) -> None:
+        """Draft from these references, from their beginning."""
         if len(texts) or len(self._references):
             self._references = texts  # keeps the arrays behind the table alive
-            opened = texts.opened() if len(texts) else Absent()
-            self._sources = Packed(self._sources.parts._replace(references=opened))
+            references = texts.for_request() if len(texts) else Absent()
+            self._sources = Packed(self._sources.parts._replace(references=references))
 
-    def _look_back(self) -> None:
-        """Takes in what came to the past requests; they stay as they are until the next start."""
+    def _refresh_past(self) -> None:
+        """Take in new past requests; they stay as they are until the next start."""
         if self._past is None:
             return
         self._past.refresh()
         if self._past.shards is self._shards:
             return
         self._shards = self._past.shards  # keeps the arrays behind the tables alive
-        later = (*self._shards.session, *self._shards.newest)
-        tables = search_table(self._shards.earlier), search_table(later)
-        earlier_corpus, later_corpus = (new_corpus(table, PAST_ROWS) for table in tables)
+        since = (*self._shards.since, *self._shards.newest)
+        tables = search_table(self._shards.at_start), search_table(since)
+        at_start, since_start = (new_corpus(table, PAST_ROWS) for table in tables)
         sources = self._sources.parts
         self._sources = Packed(
             sources._replace(
-                past_at_start=sources.past_at_start._replace(corpus=earlier_corpus),
-                past_since=sources.past_since._replace(corpus=later_corpus),
+                past_at_start=sources.past_at_start._replace(corpus=at_start),
+                past_since=sources.past_since._replace(corpus=since_start),
             )
         )
 
@@ -272,8 +169,8 @@ class Blend(Described):
             self._tree = Packed(new_tree(len(self._sources.parts.corpus.table), budget))
         tree = self._tree.parts
         n = act(DRAFT, self._sources, self._place, self._tree, self._size, budget)
-        found = (tree.tokens, tree.parents, tree.scores, tree.origins)
-        return DraftTree(*(column[:n].copy() for column in found))
+        columns = (tree.tokens, tree.parents, tree.scores, tree.origins)
+        return DraftTree(*(column[:n].copy() for column in columns))
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         before = self._place.parts.recent.copy()
@@ -299,40 +196,41 @@ class Blend(Described):
         if end > len(live.tokens):
             live = grown(live, 2 * end)
             self._sources = Packed(self._sources.parts._replace(live=live))
-        # A model may know more ids than its tokenizer does; all of those, and what is no id at all,
-        # are one unknown.
-        inside = live.tokens[begin:end].view(np.uint32)
-        np.minimum(np.asarray(tokens, np.int32).view(np.uint32), self._vocabulary, out=inside)
+        # A model may have more ids than its tokenizer; all of those, and what is no id at all, are
+        # one unknown id.
+        ids = live.tokens[begin:end].view(np.uint32)
+        np.minimum(np.asarray(tokens, np.int32).view(np.uint32), self._vocabulary, out=ids)
         what = LEARN if judged else EXTEND
         act(what, self._sources, self._place, self._tree, begin, end)
         self._size = end
 
     def look(self) -> tuple[Floats, ...]:
-        """What is known of the next token: candidates int32[n], counts [n, COLUMNS], totals
-        [COLUMNS], gate features [GATE_FEATURES], token features [n, TOKEN_FEATURES] (log p: 0)."""
+        """Return the mixture's inputs for the next token: candidates int32[n], counts [n, COLUMNS],
+        totals [COLUMNS], gate features [GATE_FEATURES], token features [n, TOKEN_FEATURES] (log p:
+        0)."""
         kernel: Any = look
-        found: tuple[Floats, ...] = kernel(self._sources, self._place, self._size)
-        return found
+        inputs: tuple[Floats, ...] = kernel(self._sources, self._place, self._size)
+        return inputs
 
     @property
     def sources(self) -> Sources:
-        """What it drafts from, as its kernels read it; valid while it lives, and no request starts
-        or accepts."""
-        found: Sources = self._sources.parts
-        return found
+        """Return what its kernels read; valid while the drafter lives, until a request starts or
+        accepts."""
+        sources: Sources = self._sources.parts
+        return sources
 
     @property
     def vocabulary(self) -> int:
-        """Ids from here on are unknown, all one."""
+        """Return the number of ids; all others are one unknown id."""
         return self._vocabulary
 
     @property
     def judged(self) -> bool:
-        """Whether it learns from every written token what its evidence is worth."""
+        """Return whether every written token changes how far its sources are trusted."""
         return self._judged
 
     def finish(self) -> None:
-        """The request joins the past ones."""
+        """Add the request to the past ones."""
         if self._past is not None and self._size:
             self._past.remember(self._sources.parts.live.tokens[: self._size], self._prompt_tokens)
 
@@ -340,20 +238,120 @@ class Blend(Described):
 def _common_tokenizer(
     artifacts: Sequence[Artifact], past: PastRequests | None, tokenizer: TokenizerRecord | None
 ) -> TokenizerRecord:
-    """The artifacts' own, where there are any: their ids index the arrays."""
+    """Return the artifacts' tokenizer, where there are any: their ids index the arrays."""
     require_one_tokenizer(artifacts)
-    known = artifacts[0].tokenizer if artifacts else past.tokenizer if past else tokenizer
-    if known is None:
+    record = artifacts[0].tokenizer if artifacts else past.tokenizer if past else tokenizer
+    if record is None:
         raise UsageError("the blend drafter needs an artifact or a tokenizer", "give one of them")
     if past is not None:
-        past.tokenizer.require(known, "the history")
-    return known
+        past.tokenizer.require(record, "the history")
+    return record
 
 
 def _same_corpus(one: Artifact, other: Artifact) -> bool:
-    """Whether both hold the same documents, as far as their manifests tell."""
+    """Return whether both hold the same documents, by their manifests."""
     records = [
         (a.manifest.corpus, a.manifest.counts["documents"], a.manifest.counts["tokens"])
         for a in (one, other)
     ]
     return records[0] == records[1]
+
+
+def new_sources(
+    datastores: Sequence[Datastore],
+    frozen: FrozenTable | None,
+    bigram: ModelBigram | None,
+    tokenizer: TokenizerRecord,
+    limits: tuple[int, int, int],
+    weights: Weights,
+) -> Sources:
+    """Return what the kernels read of a drafter's artifacts, which must outlive it. `limits`: scan,
+    sample and hops."""
+    scan, sample, hops = limits
+    vocabulary = tokenizer.vocabulary
+    nothing = new_corpus(search_table(()))
+    return Sources(
+        corpus=_shared_corpus(datastores, (scan, sample)),
+        frozen=new_frozen(None if frozen is None else _frozen_row(frozen)),
+        live=new_live(vocabulary, LIVE),
+        past_at_start=new_history(nothing),
+        past_since=new_history(nothing),
+        bigram=new_bigram(*(() if bigram is None else (bigram.next_tokens, bigram.log_probs))),
+        evidence=new_evidence(),
+        references=Absent(),
+        shares=log_shares(datastores, frozen, vocabulary),
+        limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
+        weights=weights,
+        experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
+        scratch=new_scratch(weights),
+        into=new_candidates(vocabulary),
+        second=new_candidates(vocabulary),
+    )
+
+
+def _frozen_row(table: FrozenTable) -> npt.NDArray[np.int64]:
+    arrays = table.leaders, table.leader_counts, table.follower_offsets
+    return frozen_row(*arrays, table.followers, table.follower_counts)
+
+
+def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:
+    """Return the datastores' corpus; of a single datastore, one that its drafters share."""
+
+    def new() -> Corpus:
+        shards = [shard for datastore in datastores for shard in datastore.shards]
+        ends = np.cumsum([len(datastore.shards) for datastore in datastores], dtype=np.int64)
+        firsts = [_first_tokens(datastore)[:-1] for datastore in datastores]  # no separator
+        summed = np.stack(firsts) if firsts else None
+        return new_corpus(search_table(shards), ends=ends, firsts=summed)
+
+    if len(datastores) != 1:
+        return new()
+    corpora = _CORPORA.setdefault(datastores[0], {})
+    if sampled not in corpora:
+        corpora[sampled] = new()
+    return corpora[sampled]
+
+
+def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:
+    """Return how many suffixes begin with each token, over all shards, int64[V + 1]."""
+    counts = np.zeros(datastore.separator + 1, np.int64)
+    for shard in datastore.shards:
+        bounds = shard.first_token.astype(np.int64)
+        counts += bounds[1:] - bounds[:-1]
+    return counts
+
+
+def log_shares(
+    datastores: Sequence[Datastore], frozen: FrozenTable | None, vocabulary: int
+) -> npt.NDArray[np.float32]:
+    """Return log(1 + each token's share of the corpora's tokens, in millionths), float32[V + 1]."""
+    counts = np.zeros(vocabulary + 1, np.float64)
+    for datastore in datastores:
+        counts += _first_tokens(datastore)
+    if frozen is not None:  # a longer leader's last token stands for itself
+        np.add.at(counts, frozen.leaders[:, -1], frozen.leader_counts)
+    counts *= MILLION / max(counts.sum(), 1)
+    return np.log1p(counts).astype(np.float32)
+
+
+def load_weights(path: Path = FITTED) -> Weights:
+    """Read the fitted weights. Raises ArtifactError where the file has other shapes than the
+    kernel."""
+    arrays = open_arrays(path)
+    try:
+        weights = Weights(*(np.array(arrays[name], np.float32) for name in Weights._fields))
+    except KeyError as error:
+        raise ArtifactError(f"{path} has no {error}", "fit the weights again") from error
+    hidden, units = len(weights.gate_bias), len(weights.token_bias)
+    shapes = [
+        (GATE_FEATURES, hidden), (hidden,), (hidden, GATES), (GATES,),
+        (TOKEN_FEATURES, units), (units,), (units + 1,),
+    ]  # fmt: skip
+    if [w.shape for w in weights] != shapes:
+        raise ArtifactError(f"{path} is of another shape than the kernel's", "fit it again")
+    return weights
+
+
+def save_weights(weights: Weights, path: Path = FITTED) -> None:
+    """Write weights as `load_weights` reads them."""
+    write_arrays(path, weights._asdict())

@@ -1,4 +1,13 @@
-"""Room for Cacheback's dynamic table: two pools that double as they fill, up to their capacity."""
+"""Cacheback: recent n-grams, then n-grams frequent in a corpus (arXiv:2511.21699).
+
+Two tables map a leader (the last LL tokens) to followers (the FL tokens that came after it). The
+dynamic one learns every window of the prompt and of the accepted tokens; leaders and each leader's
+followers are kept in order of use, the least recently used are evicted. The frozen one is an
+artifact (`formats.frozen_table`). The tree is grown breadth first, see `kernels.cacheback`.
+
+The paper's total draft length counts the tokens of a pass: here that is `draft`'s budget plus one,
+the last accepted token, which no pass has put into the KV cache yet. TDL 96 is a budget of 95.
+"""
 
 from __future__ import annotations
 
@@ -6,90 +15,25 @@ from typing import Annotated
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, Described, DraftTree, Evidence, TokenArray, described
+from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, TokenArray, describe
 from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.errors import UsageError
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.kernels.cacheback import NONE, SIZE, USED, Frozen, Pool, grow_tree, learn, replace_all
 
+LEADER_LEN, FOLLOWER_LEN = 1, 3
+MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
+DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
+# Measured on recorded answers of a chat model: the share of known leaders whose dynamic followers
+# have the next token at all, how that falls with the rank of recency, and the probability that each
+# further token of a follower is then right.
+RECENT, FALL, AGREEMENT = 0.6, 1.5, 0.67
 SMALLEST = 256  # entries
 ENTRIES = ("rows", "owners", "previous", "following")  # one value per entry
 LISTS = ("newest", "oldest", "lengths")  # one value per owner
 
 
-class Table:
-    """`leader_pool` has one list of leaders, `follower_pool` a list per leader."""
-
-    def __init__(self, leader_len: int, follower_len: int, leaders: int, followers: int) -> None:
-        self._leaders, self._followers = leaders, followers
-        self.leader_pool = _new_pool(leader_len, min(SMALLEST, leaders), 1)
-        room = len(self.leader_pool.rows)
-        self.follower_pool = _new_pool(follower_len, min(SMALLEST, room * followers), room)
-
-    def make_room(self, windows: int) -> None:
-        """Afterwards `windows` more entries fit into each pool, or all that may ever be."""
-        self.leader_pool = _grown(self.leader_pool, windows, self._leaders, 1)
-        owners = len(self.leader_pool.rows)
-        most = self._leaders * self._followers
-        self.follower_pool = _grown(self.follower_pool, windows, most, owners)
-
-
-def _new_pool(length: int, room: int, owners: int) -> Pool:
-    size = 1 << max(2 * room - 1, 1).bit_length()
-    return Pool(
-        rows=np.zeros((room, length), np.int32),
-        owners=np.zeros(room, np.int32),
-        previous=np.full(room, NONE, np.int32),
-        following=np.full(room, NONE, np.int32),
-        newest=np.full(owners, NONE, np.int32),
-        oldest=np.full(owners, NONE, np.int32),
-        lengths=np.zeros(owners, np.int32),
-        table=np.full(size, NONE, np.int32),
-        state=np.array([0, NONE, 0], np.int64),
-    )
-
-
-def _grown(pool: Pool, more: int, most: int, owners: int) -> Pool:
-    """The pool itself while it has room, else a copy with at least twice as much."""
-    needed = min(int(pool.state[SIZE]) + more, most)
-    room = len(pool.rows)
-    if needed <= room and owners == len(pool.newest):
-        return pool
-    if needed > room:
-        room = min(max(2 * room, needed), most)
-    grown = _new_pool(pool.rows.shape[1], room, owners)
-    used = int(pool.state[USED])
-    for name in ENTRIES:
-        getattr(grown, name)[:used] = getattr(pool, name)[:used]
-    for name in LISTS:
-        getattr(grown, name)[: len(pool.newest)] = getattr(pool, name)
-    grown.state[:] = pool.state
-    replace_all(grown)
-    return grown
-
-
-# Cacheback: n-grams seen lately, then n-grams frequent in a corpus (arXiv:2511.21699).
-#
-# Two tables map a leader (the last LL tokens) to followers (the FL tokens that came after it). The
-# dynamic one learns every window of the prompt and of the accepted tokens; leaders and each
-# leader's followers are kept in order of use, the least recently used are evicted. The frozen one
-# is an artifact (`formats.frozen_table`). The tree is grown breadth first, see
-# `kernels.cacheback`.
-#
-# The paper's total draft length counts the tokens of a pass: here that is `draft`'s budget plus
-# one, the last accepted token, which no pass has put into the KV cache yet. TDL 96 is a budget of
-# 95.
-
-LEADER_LEN, FOLLOWER_LEN = 1, 3
-MOST_ENTRIES = (1 << 31) - 1  # entries are numbered in 32 bits
-DEEPER_SHARE = 6  # the paper's 16 of 96; a smaller budget keeps the proportion
-# Measured on recorded answers of a chat model: how often a known leader's dynamic followers hold
-# the next token at all, how that falls with the rank of recency, and how often each further token
-# of the follower is right then.
-RECENT, FALL, AGREEMENT = 0.6, 1.5, 0.67
-
-
-class Cacheback(Described):
+class Cacheback(BaseDrafter):
     """A drafter over an optional frozen table and a dynamic one.
 
     `leader_len` and `follower_len` are the frozen table's, else 1 and 3. `leaders` and `followers`
@@ -116,7 +60,7 @@ class Cacheback(Described):
         keep: Annotated[bool, Limits("remember what was learnt for the next request")] = False,
     ) -> None:
         self._frozen, lengths = _frozen_arrays(frozen_table, leader_len, follower_len)
-        self.over = described([frozen_table] if frozen_table else [])
+        self.over = describe([frozen_table] if frozen_table else [])
         self.leader_len, self.follower_len = lengths
         if leaders * followers > MOST_ENTRIES:
             raise UsageError(
@@ -128,7 +72,7 @@ class Cacheback(Described):
         falling = np.arange(1, followers + 1) ** -FALL
         self._shares = RECENT * falling / falling.sum()  # float64[FC], by rank
         self._table = Table(self.leader_len, self.follower_len, leaders, followers)
-        self._tail = NOTHING  # int32[up to LL + FL - 1], learnt in no whole window
+        self._tail = NOTHING  # int32[up to LL + FL - 1], no whole window yet
 
     def start(self, prompt: TokenArray) -> None:
         if not self.keep:
@@ -156,22 +100,19 @@ class Cacheback(Described):
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._learn(np.asarray(tokens, np.int32))
 
-    def finish(self) -> None:
-        """Nothing is kept beyond what `keep` says."""
-
     def _learn(self, tokens: TokenArray) -> None:
         self._table.make_room(len(tokens))
         window = self.leader_len + self.follower_len
-        seen = np.concatenate([self._tail, tokens])
+        context = np.concatenate([self._tail, tokens])
         table = self._table
-        learn(table.leader_pool, table.follower_pool, self.leaders, self.followers, seen)
-        self._tail = seen[max(len(seen) - window + 1, 0) :]
+        learn(table.leader_pool, table.follower_pool, self.leaders, self.followers, context)
+        self._tail = context[max(len(context) - window + 1, 0) :]
 
 
 def _frozen_arrays(
     frozen: FrozenTable | None, leader_len: int | None, follower_len: int | None
 ) -> tuple[Frozen, tuple[int, int]]:
-    """The arrays that the kernel reads (empty without a table), and LL and FL."""
+    """Return the arrays that the kernel reads (empty without a table), and LL and FL."""
     if frozen is None:
         lengths = (leader_len or LEADER_LEN, follower_len or FOLLOWER_LEN)
         counts = np.empty(0, np.uint32)
@@ -194,3 +135,57 @@ def _frozen_arrays(
         frozen.follower_counts,
     )
     return arrays, lengths
+
+
+class Table:
+    """The dynamic table: `leader_pool` has one list of leaders, `follower_pool` a list per leader.
+
+    Both pools double as they fill, up to their capacity.
+    """
+
+    def __init__(self, leader_len: int, follower_len: int, leaders: int, followers: int) -> None:
+        self._leaders, self._followers = leaders, followers
+        self.leader_pool = _new_pool(leader_len, min(SMALLEST, leaders), 1)
+        room = len(self.leader_pool.rows)
+        self.follower_pool = _new_pool(follower_len, min(SMALLEST, room * followers), room)
+
+    def make_room(self, windows: int) -> None:
+        """Grow the pools until `windows` more entries fit into each, or to their capacity."""
+        self.leader_pool = _grown(self.leader_pool, windows, self._leaders, 1)
+        owners = len(self.leader_pool.rows)
+        most = self._leaders * self._followers
+        self.follower_pool = _grown(self.follower_pool, windows, most, owners)
+
+
+def _new_pool(length: int, room: int, owners: int) -> Pool:
+    size = 1 << max(2 * room - 1, 1).bit_length()
+    return Pool(
+        rows=np.zeros((room, length), np.int32),
+        owners=np.zeros(room, np.int32),
+        previous=np.full(room, NONE, np.int32),
+        following=np.full(room, NONE, np.int32),
+        newest=np.full(owners, NONE, np.int32),
+        oldest=np.full(owners, NONE, np.int32),
+        lengths=np.zeros(owners, np.int32),
+        table=np.full(size, NONE, np.int32),
+        state=np.array([0, NONE, 0], np.int64),
+    )
+
+
+def _grown(pool: Pool, more: int, most: int, owners: int) -> Pool:
+    """Return the pool itself while it has room, else a copy with at least twice as much."""
+    needed = min(int(pool.state[SIZE]) + more, most)
+    room = len(pool.rows)
+    if needed <= room and owners == len(pool.newest):
+        return pool
+    if needed > room:
+        room = min(max(2 * room, needed), most)
+    grown = _new_pool(pool.rows.shape[1], room, owners)
+    used = int(pool.state[USED])
+    for name in ENTRIES:
+        getattr(grown, name)[:used] = getattr(pool, name)[:used]
+    for name in LISTS:
+        getattr(grown, name)[: len(pool.newest)] = getattr(pool, name)
+    grown.state[:] = pool.state
+    replace_all(grown)
+    return grown

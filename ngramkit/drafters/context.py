@@ -1,5 +1,4 @@
-"""Drafters that know nothing but the live context, and references. They are here to be compared
-with.
+"""Drafters that know nothing but the live context and references; others are compared with them.
 
 `Context`: N-Grammys' context n-grams (arXiv:2411.03786, section 4.2). `PromptLookup`: prompt lookup
 decoding as transformers' `prompt_lookup_num_tokens` does it.
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import (
-    Described,
+    BaseDrafter,
     DraftTree,
     Evidence,
     LiveContext,
@@ -26,14 +25,33 @@ from ngramkit.drafters.options import Limits, within_limits
 from ngramkit.drafters.references import Cursor, Given
 
 
-class Context(Described):
-    """All earlier occurrences of the last `query` tokens; their next `width` tokens, by count.
-
-    Ties go to the later occurrence. Where the query has none, it is shortened, down to one token.
-    """
+class _ContextDrafter(BaseDrafter):
+    """A drafter over the live context; references go first. A draft is `width` tokens deep."""
 
     scores_are_shares = True
     takes_references = True
+    width: int
+
+    def start(self, prompt: TokenArray, references: Given = ()) -> None:
+        self._live = LiveContext(prompt)
+        self._cursor = Cursor(references, prompt)
+
+    def draft(self, budget: int) -> DraftTree:
+        return self._cursor.before(self._from_context(budget), self.width, budget)
+
+    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
+        self._live.append(tokens)
+        self._cursor.accept(tokens)
+
+    def _from_context(self, budget: int) -> DraftTree:
+        raise NotImplementedError
+
+
+class Context(_ContextDrafter):
+    """All earlier occurrences of the last `query` tokens; their next `width` tokens, by count.
+
+    Ties go to the later occurrence. A query without an occurrence is shortened, down to one token.
+    """
 
     @within_limits
     def __init__(
@@ -45,45 +63,28 @@ class Context(Described):
         self.query, self.width = query, width
         self.over = f"query={query}, width={width}"
 
-    def start(self, prompt: TokenArray, references: Given = ()) -> None:
-        self._live = LiveContext(prompt)
-        self._cursor = Cursor(references, prompt)
-
-    def draft(self, budget: int) -> DraftTree:
-        return self._cursor.before(self._own(budget), self.width, budget)
-
-    def _own(self, budget: int) -> DraftTree:
+    def _from_context(self, budget: int) -> DraftTree:
         for size in range(self.query, 0, -1):
             hits = self._live.occurrences(size)
             if len(hits):
-                return self._ranked(hits + size, budget)
+                return self._by_count(hits + size, budget)
         return DraftTree.empty()
 
-    def _ranked(self, begins: npt.NDArray[np.intp], budget: int) -> DraftTree:
+    def _by_count(self, begins: npt.NDArray[np.intp], budget: int) -> DraftTree:
         tokens = self._live.tokens
-        seen: Counter[tuple[int, ...]] = Counter()
+        counts: Counter[tuple[int, ...]] = Counter()
         latest: dict[tuple[int, ...], int] = {}
         for begin in begins.tolist():
             continuation = tuple(tokens[begin : begin + self.width].tolist())
-            seen[continuation] += 1
+            counts[continuation] += 1
             latest[continuation] = begin
-        ranked = sorted(seen, key=lambda c: (-seen[c], -latest[c]))
+        ranked = sorted(counts, key=lambda c: (-counts[c], -latest[c]))
         total = len(begins)
-        return tree_of_chains(((c, seen[c] / total) for c in ranked), budget, Source.CONTEXT)
-
-    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        self._live.append(tokens)
-        self._cursor.accept(tokens)
-
-    def finish(self) -> None:
-        pass
+        return tree_of_chains(((c, counts[c] / total) for c in ranked), budget, Source.CONTEXT)
 
 
-class PromptLookup(Described):
+class PromptLookup(_ContextDrafter):
     """The earliest occurrence of the longest n-gram, n from `max_ngram` down to 1: one chain."""
-
-    scores_are_shares = True
-    takes_references = True
 
     @within_limits
     def __init__(
@@ -95,14 +96,7 @@ class PromptLookup(Described):
         self.max_ngram, self.width = max_ngram, width
         self.over = f"max_ngram={max_ngram}, width={width}"
 
-    def start(self, prompt: TokenArray, references: Given = ()) -> None:
-        self._live = LiveContext(prompt)
-        self._cursor = Cursor(references, prompt)
-
-    def draft(self, budget: int) -> DraftTree:
-        return self._cursor.before(self._own(budget), self.width, budget)
-
-    def _own(self, budget: int) -> DraftTree:
+    def _from_context(self, budget: int) -> DraftTree:
         tokens = self._live.tokens
         for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
             hits = self._live.occurrences(size)
@@ -111,10 +105,3 @@ class PromptLookup(Described):
                 chain = tokens[begin : begin + self.width].tolist()
                 return tree_of_chains([(chain, 1.0)], budget, Source.CONTEXT)
         return DraftTree.empty()
-
-    def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        self._live.append(tokens)
-        self._cursor.accept(tokens)
-
-    def finish(self) -> None:
-        pass

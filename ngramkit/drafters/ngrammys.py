@@ -1,7 +1,8 @@
-"""N-Grammys' mix: what followed the last tokens earlier in the context, then the model's bigrams.
+"""N-Grammys (Stewart et al., 2024, arXiv:2411.03786): context n-grams and model-derived tables.
 
-Stewart et al., 2024, arXiv:2411.03786: `rows` drafts of `width` tokens, those of the context first,
-ranked by count; the extended model bigram fills the remaining rows.
+`Ngrammys` mixes both: `rows` drafts of `width` tokens, those of the context first, ranked by count;
+the extended model bigram fills the remaining rows. `Bigram` drafts from the model's own successors
+of the last token alone, `Unigram` the same tokens every time.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ngramkit.drafters.base import (
-    Described,
+    BaseDrafter,
     DraftTree,
     Evidence,
     LiveContext,
     Source,
     TokenArray,
-    described,
+    describe,
     eos_of,
 )
 from ngramkit.drafters.options import Limits, within_limits
@@ -30,11 +31,12 @@ from ngramkit.kernels.ngrammys import bigram_rows, mixed_tree, probabilities_by_
 SOURCES = np.array([Source.CONTEXT, Source.MODEL], np.uint8)
 
 
-class Ngrammys(Described):
-    """The last `query` tokens are looked up in the context, fewer where they are new.
+class Ngrammys(BaseDrafter):
+    """A drafter over the context and a model's bigram table.
 
-    Rows with a beginning in common share nodes. Where the budget is less than all rows, the nodes
-    of highest score are kept; a score is an estimate of the probability, from counts and table.
+    The last `query` tokens are looked up in the context, fewer where they are new. Rows with a
+    common prefix share nodes. Where the budget is less than all rows, the nodes of highest score
+    are kept; a score is an estimate of the probability, from counts and table.
     """
 
     @within_limits
@@ -48,7 +50,7 @@ class Ngrammys(Described):
     ) -> None:
         self.rows, self.width, self.query = rows, width, query
         self._table = arrays_of(bigram)
-        self.over = described([bigram])
+        self.over = describe([bigram])
         self._eos = eos_of(bigram.tokenizer)
 
     def start(self, prompt: TokenArray) -> None:
@@ -68,7 +70,8 @@ class Ngrammys(Described):
         return DraftTree(*tree)
 
     def _begins(self) -> TokenArray:
-        """int64[m]: where a continuation of the longest query that was seen before begins."""
+        """Return where continuations of the longest query with an earlier occurrence begin,
+        int64[m]."""
         for size in range(self.query, 0, -1):
             hits = self._live.occurrences(size)
             if len(hits):
@@ -78,18 +81,9 @@ class Ngrammys(Described):
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._live.append(tokens)
 
-    def finish(self) -> None:
-        pass
-
-
-# Drafts from what the model itself holds likely after the last token, whatever came before it.
-#
-# N-Grammys' model-derived bigram and its extension (Stewart et al., 2024, arXiv:2411.03786). A
-# draft costs one row of the table.
-
 
 class BigramArrays(NamedTuple):
-    """A table as the kernels take it: numba has no 16-bit floats."""
+    """A bigram table as kernels take it: numba has no 16-bit floats."""
 
     next_tokens: Array  # uint16 | uint32 [V, k]
     log_probs: Array  # uint16 [V, k], the bits
@@ -102,11 +96,12 @@ def arrays_of(table: ModelBigram) -> BigramArrays:
     return BigramArrays(table.next_tokens, bits, table.extended, probabilities_by_bits())
 
 
-class Bigram(Described):
-    """At most `rows` drafts (default: all of the table's) of at most `width` tokens (likewise).
+class Bigram(BaseDrafter):
+    """A drafter over one row of a model's bigram table: at most `rows` drafts (default: all of the
+    row) of at most `width` tokens (default: all).
 
-    Of their tokens those of highest probability, as far as the budget goes: each is the product of
-    the table's along its row.
+    Their most probable tokens are taken, as many as the budget allows; a token's probability is the
+    product of the table's along its draft.
     """
 
     @within_limits
@@ -119,7 +114,7 @@ class Bigram(Described):
     ) -> None:
         self.rows, self.width = rows or bigram.k, width or bigram.width
         self._table = arrays_of(bigram)
-        self.over = described([bigram])
+        self.over = describe([bigram])
         self._eos = eos_of(bigram.tokenizer)
         self._last = NO_TOKEN
 
@@ -128,29 +123,21 @@ class Bigram(Described):
 
     def draft(self, budget: int) -> DraftTree:
         # No row beyond the budget can hold one of the best: its first token would be one of them.
-        found = bigram_rows(*self._table, self._last, min(self.rows, budget), self.width, self._eos)
-        sources = np.full(len(found[0]), Source.MODEL, np.uint8)
-        tree: tuple[Any, ...] = tree_of_rows(*found, sources, budget)
+        rows = bigram_rows(*self._table, self._last, min(self.rows, budget), self.width, self._eos)
+        sources = np.full(len(rows[0]), Source.MODEL, np.uint8)
+        tree: tuple[Any, ...] = tree_of_rows(*rows, sources, budget)
         return DraftTree(*tree)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._last = int(tokens[-1])
 
-    def finish(self) -> None:
-        pass
 
-
-# Drafts the tokens that a model's embeddings make likely anywhere: the same ones every time.
-#
-# N-Grammys' model-derived unigram (Stewart et al., 2024, arXiv:2411.03786). Knows no context at
-# all.
-
-
-class Unigram(Described):
-    """A tree of one level: the best `budget` tokens of the table."""
+class Unigram(BaseDrafter):
+    """A drafter over the tokens that a model's embeddings make likely in any context: a tree of one
+    level, the best `budget` tokens of the table."""
 
     def __init__(self, unigram: ModelUnigram) -> None:
-        self.over = described([unigram])
+        self.over = describe([unigram])
         self._tree = DraftTree(
             token_ids=unigram.tokens.astype(np.int32),
             parents=np.full(unigram.k, -1, np.int32),
@@ -171,7 +158,4 @@ class Unigram(Described):
         )
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
-        pass
-
-    def finish(self) -> None:
         pass

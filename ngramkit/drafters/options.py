@@ -1,8 +1,8 @@
-"""What can be set about a drafter: its constructor's annotated parameters, and their bounds.
+"""The options of a drafter: its constructor's annotated parameters, and their bounds.
 
-A constructor says `scan: Annotated[int, Limits("read whole up to so many", 1, 1024)] = 48` and is
-decorated with `within_limits`; then every call is checked, and `options_of` lists what there is.
-Parameters without Limits are sources or internals, no options.
+A constructor declares `scan: Annotated[int, Limits("read whole up to so many", 1, 1024)] = 48` and
+is decorated with `within_limits`; then every call is checked, and `options_of` lists the options.
+Parameters without Limits are sources or internals, not options.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class DrafterOption:
     help: str
 
     def check(self, value: Any) -> None:
-        """Raises UsageError where `value` is of another type or out of bounds; None is allowed
-        where it is the default."""
+        """Raise UsageError where `value` is of another type or out of bounds; None is allowed where
+        it is the default."""
         if value is None and self.default is None:
             return
         wanted = {int: "a whole number", float: "a number", bool: "true or false"}[self.type]
@@ -57,13 +57,13 @@ class DrafterOption:
 
     @property
     def bounds(self) -> str:
-        """`1 to 31`, `at least 1`; empty where any value will do."""
+        """Return `1 to 31` or `at least 1`; empty where any value will do."""
         if self.least is None:
             return ""
         return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
 
     def read(self, text: str) -> Any:
-        """The value that `text` stands for. Raises UsageError as `check` does."""
+        """Return the value of `text`. Raises UsageError as `check` does."""
         value: Any = text
         if self.type is bool:
             value = SWITCH.get(text.lower(), text)
@@ -75,12 +75,12 @@ class DrafterOption:
 
 
 def options_of(drafter: type) -> list[DrafterOption]:
-    """In the order of the constructor."""
+    """Return a drafter class's options, in the order of its constructor."""
     return list(_declared(drafter.__init__))  # type: ignore[misc]
 
 
 def within_limits(init: Callable[P, None]) -> Callable[P, None]:
-    """A constructor that checks its options first."""
+    """Decorate a constructor so that it checks its options first."""
 
     @functools.wraps(init)
     def checked(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -97,18 +97,18 @@ def within_limits(init: Callable[P, None]) -> Callable[P, None]:
 def _declared(init: Callable[..., None]) -> tuple[DrafterOption, ...]:
     init = inspect.unwrap(init)
     hints = get_type_hints(init, include_extras=True)
-    found = []
+    options = []
     for name, parameter in inspect.signature(init).parameters.items():
         kind, *extras = get_args(hints.get(name, Any)) or (Any,)
         for limits in (extra for extra in extras if isinstance(extra, Limits)):
             bounds = (limits.least, limits.most)
             default = parameter.default
-            found.append(DrafterOption(name, _plain(kind), default, *bounds, limits.help))
-    return tuple(found)
+            options.append(DrafterOption(name, _plain(kind), default, *bounds, limits.help))
+    return tuple(options)
 
 
 def _plain(kind: Any) -> Any:
-    """int of `int | None`."""
+    """Return int for `int | None`."""
     if get_origin(kind) in (Union, types.UnionType):
         (kind,) = (each for each in get_args(kind) if each is not type(None))
     return kind

@@ -1,21 +1,21 @@
 """Past requests, always searchable: a circular token buffer and suffix arrays over it.
 
-Requests that were there at first, those that came since, and the newest of these have different
-suffix arrays, so that what the ones are worth says nothing of the others.
+Requests that were there at start, those that came since, and the newest of these have separate
+suffix arrays, so that each can be trusted for itself.
 
-What was added last lies in a short tail whose suffix array is made at once (a few milliseconds).
-When the tail has grown to `rebuild_tokens`, or there is one `rebuild_seconds` after the last time,
-suffix arrays over the whole buffer are made in the background, while drafting goes on with the old
-ones; all are then replaced together. What is found is the same before and after: only what the
-circular buffer has overwritten goes with the rebuild, and of more than `newest_tokens` the older
-half are no longer the newest. (`shards` is one attribute, set at once: whoever drafts sees the old
-ones or the new ones.)
+The latest requests lie in a short tail whose suffix array is made at once (a few milliseconds).
+When the tail has grown to `rebuild_tokens`, or there is one `rebuild_seconds` after the last
+rebuild, suffix arrays over the whole buffer are made in the background, while drafting goes on with
+the old ones; all are then replaced together. A rebuild changes no match: only what the circular
+buffer has overwritten is lost with it, and of more than `newest_tokens` the older half are no
+longer the newest. (`shards` is one attribute, set at once: a drafter sees the old ones or the new
+ones.)
 
-A process may fork at any time: the child has what was there, and builds for itself. A fork waits
-while the stream or the shards change, not while the background sorts or saves. (Of a file lock that
-is held meanwhile, filelock keeps the child free.)
+A process may fork at any time: the child has the same requests, and rebuilds for itself. A fork
+waits while the stream or the shards change, not while the background sorts or saves. (filelock
+keeps the child free of a file lock that is held meanwhile.)
 
-Knows nothing of drafting. One thread adds; `shards` may be read at any time.
+One thread adds; `shards` may be read at any time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ngramkit.drafters.base import described
+from ngramkit.drafters.base import describe
 from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
@@ -48,13 +48,14 @@ NEWEST = 1 << 16  # tokens
 
 
 class PastRequests:
-    """`shards` are datastore shards by origin, none at first.
+    """The requests' datastore shards by origin, `shards`; none at first.
 
-    With a `history`, begins with what is in it; `remember` adds there, `refresh` takes in what
-    other processes have added. Without one, the `tokenizer` must be given. The newest `capacity`
-    tokens are searched. `rebuild_seconds`, of `clock`, are looked at when requests begin and end.
-    `background` False rebuilds in the caller's time, so that what is found never depends on timing;
-    `read_only` remembers in memory alone; while `forgetful`, an attribute, nothing is remembered.
+    With a `history`, begins with its requests; `remember` adds there, `refresh` takes in what other
+    processes have added. Without one, the `tokenizer` must be given. The newest `capacity` tokens
+    are searched. `rebuild_seconds`, by `clock`, are checked when requests begin and end. With
+    `background` False a rebuild blocks the caller, so that matches never depend on timing. With
+    `read_only` requests are remembered in memory alone; while the attribute `forgetful` is set,
+    none is remembered.
 
     Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
     """
@@ -91,45 +92,45 @@ class PastRequests:
         self._background = background
         self._read_only = read_only
         self.forgetful = forgetful
-        self._settle()
+        self._reset_builder()
         self._clear()
         _LIVING.add(self)
         if history is not None:
             self._load(history)
 
-    def _settle(self) -> None:
-        """Nobody is building."""
+    def _reset_builder(self) -> None:
+        """Set up the state in which no rebuild is running."""
         self._swap = threading.Lock()  # held to change the stream or the shards
         self._builder: threading.Thread | None = None
-        self._building = False  # whether that thread will look again for what was added
+        self._building = False  # that thread will check for new requests again
 
     def __repr__(self) -> str:
-        return f"<PastRequests {self.tokens:,} tokens, {described((), self.tokenizer)}>"
+        return f"<PastRequests {self.tokens:,} tokens, {describe((), self.tokenizer)}>"
 
     @property
     def tokens(self) -> int:
-        """How many tokens, separators included, are searchable."""
+        """Return the number of searchable tokens, separators included."""
         return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
 
     @property
     def sorted_end(self) -> int:
-        """Up to where in the stream of all requests the last rebuild went."""
+        """Return the end, in the stream of all requests, of what the last rebuild sorted."""
         return self._sorted_end
 
     def remember(self, tokens: Array, prompt: int) -> None:
-        """Adds a finished request, `prompt` of its tokens being prompt."""
+        """Add a finished request; the first `prompt` of its tokens are the prompt."""
         if self.forgetful:
             return
         if self._history is not None and not self._read_only:
             self._history.append(tokens, prompt)
             self.refresh()
             return
-        inside = (tokens >= 0) & (tokens < self.separator)
-        kept = len(tokens) if inside.all() else int(inside.argmin())
-        self._add([tokens[:kept]], self._mark)
+        valid = (tokens >= 0) & (tokens < self.separator)
+        size = len(tokens) if valid.all() else int(valid.argmin())
+        self._add([tokens[:size]], self._mark)
 
     def refresh(self) -> None:
-        """Takes in what was added to the history since the last call, by anybody."""
+        """Take in the requests added to the history since the last call, by any process."""
         if self._history is not None:
             requests, restarted = self._history.news()
             if requests or restarted:
@@ -138,14 +139,14 @@ class PastRequests:
         self._rebuild_if_due()
 
     def wait(self) -> None:
-        """Until no rebuild is running."""
+        """Wait until no rebuild is running."""
         if self._builder is not None:
             self._builder.join()
 
     def _clear(self) -> None:
         self.shards = Shards()
         self._stream = TokenRing(self._capacity, token_dtype(self.separator))
-        self._opened = self._newest = 0  # where in the stream each origin begins
+        self._since = self._newest = 0  # where in the stream these begin
         self._ends: list[int] = []  # of the newest requests
         self._sorted = Shards()  # at most one each, over the stream up to `_sorted_end`
         self._sorted_end = 0
@@ -156,7 +157,7 @@ class PastRequests:
         shard = history.load_index(self._capacity)
         if shard is not None:
             self._stream.add(shard.tokens)
-            self._sorted, self._sorted_end = Shards(earlier=(shard,)), self._stream.end
+            self._sorted, self._sorted_end = Shards(at_start=(shard,)), self._stream.end
         requests, _ = history.news()
         self._add([r.tokens for r in requests], history.mark, opening=True)
 
@@ -175,7 +176,7 @@ class PastRequests:
                 self._stream.add(np.append(request, self.separator))
                 self._ends.append(self._stream.end)
             if restarted or opening:
-                self._opened = self._newest = self._stream.end
+                self._since = self._newest = self._stream.end
                 self._ends = []
             self._mark = mark
             self._publish()
@@ -199,46 +200,43 @@ class PastRequests:
         return added >= self._rebuild_tokens or (late and added > 0)
 
     def _publish(self) -> None:
-        """New shards: the sorted ones as they are, the tail's made now; a bounded tail, as a first
-        load of a long history, or a slow rebuild, may leave much to the background."""
+        """Set new shards: the sorted ones, and the tail's, which are sorted now. The tail is
+        bounded: a long history's first load, or a slow rebuild, leaves more to the background."""
         begin = max(self._sorted_end, self._stream.end - 2 * self._rebuild_tokens)
-        tails = self._parted(self._stream.since(begin), self._newest)
-        self.shards = Shards(
-            *(
-                s + sorted_shards(t, self.separator)
-                for s, t in zip(self._sorted, tails, strict=True)
-            )
-        )
+        tails = self._by_origin(self._stream.since(begin), self._newest)
+        pairs = zip(self._sorted, tails, strict=True)
+        self.shards = Shards(*(s + sort_requests(tail, self.separator) for s, tail in pairs))
 
-    def _parted(self, tokens: Array, newest: int) -> list[Array]:
-        """The stream's last `tokens` by origin; `newest`: where in the stream those begin."""
+    def _by_origin(self, tokens: Array, newest: int) -> list[Array]:
+        """Split the stream's last `tokens` by origin; `newest` is where the newest begin in it."""
         begin = self._stream.end - len(tokens)
-        return np.split(tokens, [max(self._opened - begin, 0), max(newest - begin, 0)])
+        return np.split(tokens, [max(self._since - begin, 0), max(newest - begin, 0)])
 
     def _rebuild(self) -> None:
-        """Again and again, until only a short tail was added meanwhile; then saves the index."""
+        """Sort until only a short tail was added meanwhile; then save the index."""
         try:
             while self._building:
-                shards, end, mark = self._rebuilt()
+                shards, end, mark = self._sort_all()
         except BaseException:
             self._building = False
             raise
         if self._history is not None and mark is not None and not self._read_only:
-            shard = joined(shards, self.separator)
-            # Without its index a history is only slower to load: a full disk may go unsaid here.
+            shard = join(shards, self.separator)
+            # Without its index a history is only slower to load: a full disk is no error here.
             with contextlib.suppress(OSError):
                 self._history.save_index(shard, mark, complete=end < self._capacity)
 
-    def _rebuilt(self) -> tuple[Shards, int, Mark | None]:
-        """A suffix array per origin over the whole buffer; where in the stream and in the history
-        they end."""
+    def _sort_all(self) -> tuple[Shards, int, Mark | None]:
+        """Make and publish a suffix array per origin over the whole buffer; return them, and where
+        in the stream and in the history they end."""
         with self._swap:
-            stream, end, mark, newest = self._stream, self._stream.end, self._mark, self._aged()
-            earlier, *others = self._parted(stream.since(0), newest)
-            kept = self._sorted.earlier if self._sorted_end >= self._opened else ()
-        if sum(len(shard.tokens) for shard in kept) != len(earlier):  # else it is as it was
-            kept = sorted_shards(earlier, self.separator)
-        shards = Shards(kept, *(sorted_shards(each, self.separator) for each in others))
+            stream, end, mark = self._stream, self._stream.end, self._mark
+            newest = self._next_newest()
+            tokens, *others = self._by_origin(stream.since(0), newest)
+            at_start = self._sorted.at_start if self._sorted_end >= self._since else ()
+        if sum(len(shard.tokens) for shard in at_start) != len(tokens):  # else it has not changed
+            at_start = sort_requests(tokens, self.separator)
+        shards = Shards(at_start, *(sort_requests(each, self.separator) for each in others))
         with self._swap:
             if stream is self._stream:  # else the history was rewritten meanwhile
                 self._sorted, self._sorted_end = shards, end
@@ -248,8 +246,8 @@ class PastRequests:
             self._building = self._due
         return shards, end, mark
 
-    def _aged(self) -> int:
-        """Where in the stream the newest requests begin after a rebuild."""
+    def _next_newest(self) -> int:
+        """Return where in the stream the newest requests begin after a rebuild."""
         if self._stream.end - self._newest <= self._newest_tokens:
             return self._newest
         limit = self._stream.end - self._newest_tokens // 2
@@ -260,27 +258,27 @@ _LIVING: WeakSet[PastRequests] = WeakSet()
 
 
 class _Fork:
-    """Holds everything still while the process forks: what the child gets is whole."""
+    """A pause of all changes while the process forks: the child gets a consistent state."""
 
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
-        self._held: list[PastRequests] = []
+        self._locked: list[PastRequests] = []
 
     def before(self) -> None:
         self._one_at_a_time.acquire()
         for each in list(_LIVING):
             each._swap.acquire()
-            self._held.append(each)
+            self._locked.append(each)
 
     def in_parent(self) -> None:
-        while self._held:
-            self._held.pop()._swap.release()
+        while self._locked:
+            self._locked.pop()._swap.release()
         self._one_at_a_time.release()
 
     def in_child(self) -> None:
-        """The thread that was building is not here."""
-        for each in self._held:
-            each._settle()
+        """Forget the parent's builder thread, which the child does not have."""
+        for each in self._locked:
+            each._reset_builder()
         self.__init__()  # type: ignore[misc]
 
 
@@ -291,35 +289,30 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-# Suffix arrays over past requests, by where the requests came from.
-
-
 class Shards(NamedTuple):
-    """By origin: none, one (sorted), or two (sorted, and a tail)."""
+    """Past requests by origin; of each no shard, one (sorted), or two (sorted, and a tail)."""
 
-    earlier: tuple[DatastoreShard, ...] = ()  # there at first, or after the log was rewritten
-    session: tuple[DatastoreShard, ...] = ()  # added since, by anybody, but for
-    newest: tuple[DatastoreShard, ...] = ()  # the last of these
+    at_start: tuple[DatastoreShard, ...] = ()  # there at start, or when the log was rewritten
+    since: tuple[DatastoreShard, ...] = ()  # added since, by any process, but for the newest
+    newest: tuple[DatastoreShard, ...] = ()  # the last of those added since
 
 
-def sorted_shards(tokens: Array, separator: int) -> tuple[DatastoreShard, ...]:
-    """One shard over requests that each end with `separator`, or none of no tokens."""
+def sort_requests(tokens: Array, separator: int) -> tuple[DatastoreShard, ...]:
+    """Return one shard over requests that each end with `separator`; none of no tokens."""
     return (DatastoreShard(**sort_shard(tokens, separator)),) if len(tokens) else ()
 
 
-def joined(shards: Shards, separator: int) -> DatastoreShard:
-    """What a later process loads: all of it is then earlier."""
+def join(shards: Shards, separator: int) -> DatastoreShard:
+    """Return one shard over all requests, for a later process to start with."""
     each = [shard for part in shards for shard in part]
     if len(each) == 1:
         return each[0]
-    return sorted_shards(np.concatenate([shard.tokens for shard in each]), separator)[0]
-
-
-# The newest tokens of an endless stream, in a buffer of fixed size.
+    return sort_requests(np.concatenate([shard.tokens for shard in each]), separator)[0]
 
 
 class TokenRing:
-    """The last `capacity` tokens of an endless stream. `end` counts all that were ever added.
+    """A buffer of the last `capacity` tokens of an endless stream; `end` counts all tokens ever
+    added.
 
     Capacity 4, after [1, 2, 3] and [4, 5]: since(0) is [2, 3, 4, 5], since(3) is [4, 5].
     """
@@ -330,15 +323,15 @@ class TokenRing:
 
     def add(self, tokens: Array) -> None:
         capacity = len(self._tokens)
-        kept = tokens[-capacity:]
-        begin = (self.end + len(tokens) - len(kept)) % capacity
-        first = min(len(kept), capacity - begin)
-        self._tokens[begin : begin + first] = kept[:first]
-        self._tokens[: len(kept) - first] = kept[first:]
+        last = tokens[-capacity:]
+        begin = (self.end + len(tokens) - len(last)) % capacity
+        first = min(len(last), capacity - begin)
+        self._tokens[begin : begin + first] = last[:first]
+        self._tokens[: len(last) - first] = last[first:]
         self.end += len(tokens)
 
     def since(self, begin: int) -> Array:
-        """A copy of the stream from `begin`, or from the oldest token that is still there."""
+        """Return a copy of the stream from `begin`, or from the oldest token in the buffer."""
         capacity = len(self._tokens)
         begin = max(begin, self.end - capacity, 0)
         at, count = begin % capacity, self.end - begin

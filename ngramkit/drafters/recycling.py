@@ -1,11 +1,11 @@
-"""Token Recycling: what the model held likely after each token, last time (arXiv:2408.08696).
+"""Token Recycling: the model's top-k after each token, the latest seen (arXiv:2408.08696).
 
-The candidates of every row that the model verified, rejected ones too, go into a matrix; a draft is
-a fixed tree filled in from it. It knows nothing but what a running model tells it (Evidence), so in
-a replay it needs an oracle.
+The top-k of every verified row, rejected nodes included, goes into a matrix; a draft is a fixed
+tree filled in from it. Evidence is all that it learns from, so in a replay it needs recorded
+logits.
 
-The published tree has 80 nodes. Here every budget has one: the paths of highest chance, where a
-candidate's chance falls with its rank.
+The published tree has 80 nodes. Here every budget has its own tree: the most probable paths, where
+a candidate's probability falls with its rank.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Annotated
 
 import numpy as np
 
-from ngramkit.drafters.base import NOTHING, Described, DraftTree, Evidence, Source, TokenArray
+from ngramkit.drafters.base import NOTHING, BaseDrafter, DraftTree, Evidence, Source, TokenArray
 from ngramkit.drafters.options import Limits, within_limits
-from ngramkit.kernels.recycling import K, fixed_tree, recycle, recycled
+from ngramkit.kernels.recycling import K, fill_tree, fixed_tree, recycle
 
-# Of candidates by rank. Not measured: chosen so that 80 nodes lie much as in the published tree,
-# which has 8, 21, 25, 15, 8 and 3 of them by level; these give 8, 23, 29, 13, 6 and 1.
+# The probability of a candidate by rank. Not measured: chosen so that 80 nodes lie much as in the
+# published tree, which has 8, 21, 25, 15, 8 and 3 of them by level; these give 8, 23, 29, 13, 6, 1.
 CHANCES = np.array([0.44, 0.13, 0.07, 0.045, 0.032, 0.025, 0.02, 0.017])
-MOST_TOKENS = 1 << 20  # ids of which something is kept
-SHAPE = 64  # nodes that a shape has at first
+MOST_TOKENS = 1 << 20  # ids above are not learnt
+SHAPE = 64  # nodes of the first tree
 
 
 class Matrix:
-    """Grows with the ids that it meets; knows nothing at first."""
+    """The latest top-k by token; empty at first, it grows with the ids that occur."""
 
     def __init__(self) -> None:
         self.clear()
@@ -47,15 +47,15 @@ class Matrix:
     def draft(self, last: int, budget: int) -> DraftTree:
         if budget > len(self._shape[0]):
             self._shape = fixed_tree(CHANCES, 2 * budget)
-        tokens, parents, scores = recycled(self._rows, last, *self._shape, budget)
+        tokens, parents, scores = fill_tree(self._rows, last, *self._shape, budget)
         return DraftTree(tokens, parents, scores, np.full(len(tokens), Source.MODEL, np.uint8))
 
 
-class Recycling(Described):
-    """A drafter over the matrix alone. With `keep` it outlives a request, as published."""
+class Recycling(BaseDrafter):
+    """A drafter over the matrix alone. With `keep` the matrix outlives a request, as published."""
 
     wants_evidence = True
-    over = "what the model held likely"
+    over = "the model's top-k"
 
     @within_limits
     def __init__(
@@ -82,6 +82,3 @@ class Recycling(Described):
             self._last = tokens[-1:]
         if evidence is not None:
             self._matrix.learn(evidence)
-
-    def finish(self) -> None:
-        """Nothing is kept beyond what `keep` says."""

@@ -1,8 +1,8 @@
-"""Predicted outputs: texts that the answer is likely to repeat, as drafters take them.
+"""References (predicted outputs): texts that the answer is likely to repeat, as drafters take them.
 
 `ReferenceTexts` are sorted once and may serve many requests. A `Cursor` is one request's place in
-them, for drafters that have no mixture of opinions: what is expected there stands before the
-drafter's own guesses. References are only drafted from: they never become part of what was written.
+them, for drafters without a mixture of probabilities: the tokens expected there go before the
+drafter's own. References are only drafted from: they never become part of the context.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from ngramkit.kernels.arrays import NO_TOKEN, Array
 if TYPE_CHECKING:
     from ngramkit.kernels.blend.references import References
 
-RECENT = 8  # of the last tokens, which are looked for
+RECENT = 8  # last tokens of the context that are matched, at most
 MOST_IDS = (1 << 24) - 2  # ids are sorted as three bytes at most, and one is the separator
-MOST_TOKENS = 1 << 27  # of all references
+MOST_TOKENS = 1 << 27  # in all references
 
 
 class ReferenceTexts:
-    """`texts` are int32[n] each. Raises UsageError where one is empty or holds what is no id."""
+    """References, int32[n] each, in one suffix array.
+
+    Raises UsageError where one is empty or has a value that is no token id.
+    """
 
     def __init__(self, texts: Sequence[Any]) -> None:
-        self.texts = [_ids(text, number) for number, text in enumerate(texts, start=1)]
+        self.texts = [_token_ids(text, number) for number, text in enumerate(texts, start=1)]
         self.tokens = sum(map(len, self.texts))
         if self.tokens > MOST_TOKENS:
             raise UsageError(
@@ -37,7 +40,7 @@ class ReferenceTexts:
                 "give the parts that matter",
                 option="references",
             )
-        self._shard, self._starts = _sorted(self.texts)
+        self._shard, self._starts = _sort(self.texts)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -45,8 +48,8 @@ class ReferenceTexts:
     def __repr__(self) -> str:
         return f"<ReferenceTexts {len(self)} texts, {self.tokens:,} tokens>"
 
-    def opened(self) -> References:
-        """For the kernels of one request; must not outlive this."""
+    def for_request(self) -> References:
+        """Return what the kernels of one request read; it must not outlive this object."""
         from ngramkit.kernels.blend.references import new_references
         from ngramkit.kernels.suffix.search import shard_table
 
@@ -57,7 +60,7 @@ Given = ReferenceTexts | Sequence[Any]
 
 
 def reference_texts(given: Given) -> ReferenceTexts:
-    """Sorted, unless they are. Raises UsageError as `ReferenceTexts`."""
+    """Return the references sorted. Raises UsageError as `ReferenceTexts`."""
     if isinstance(given, ReferenceTexts):
         return given
     if isinstance(given, str | bytes):
@@ -66,12 +69,12 @@ def reference_texts(given: Given) -> ReferenceTexts:
 
 
 def takes_references(drafter: Any) -> bool:
-    """Of a drafter or its class."""
+    """Return whether a drafter or drafter class can draft from references."""
     return bool(getattr(drafter, "takes_references", False))
 
 
 def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
-    """The request begins. Raises UsageError where there are references and it cannot use them."""
+    """Begin a request. Raises UsageError where there are references that it cannot draft from."""
     if not len(references):
         drafter.start(prompt)
         return
@@ -80,9 +83,11 @@ def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
     begin(prompt, references=reference_texts(references))
 
 
-class Referring:
-    """A drafter whose every request has the same references. Raises UsageError for one that cannot
-    use them."""
+class ReferenceDrafter:
+    """A drafter whose every request has the same references.
+
+    Raises UsageError for one that cannot draft from them.
+    """
 
     def __init__(self, drafter: Drafter, references: Given) -> None:
         require_references(drafter)
@@ -95,16 +100,16 @@ class Referring:
         start(self._drafter, prompt, self._references)
 
 
-def referring(drafters: Sequence[Drafter], references: Given) -> list[Drafter]:
-    """The same with `references`, sorted once, where there are any."""
+def with_references(drafters: Sequence[Drafter], references: Given) -> list[Drafter]:
+    """Return the drafters with `references`, sorted once, where there are any."""
     if not len(references):
         return list(drafters)
     texts = reference_texts(references)
-    return [Referring(drafter, texts) for drafter in drafters]
+    return [ReferenceDrafter(drafter, texts) for drafter in drafters]
 
 
 def require_references(drafter: Any) -> None:
-    """Raises UsageError where a drafter (by name, or an object) cannot draft from references."""
+    """Raise UsageError where a drafter (by name, or an object) cannot draft from references."""
     if isinstance(drafter, str):
         able, name = DRAFTERS[drafter].references, drafter
     else:
@@ -120,40 +125,39 @@ def require_references(drafter: Any) -> None:
 
 
 class Cursor:
-    """Where in the references the text stands, and what is expected there."""
+    """One request's alignment with its references, and the tokens expected next there."""
 
     def __init__(self, references: Given, prompt: TokenArray) -> None:
         self._texts = reference_texts(references)
         if not len(self._texts):
             return
-        from ngramkit.kernels.blend import references as offers
-        from ngramkit.kernels.blend.references import new_state
+        from ngramkit.kernels.blend import references as kernels
         from ngramkit.kernels.packed import Packed
 
-        self._kernels = offers
-        self._packed = Packed(self._texts.opened())
-        self._state = new_state()
+        self._kernels = kernels
+        self._packed = Packed(self._texts.for_request())
+        self._state = kernels.new_state()
         self._recent = np.full(RECENT, NO_TOKEN, np.int32)
         last = np.asarray(prompt[-RECENT:], np.int32)[::-1]
         self._recent[: len(last)] = last
-        self._act(offers.BEGIN, self._state, self._recent, NOTHING)
+        self._act(kernels.BEGIN, self._state, self._recent, NOTHING)
 
     def accept(self, tokens: TokenArray) -> None:
-        """These were written."""
+        """Follow the tokens that were written, int32[m]."""
         if len(self._texts):
             tokens = np.ascontiguousarray(tokens, np.int32)
             self._act(self._kernels.FOLLOW, self._state, self._recent, tokens)
 
     def before(self, tree: DraftTree, length: int, budget: int) -> DraftTree:
-        """At most `length` tokens from the references first, then of `tree` what there is room for
-        in `budget`. Scores of the first are probabilities."""
+        """Return a tree of at most `length` tokens from the references, then of the nodes of `tree`
+        that fit into `budget`. The scores of the former are probabilities."""
         if not len(self._texts):
             return tree
         chain = np.empty(min(length, budget), np.int32)
         scores = np.empty(len(chain), np.float32)
         state, recent = self._state.copy(), self._recent.copy()
-        found = self._act(self._kernels.CHAIN, state, recent, chain, scores)
-        return led(chain[:found], scores[:found], tree, budget)
+        size = self._act(self._kernels.CHAIN, state, recent, chain, scores)
+        return put_before(chain[:size], scores[:size], tree, budget)
 
     def _act(
         self, what: int, state: Array, recent: Array, tokens: Array, scores: Array | None = None
@@ -162,12 +166,12 @@ class Cursor:
         return int(self._kernels.act(what, self._packed, state, recent, tokens, scores))
 
 
-def led(chain: Array, scores: Array, tree: DraftTree, budget: int) -> DraftTree:
-    """`chain` int32[n] with `scores` float32[n] from references, then as much of `tree` as there is
-    room for; what both hold is one node, with the higher score."""
+def put_before(chain: Array, scores: Array, tree: DraftTree, budget: int) -> DraftTree:
+    """Return a tree of `chain` int32[n], from references with `scores` float32[n], and of as many
+    nodes of `tree` as fit. A path that both have is one node each, with the higher score."""
     nodes = {(at - 1, token): at for at, token in enumerate(chain.tolist())}
-    held, source = scores.tolist(), [int(Source.REFERENCE)] * len(nodes)
-    place = {-1: -1}
+    merged, source = scores.tolist(), [int(Source.REFERENCE)] * len(nodes)
+    place = {-1: -1}  # node of `tree` -> node here
     columns = (tree.token_ids, tree.parents, tree.scores, tree.source)
     for node, (token, parent, score, origin) in enumerate(
         zip(*(column.tolist() for column in columns), strict=True)
@@ -179,22 +183,23 @@ def led(chain: Array, scores: Array, tree: DraftTree, budget: int) -> DraftTree:
             if len(nodes) >= budget:
                 continue
             nodes[key] = len(nodes)
-            held.append(0.0)
+            merged.append(0.0)
             source.append(origin)
         place[node] = nodes[key]
-        held[nodes[key]] = max(held[nodes[key]], score)
+        merged[nodes[key]] = max(merged[nodes[key]], score)
     if not nodes:
         return DraftTree.empty()
     parents, tokens = np.array(list(nodes), np.int32).T
     return DraftTree(
         np.ascontiguousarray(tokens),
         np.ascontiguousarray(parents),
-        np.array(held, np.float32),
+        np.array(merged, np.float32),
         np.array(source, np.uint8),
     )
 
 
-def _ids(text: Any, number: int) -> TokenArray:
+def _token_ids(text: Any, number: int) -> TokenArray:
+    """Return a reference's ids. Raises UsageError, which names the reference by `number`."""
     ids = np.asarray(text)
     if ids.ndim != 1 or not len(ids):
         what = "is empty" if not ids.size else "is no list of token ids"
@@ -206,8 +211,8 @@ def _ids(text: Any, number: int) -> TokenArray:
     return ids.astype(np.int32)
 
 
-def _sorted(texts: Sequence[TokenArray]) -> tuple[list[tuple[Array, Array, Array]], Array]:
-    """One shard of all texts, or none, and where each begins, int64[texts]."""
+def _sort(texts: Sequence[TokenArray]) -> tuple[list[tuple[Array, Array, Array]], Array]:
+    """Return one shard of all texts, or none, and where each text begins, int64[texts]."""
     if not texts:
         return [], np.empty(0, np.int64)
     from ngramkit.kernels.suffix.sort import sort_shard

@@ -1,8 +1,8 @@
 """REST: what followed the longest match of the context in a datastore (arXiv:2311.08252).
 
-The match is the longest suffix of the context that any shard holds; the draft is the tree of its
+The match is the longest suffix of the context found in any shard; the draft is the tree of its
 most frequent continuations (section 3.2), with exact counts over all shards and all datastores.
-Knows nothing of the model, and learns nothing from what is accepted.
+Nothing is learnt from the model or from what is accepted.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 
 from ngramkit.drafters.base import (
     NOTHING,
-    Described,
+    BaseDrafter,
     DraftTree,
     Evidence,
     LiveContext,
     TokenArray,
-    described,
+    describe,
     eos_of,
 )
 from ngramkit.drafters.options import Limits, within_limits
@@ -29,14 +29,14 @@ from ngramkit.formats.artifact import require_one_tokenizer
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.rest import draft
-from ngramkit.kernels.suffix.continuations import DEPTHS, new_known
+from ngramkit.kernels.suffix.continuations import DEPTHS, new_draft_memo
 
-# What followed frequent contexts, by the rules that decide it.
-_KNOWN: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()
+# The drafts of frequent contexts in a datastore, by the rules that decide them.
+_MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()
 
 
-class Rest(Described):
-    """Drafts from datastores, as `drafters.base.Drafter` says.
+class Rest(BaseDrafter):
+    """A drafter over datastores.
 
     A node's score is its share of the matches. Raises UsageError for bounds that make no sense,
     ArtifactError for datastores of different tokenizers.
@@ -63,13 +63,13 @@ class Rest(Described):
                 option=("min_match", "max_match"),
             )
         require_one_tokenizer(datastores)
-        self.over = described(datastores)
+        self.over = describe(datastores)
         # Keeps the arrays behind the table's addresses alive.
         self._shards = [shard for datastore in datastores for shard in datastore.shards]
         self._table = search_table(self._shards)
         eos = eos_of(datastores[0].tokenizer)
         self._rules = np.array([max_match, min_match, continuation, eos], np.int64)
-        self._known = _known_of(datastores, self._rules)
+        self._memo = _memo_of(datastores, self._rules)
         self._live = LiveContext(NOTHING)
         self._bound = 0  # no suffix of the context longer than this can match
 
@@ -78,9 +78,9 @@ class Rest(Described):
         self._bound = len(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        """The `budget` most frequent continuations; ties as in `kernels.suffix.continuations`."""
+        """Return the `budget` most frequent continuations; ties as in `suffix.continuations`."""
         *tree, self._bound = draft(
-            self._table, self._live.tokens, self._bound, budget, self._rules, self._known
+            self._table, self._live.tokens, self._bound, budget, self._rules, self._memo
         )
         return DraftTree(*tree)
 
@@ -88,13 +88,11 @@ class Rest(Described):
         self._live.append(tokens)
         self._bound += len(tokens)
 
-    def finish(self) -> None:
-        """Nothing is learnt."""
 
-
-def _known_of(datastores: Sequence[Datastore], rules: Array) -> Array:
-    """Drafts of frequent contexts; over one datastore all drafters of these rules share them."""
+def _memo_of(datastores: Sequence[Datastore], rules: Array) -> Array:
+    """Return the drafts of frequent contexts; drafters of the same rules over one datastore share
+    them."""
     if len(datastores) != 1:
-        return new_known()
-    shared = _KNOWN.setdefault(datastores[0], {})
-    return shared.setdefault(rules.tobytes(), new_known())
+        return new_draft_memo()
+    shared = _MEMOS.setdefault(datastores[0], {})
+    return shared.setdefault(rules.tobytes(), new_draft_memo())

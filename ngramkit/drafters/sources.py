@@ -1,4 +1,4 @@
-"""What to draft from, as somebody named it: artifacts by their role, and past requests."""
+"""What a drafter drafts from, as the caller names it: artifacts by their role, past requests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.kinds import ROLES
+from ngramkit.progress import SILENT, Reporter
 
 if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
     from ngramkit.formats.manifest import TokenizerRecord
 
 
-Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or what was opened
+Given = str | Path | Artifact  # a folder, hf://USER/NAME@REVISION, a URL, or an open artifact
 HISTORY_TOKENS = 4_000_000
 
 
 @dataclass(frozen=True)
 class PastUse:
-    """How the drafters that learn from finished requests use them.
+    """The use of past requests by drafters that learn from them.
 
     Of the history at `path` (None: nothing outlives the process) the newest `tokens` are searched.
-    `store`: finished requests join it. `recorded`: the requests are old ones, replayed or measured,
-    so the folder is left alone and nothing depends on timing.
+    With `store` finished requests join it. With `recorded` the requests are replayed or measured:
+    the folder is left alone and nothing depends on timing.
     """
 
     path: Path | None = None
@@ -36,7 +37,7 @@ class PastUse:
     recorded: bool = False
 
     def history(self, tokenizer: TokenizerRecord) -> History | None:
-        """The history; a new one where there is none, unless it would stay empty.
+        """Open the history, or make a new one, unless that would stay empty.
 
         Raises ArtifactError where something else is there, or a history of another tokenizer,
         UsageError for a URL: a history grows while it is used.
@@ -59,7 +60,7 @@ class PastUse:
         return history
 
     def open(self, tokenizer: TokenizerRecord, *, forgetful: bool = False) -> PastRequests:
-        """What such a drafter is made with; `forgetful`: its requests are not the user's."""
+        """Return the past requests of a drafter; with `forgetful` it remembers none of its own."""
         from ngramkit.drafters.past_requests import PastRequests
 
         return PastRequests(
@@ -74,7 +75,7 @@ class PastUse:
 
 @dataclass(frozen=True)
 class Sources:
-    """Artifacts by their role; where none is named, `choose_drafter` takes those that it finds."""
+    """Artifacts by role. Where none is named, `ngramkit.choose.choose_drafter` looks for some."""
 
     datastores: Sequence[Given] = ()
     frozen_table: Given | None = None
@@ -84,7 +85,7 @@ class Sources:
 
     @classmethod
     def of(cls, given: Sources | Sequence[Given] | Given) -> Sources:
-        """Artifacts in any order: their kinds say what they are for.
+        """Sort artifacts, given in any order, into roles by their kinds.
 
         Raises UsageError for two where one can be used, or a kind that is not drafted from;
         ArtifactError where there is none.
@@ -94,7 +95,7 @@ class Sources:
         several = [given] if isinstance(given, str | Path | Artifact) else list(given)
         by_role: dict[str, list[Artifact]] = {}
         for each in several:
-            artifact = opened(each).artifact
+            artifact = open_given(each).artifact
             if artifact.kind not in ROLES:
                 raise UsageError(
                     f"{artifact.path} is a {artifact.kind}, which is not drafted from",
@@ -109,25 +110,24 @@ class Sources:
         return cls(**chosen)
 
     def recorded(self) -> Sources:
-        """The same, for requests that are replayed or measured."""
+        """Return the same sources for requests that are replayed or measured."""
         return replace(self, past=replace(self.past, recorded=True))
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An artifact, what it was named, and which commit of the Hub, or manifest of a URL, it is."""
+    """An open artifact, the name it was given, and its commit on the Hub or manifest digest."""
 
     artifact: Artifact
     name: str
     commit: str | None = None
 
 
-def opened(given: Given, reporter: Any = None) -> Opened:
-    """Raises as ngramkit.remote.fetch.open_fetched."""
-    from ngramkit.progress import SILENT
+def open_given(given: Given, reporter: Reporter = SILENT) -> Opened:
+    """Open an artifact, fetched first where it is remote. Raises as `remote.fetch.open_fetched`."""
     from ngramkit.remote.fetch import open_fetched
 
     if isinstance(given, Artifact):
         return Opened(given, given.where)
-    artifact, fetched = open_fetched(given, reporter=reporter or SILENT)
+    artifact, fetched = open_fetched(given, reporter=reporter)
     return Opened(artifact, artifact.origin or str(given), fetched.commit)

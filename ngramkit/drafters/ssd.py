@@ -1,15 +1,15 @@
 """SSD: drafts from the model's own past requests ("space-like" speculative decoding).
 
-People ask the same things again, and models answer alike: what followed the last tokens in an
-earlier prompt or output is a good guess of what follows now. The draft is the tree of the most
-frequent continuations of the longest match, at most `query` tokens long, in the past requests.
-When the request is over, it joins them.
+People ask the same things again, and models answer alike: what followed the last tokens in a past
+prompt or answer is likely to follow now. The draft is the tree of the most frequent continuations
+of the longest suffix match, at most `query` tokens long, in the past requests. A finished request
+joins them.
 
-A history can be stale. What became of earlier drafts decides how far later ones are trusted
-(ngramkit.kernels.ssd), and what is not worth its place in a pass is not drafted. What was there at
-first, what came since, and the newest of that are matched and trusted apart, so that none hides
-the others: the draft is the best nodes of all. References (`drafters.references`) stand before all
-of it, and never join the past requests.
+A history can be stale. The acceptance of past drafts decides how far later ones are trusted
+(ngramkit.kernels.ssd), and nodes of a low score are not drafted. Past requests that were there at
+start, those that came since, and the newest of these are matched and trusted separately, so that
+none hides the others: the draft is the best nodes of all. References (`drafters.references`) go
+before all of it, and never join the past requests.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 
 from ngramkit.drafters.base import (
     NOTHING,
-    Described,
+    BaseDrafter,
     DraftTree,
     Evidence,
     LiveContext,
     Source,
     TokenArray,
-    described,
+    describe,
     eos_of,
 )
 from ngramkit.drafters.options import Limits, within_limits
@@ -39,20 +39,20 @@ from ngramkit.kernels.suffix.continuations import DEPTHS
 
 
 class _Origin:
-    """Drafts from the requests of one origin, and how far they can be trusted."""
+    """Past requests of one origin, and the record of what became of drafts from them."""
 
     def __init__(self, rules: Array, least: float) -> None:
-        self.drafted: tuple[Array, Array, Array, int] | None = None  # what `learn` compares
+        self.drafted: tuple[Array, Array, Array, int] | None = None  # the last one, for `learn`
         self._rules = rules
         self._least = least
-        self._record = np.zeros((LENGTHS, 2))  # what became of drafts, by match length
-        self._shards: tuple[DatastoreShard, ...] = ()  # those that `_table` stands for
+        self._record = np.zeros((LENGTHS, 2))  # acceptance by match length, see kernels.ssd
+        self._shards: tuple[DatastoreShard, ...] = ()  # behind `_table`
         self._table = search_table(())
 
     def draft(
         self, shards: tuple[DatastoreShard, ...], context: TokenArray, budget: int
     ) -> tuple[Array, Array, Array]:
-        """token_ids, parents, scores; `shards` is not empty."""
+        """Return token_ids, parents and scores of a draft; `shards` is not empty."""
         if shards is not self._shards:
             self._shards = shards
             self._table = search_table(shards)
@@ -68,11 +68,10 @@ class _Origin:
             self.drafted = None
 
 
-class Ssd(Described):
-    """Drafts from past requests, as `drafters.base.Drafter` says.
+class Ssd(BaseDrafter):
+    """A drafter over past requests; `past` decides what is searched and what joins it.
 
-    What is searched, and whether finished requests join it, is for `past` to say. Raises UsageError
-    for bounds that make no sense.
+    Raises UsageError for bounds that make no sense.
     """
 
     takes_references = True
@@ -87,7 +86,7 @@ class Ssd(Described):
         least_score: Annotated[float, Limits("no node less probable is drafted", 0, 1)] = 0.01,
     ) -> None:
         self._past = past
-        self.over = f"{past.tokens:,} tokens of past requests, {described((), past.tokenizer)}"
+        self.over = f"{past.tokens:,} tokens of past requests, {describe((), past.tokenizer)}"
         rules = np.array([query, continuation, eos_of(past.tokenizer)], np.int64)
         self._continuation = continuation
         self._origins = [_Origin(rules, least_score) for _ in past.shards]
@@ -104,9 +103,9 @@ class Ssd(Described):
             origin.drafted = None
 
     def draft(self, budget: int) -> DraftTree:
-        return self._cursor.before(self._own(budget), self._continuation, budget)
+        return self._cursor.before(self._from_past(budget), self._continuation, budget)
 
-    def _own(self, budget: int) -> DraftTree:
+    def _from_past(self, budget: int) -> DraftTree:
         pairs = zip(self._origins, self._past.shards, strict=True)
         drafts = [o.draft(shards, self._live.tokens, budget) for o, shards in pairs if shards]
         drafts = [draft for draft in drafts if len(draft[0])]
@@ -126,7 +125,7 @@ class Ssd(Described):
         self._cursor.accept(tokens)
 
     def finish(self) -> None:
-        """The request joins the past ones."""
+        """Add the request to the past ones."""
         if self._live.length:
             self._past.remember(self._live.tokens, self._prompt_tokens)
         self._live, self._cursor = LiveContext(NOTHING), Cursor(NONE, NOTHING)

@@ -19,7 +19,7 @@ from typing import Any
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
-from ngramkit.drafters.sources import PastUse, opened
+from ngramkit.drafters.sources import PastUse, open_given
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.workspace import BlendSource, DrafterSource
 from ngramkit.errors import ArtifactError
@@ -45,15 +45,15 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
     entry = drafter_entry(spec.name)
     sources: dict[str, Any] = {}
     if config.datastores:
-        sources["datastores"] = [opened(name).artifact for name in config.datastores]
+        sources["datastores"] = [open_given(name).artifact for name in config.datastores]
     for role in ("frozen_table", "bigram", "unigram"):
         if getattr(config, role):
-            sources[role] = opened(getattr(config, role)).artifact
+            sources[role] = open_given(getattr(config, role)).artifact
     artifacts = [*sources.get("datastores", ())]
     artifacts += [artifact for role, artifact in sources.items() if role != "datastores"]
     vocabulary = config.vocabulary if vocabulary is None else vocabulary
     tokenizer = _tokenizer(artifacts, vocabulary)
-    if entry.listens:
+    if entry.needs_evidence:
         LOG.warning("the drafter %s wants evidence of the model, and engines give none", spec.name)
     roles = [*sources, "history"] if config.history else [*sources]
     for role in roles:

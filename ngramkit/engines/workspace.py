@@ -54,7 +54,7 @@ from ngramkit.kernels.blend.tree import (
     new_tree,
     serve_chains,
 )
-from ngramkit.kernels.budget import LEVELS, RUNS, chances, recorded
+from ngramkit.kernels.budget import LEVELS, RUNS, chances, update_record
 from ngramkit.kernels.packed import Packed
 from ngramkit.kernels.tree import best_path
 
@@ -401,7 +401,9 @@ class DrafterRequest:
         if self._shares and len(self._last):
             last, record = self._last, self._record
             drafted = (last.token_ids, last.parents, last.scores)
-            self._run = recorded(*drafted, np.asarray(tokens, np.int32), record, FADE, self._run)
+            self._run = update_record(
+                *drafted, np.asarray(tokens, np.int32), record, FADE, self._run
+            )
         self._last = DraftTree.empty()
         self._live.append(tokens)
         self._drafter.accept(tokens)

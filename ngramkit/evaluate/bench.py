@@ -20,19 +20,14 @@ import numpy as np
 
 from ngramkit.choose import DrafterChoice, distinct
 from ngramkit.corpus.chat import Message, Template, find_template
+from ngramkit.decode.compare import WARM_UP, warm_up
 from ngramkit.decode.load import LanguageModel, device_facts
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.session import (
-    WARM_UP,
-    PassOptions,
-    PreparedModel,
-    Runner,
-    Task,
-    chat_ids,
-    warm_up,
-)
+from ngramkit.decode.session import PendingModel, Session, prepare
+from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec
 from ngramkit.drafters.sources import Given, Sources
@@ -74,7 +69,7 @@ class Bench:
 
     def __init__(
         self,
-        task: Task,
+        task: Session,
         contestants: Sequence[Contestant],
         questions: Sequence[Question],
         template: Template,
@@ -132,7 +127,7 @@ class Bench:
         if contestant.answer is None:
             warm_up(contestant.task(self.task), prompt, contestant.make(False))
         else:
-            contestant.answer(replace(self.task, max_new_tokens=WARM_UP), prompt)
+            contestant.answer(self.task.with_options(max_new_tokens=WARM_UP), prompt)
 
     def _answer(
         self, contestant: Contestant, drafter: Drafter, index: int, question: Question
@@ -250,11 +245,11 @@ def plan_of(
         "template": template,
         "drafters": [contestant.name for contestant in bench.contestants[1:]],
         "artifacts": list(artifacts),
-        "budget": task.runner.shown_budget,
-        "max_new_tokens": task.max_new_tokens,
-        "stop": list(task.stop),
-        "sampling": asdict(task.sampling),
-        "engine": task.runner.engine,
+        "budget": task.shown_budget,
+        "max_new_tokens": task.options.max_new_tokens,
+        "stop": list(task.options.stop),
+        "sampling": asdict(task.options.sampling),
+        "engine": "eager",  # so that runs begun by earlier versions go on
         **device_facts(bench.model.model),
     }
 
@@ -290,7 +285,7 @@ def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Rep
     drafters = [
         each
         for each in bench.contestants[1:]
-        if each.answer is None and each.runner is None and not each.listens
+        if each.answer is None and each.session is None and not each.listens
     ]
     reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
     return [
@@ -382,7 +377,7 @@ def bench(
     max_new_tokens: int = NEW_TOKENS,
     stop: Sequence[str] = (),
     sampling: Sampling = GREEDY,
-    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     out: str | Path | None = None,
     force: bool = False,
     reporter: Reporter = SILENT,
@@ -402,14 +397,22 @@ def bench(
     named = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
     _check(named)
     passes.require_full_cache("a benchmark of drafters")
-    prepared = passes.prepare(model, reporter)
+    options = replace(
+        passes,
+        model=model,
+        max_new_tokens=max_new_tokens,
+        stop=stop,
+        **asdict(sampling),
+        reporter=reporter,
+    )
+    prepared = prepare(options)
     asked = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
-    budgets, choices = _choices(named, prepared, Sources.of(artifacts).recorded(), reporter)
-    task, choices = prepared.task(choices, max_new_tokens, sampling, stop, reporter)
+    budgets, choices = _choices(named, prepared, Sources.of(artifacts).recorded(), options)
+    task, choices = prepared.session(options, choices)
     own = {
-        budget: replace(passes, budget=budget).runner(task.model, reporter)
+        budget: Session.settle(task.model, replace(options, budget=budget))
         for budget in dict.fromkeys(budgets.values())
         if budget
     }
@@ -449,7 +452,7 @@ def questions_for(given: Any, model: str) -> Questions:
 
 
 def _choices(
-    named: Sequence[Any], model: PreparedModel, artifacts: Sources, reporter: Reporter
+    named: Sequence[Any], model: PendingModel, artifacts: Sources, options: DecodeOptions
 ) -> tuple[dict[str, Budget], list[DrafterChoice]]:
     """Those that are named, each once; else all that have what they need. And their own budgets."""
     found: list[DrafterChoice] = []
@@ -459,11 +462,11 @@ def _choices(
             continue
         plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
         try:
-            choice = model.choose(plain, artifacts, reporter)
+            choice = model.choose(plain, options, artifacts)
         except ArtifactError as error:
             if named:
                 raise
-            reporter.note(f"without {each}: {error}")
+            options.reporter.note(f"without {each}: {error}")
             continue
         label = choice.label + (("," if ":" in choice.label else ":") + f"budget={budget}") * (
             budget != 0
@@ -473,7 +476,7 @@ def _choices(
     return budgets, distinct(found)
 
 
-def _others(named: Sequence[Any], task: Task) -> list[Contestant]:
+def _others(named: Sequence[Any], task: Session) -> list[Contestant]:
     """transformers' own ways among `named`, with plain weights, as they are without ngramkit."""
     names = [str(each) for each in dict.fromkeys(named) if is_foreign(each)]
     if not names:
@@ -483,13 +486,13 @@ def _others(named: Sequence[Any], task: Task) -> list[Contestant]:
     return [foreign(name, model) for name in names]
 
 
-def _contestant(choice: DrafterChoice, runner: Runner | None) -> Contestant:
+def _contestant(choice: DrafterChoice, session: Session | None) -> Contestant:
     return Contestant(
         choice.label,
         lambda remember: choice.load(forgetful=not remember),
         choice.learns,
-        runner,
-        listens=choice.listens,
+        session,
+        listens=choice.needs_evidence,
     )
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.options import MOST_NODES
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.session import MOST_NODES, Runner, Task
+from ngramkit.decode.session import Session
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import UsageError
@@ -28,7 +29,7 @@ BUDGET = "budget"
 class Contestant:
     """`make(remember)` gives a new drafter; one made with False forgets what it has written.
 
-    `learns`: from finished requests, so that its answers depend on their order. `runner`: its own,
+    `learns`: from finished requests, so that its answers depend on their order. `session`: its own,
     for another budget than the task's. `answer` writes in another way than ours. `listens`: little
     is left of it without Evidence.
     """
@@ -36,15 +37,15 @@ class Contestant:
     name: str
     make: Callable[[bool], Drafter]
     learns: bool = False
-    runner: Runner | None = None
-    answer: Callable[[Task, TokenArray], Decoded] | None = None
+    session: Session | None = None
+    answer: Callable[[Session, TokenArray], Decoded] | None = None
     listens: bool = False
 
-    def task(self, task: Task) -> Task:
+    def task(self, task: Session) -> Session:
         """The same with this contestant's budget."""
         if self.name == BASELINE:
             return task.undrafted()
-        return task if self.runner is None else replace(task, runner=self.runner)
+        return task if self.session is None else replace(self.session, options=task.options)
 
 
 NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
@@ -98,14 +99,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def written_by(name: str, model: LanguageModel) -> Callable[[Task, TokenArray], Decoded]:
+def written_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray], Decoded]:
     """What writes an answer with `model` in the way that is called `name`, one of OPTIONS."""
     return lambda task, prompt: _generated(replace(task, model=model), prompt, OPTIONS[name])
 
 
-def require_plain(task: Task) -> None:
+def require_plain(task: Session) -> None:
     """Raises UsageError for what these are not measured with."""
-    if task.sampling.temperature > 0 or task.stop:
+    if task.options.temperature > 0 or task.options.stop:
         raise UsageError(
             f"{' and '.join(OPTIONS)} are measured greedily and without stop strings",
             "leave out temperature and stop, or these two",
@@ -138,10 +139,10 @@ class _Passes:
         return [max(each - 1, 0) for each in found]
 
 
-def _generated(task: Task, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
+def _generated(task: Session, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
     require_plain(task)
     model, request = task.model, task.request(prompt)
-    room = len(prompt) + task.max_new_tokens
+    room = len(prompt) + task.options.max_new_tokens
     longest = room if model.context is None else min(room, model.context)
     ids = torch.tensor(np.asarray(prompt, np.int64), device=model.model.device)[None]
     passes = _Passes([])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ngramkit.choose import DrafterChoice
 from ngramkit.drafters.registry import DRAFTERS, DrafterSpec
-from ngramkit.drafters.sources import Given, Sources, opened
+from ngramkit.drafters.sources import Given, Sources, open_given
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.simulation import Replay
 from ngramkit.formats.artifact import Artifact
@@ -40,7 +40,7 @@ def choose_along(
 
     Raises UsageError where a drafter does not draft from such a kind, or is no name.
     """
-    found = {name: [opened(each, reporter) for each in given] for name, given in curves.items()}
+    found = {name: [open_given(each, reporter) for each in given] for name, given in curves.items()}
     by_name = {each.name: each.artifact for several in found.values() for each in several}
     if not by_name:
         raise UsageError("the curves name no artifact", "name two or more", option="artifacts")

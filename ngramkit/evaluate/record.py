@@ -17,11 +17,11 @@ import torch
 
 from ngramkit.choose import DrafterChoice, asked_drafters, distinct
 from ngramkit.corpus.chat import find_template
+from ngramkit.decode.accept import best_and_tops
 from ngramkit.decode.base import ResumableVerifier, Verifier
 from ngramkit.decode.load import DTYPES, LanguageModel
-from ngramkit.decode.sampling import GREEDY
-from ngramkit.decode.session import PassOptions, Task
-from ngramkit.decode.tops import best_and_tops
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.session import Session, load, prepare
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
@@ -60,7 +60,7 @@ def record(
     artifacts: Sources | Sequence[Given] | Given = (),
     template: str = "auto",
     max_new_tokens: int = NEW_TOKENS,
-    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     limit: int | None = None,
     reporter: Reporter = SILENT,
 ) -> Recording:
@@ -79,13 +79,20 @@ def record(
     if passes.budget == "auto":
         raise UsageError("a record needs passes of one size", "give a budget", option="budget")
     passes.require_full_cache("a record")
-    prepared = replace(passes, budget=passes.budget or BUDGET).prepare(model, reporter)
+    options = replace(
+        passes,
+        model=model,
+        budget=passes.budget or BUDGET,
+        max_new_tokens=max_new_tokens,
+        reporter=reporter,
+    )
+    prepared = prepare(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id)[:limit]
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = Sources.of(artifacts).recorded()
-    choices = distinct(prepared.choose(each, given, reporter) for each in asked or ("blend",))
-    task, choices = prepared.task(choices, max_new_tokens, GREEDY, (), reporter)
+    choices = distinct(prepared.choose(each, options, given) for each in asked or ("blend",))
+    task, choices = prepared.session(options, choices)
     plan = {
         "model": task.model.name,
         "dtype": str(task.model.model.dtype).removeprefix("torch."),
@@ -154,7 +161,7 @@ class _Recorder:
         return result
 
     def _drafter_name(self, choice: DrafterChoice) -> str:
-        return f"{choice.label}, {self._bench.task.runner.budget} nodes"
+        return f"{choice.label}, {self._bench.task.budget} nodes"
 
     def _answer(
         self,
@@ -198,7 +205,7 @@ class VerifyingModel:
     Texts of one request that begin alike are read once as far as they do.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Session) -> None:
         self._task = task
         self._verifier: ResumableVerifier | None = None
         self._prompt = self._tokens = NOTHING  # of the open request; what its verifier has read
@@ -236,8 +243,14 @@ def verifying_model(
     Raises UsageError where it is another, or one whose passes verify no trees.
     """
     dtype = folder.plan.get("dtype")
-    passes = PassOptions(budget=BUDGET, dtype=dtype if dtype in DTYPES else "auto")
-    loaded = passes.load(model, reporter)
+    options = DecodeOptions(
+        model,
+        budget=BUDGET,
+        dtype=dtype if dtype in DTYPES else "auto",
+        max_new_tokens=folder.plan.get("max_new_tokens", 1),
+        reporter=reporter,
+    )
+    loaded = load(options)
     recorded = folder.plan.get("model")
     if loaded.name != recorded:
         raise UsageError(
@@ -246,10 +259,10 @@ def verifying_model(
             option="model",
         )
     folder.tokenizer.require(loaded.tokenizer.record, str(folder.path))
-    runner = passes.runner(loaded, reporter)
-    if runner.verify == "chain":
+    session = Session.settle(loaded, options)
+    if session.verify == "chain":
         raise UsageError(f"{loaded.name} verifies no trees", "leave out model", option="model")
-    return VerifyingModel(Task(loaded, runner, folder.plan.get("max_new_tokens", 1)))
+    return VerifyingModel(session)
 
 
 def _top_k(logits: torch.Tensor) -> TopK:

@@ -150,7 +150,7 @@ def replay(
     else:
         tokenizer, records, form = _read_answers(answers, questions, model, template, reporter)
     choices, curves = _choices(names, artifacts, tokenizer, reporter)
-    untold = [choice.label for choice in choices if choice.listens]
+    untold = [choice.label for choice in choices if choice.needs_evidence]
     if untold and topk_record is None:
         reporter.note(f"no recorded logits (--oracle): {', '.join(untold)} runs without evidence")
     records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)

@@ -11,14 +11,17 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus.chat import Message, Template, find_template
+from ngramkit.decode.batch import seeded, write_batch
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.session import PassOptions, chat_ids, seeded, write_batch
+from ngramkit.decode.session import prepare
+from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.evaluate.bench import questions_for
@@ -184,7 +187,7 @@ def self_corpus(
     max_new_tokens: int = 256,
     batch: int = 16,
     sampling: Sampling = GREEDY,
-    passes: PassOptions = PassOptions(),  # noqa: B008 (frozen)
+    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     force: bool = False,
     reporter: Reporter = SILENT,
 ) -> SelfCorpus:
@@ -199,7 +202,7 @@ def self_corpus(
     """
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
-    prepared = passes.prepare(model, reporter)
+    prepared = prepare(replace(passes, model=model, reporter=reporter))
     asked = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))

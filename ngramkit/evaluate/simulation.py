@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray, accepted
+from ngramkit.decode.accept import accept
+from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.references import start
 from ngramkit.errors import require_between
 from ngramkit.evaluate.records import Record, Turn
@@ -181,8 +182,7 @@ def replay_turn(
         begun = time.perf_counter_ns()
         tree = drafter.draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
-        rest = iter(answer[position:].tolist())
-        nodes, _ = accepted(tree, lambda row, rest=rest: next(rest, END))  # type: ignore[misc]
+        nodes, _ = accept(tree, _written(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
         evidence = None if recorded is None or left <= 0 else recorded.after_draft(tree)
         position += _write(drafter, written, evidence, recorded)
@@ -222,3 +222,9 @@ def shuffled(records: Sequence[Record], seed: int) -> list[Record]:
 def categories(results: Iterable[Replay]) -> list[str]:
     """Return every category, in the order first met."""
     return list(dict.fromkeys(c for result in results for c in result.by_category))
+
+
+def _written(tokens: TokenArray) -> Callable[[int], int]:
+    """Return a chooser that gives the recorded tokens one after another."""
+    rest = iter(tokens.tolist())
+    return lambda row: next(rest, END)

@@ -43,8 +43,7 @@ from ngramkit.formats.artifact import (
     token_dtype,
 )
 from ngramkit.formats.container import Array, open_arrays, write_arrays
-from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
-from ngramkit.formats.datastore import DatastoreShard, check_shard
+from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT, DatastoreShard, check_shard
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog

@@ -1,4 +1,4 @@
-"""What arrays are to type checkers, and the id that is no token. Imports no numba."""
+"""Arrays for type checkers, the id that is no token, and sources by number. Imports no numba."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ Array = npt.NDArray[Any]  # comments and docstrings say which dtype and shape
 NO_TOKEN = -1
 
 
-# Where a node of a draft came from, by number: `drafters.base.Source` gives them their names.
+# The sources of draft nodes, which `drafters.base.Source` names.
 
 DATASTORE, FROZEN, DYNAMIC, CONTEXT, MODEL, HISTORY, REFERENCE = range(7)

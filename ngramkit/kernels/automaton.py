@@ -1,8 +1,8 @@
-"""A suffix automaton over a growing text, and in it the longest end of the text that came before.
+"""A suffix automaton over a growing text, and the longest suffix of the text that occurred before.
 
 SAM-Decoding (arXiv:2411.10666) drafts what followed that. The automaton (Blumer et al., 1985) is
-built token by token, in constant time each on average: a state stands for pieces of the text that
-end at the same places. State 0 is the empty piece.
+built token by token, in constant time each on average: a state stands for substrings of the text
+that end at the same positions. State 0 is the empty one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ngramkit.kernels.suffix.search import VOCABULARY, longest_match, position_a
 
 # Columns of `state`.
 SIZE, LAST, STATES, EDGES, AT, MATCHED = range(6)
-SCANNED = 1 << 12  # places of a match in a corpus, at most, that the first one is looked for among
+SCANNED = 1 << 12  # occurrences of a match in a corpus that the first is looked for among, at most
 
 
 class Automaton(NamedTuple):
-    """A text of up to n tokens has at most 2 n states and 3 n + 1 edges; slots are a power of two,
-    at least twice the edges."""
+    """The automaton of a text of up to n tokens: at most 2 n states and 3 n + 1 edges; slots are a
+    power of two, at least twice the edges."""
 
     tokens: Array  # int32[n], the text
-    length: Array  # int32[2 n + 1], by state: its longest piece
-    link: Array  # int32[2 n + 1], the state of the longest end of that in another state; -1
-    first: Array  # int32[2 n + 1], where its pieces end for the first time
+    length: Array  # int32[2 n + 1], by state: its longest substring
+    link: Array  # int32[2 n + 1], the state of the longest suffix of that in another state; -1
+    first: Array  # int32[2 n + 1], the first position where its substrings end
     edges: Array  # int32[2 n + 1], the newest edge out of a state; -1
     edge_state: Array  # int32[3 n + 2]
     edge_token: Array  # int32[3 n + 2]
@@ -38,7 +38,7 @@ class Automaton(NamedTuple):
 
 
 def new_automaton(room: int) -> Automaton:
-    """Of no text; there is room for so many tokens."""
+    """Return the automaton of no text, with room for so many tokens."""
     states, edges = 2 * room + 1, 3 * room + 2
     slots = 1 << int(2 * edges - 1).bit_length()
     return Automaton(
@@ -58,7 +58,7 @@ def new_automaton(room: int) -> Automaton:
 
 @entry
 def extend(automaton, tokens):
-    """`tokens` int32[m] come behind the text; there must be room for them."""
+    """Append `tokens` int32[m] to the text; there must be room for them."""
     for i in range(len(tokens)):
         _follow(automaton, tokens[i])
         _add(automaton, tokens[i])
@@ -66,7 +66,7 @@ def extend(automaton, tokens):
 
 @part
 def _slot(automaton, state, token):
-    """Where the edge out of `state` with `token` is, or an empty slot for it."""
+    """Return the slot of the edge out of `state` with `token`, or an empty one for it."""
     mask = len(automaton.slots) - 1
     key = (np.uint64(state) << np.uint64(32)) ^ np.uint64(token & 0xFFFFFFFF)
     key *= np.uint64(0x9E3779B97F4A7C15)
@@ -82,13 +82,14 @@ def _slot(automaton, state, token):
 
 @part
 def _target(automaton, state, token):
+    """Return the state behind an edge, -1 where there is none."""
     edge = automaton.slots[_slot(automaton, state, token)]
     return np.int64(automaton.edge_target[edge]) if edge >= 0 else np.int64(-1)
 
 
 @part
 def _link_to(automaton, state, token, target):
-    """A new edge out of `state`."""
+    """Add an edge out of `state`."""
     edge = automaton.state[EDGES]
     automaton.edge_state[edge], automaton.edge_token[edge] = state, token
     automaton.edge_target[edge], automaton.edge_next[edge] = target, automaton.edges[state]
@@ -99,7 +100,7 @@ def _link_to(automaton, state, token, target):
 
 @part
 def _follow(automaton, token):
-    """The longest end of the text that came before, with `token` behind it."""
+    """Move the longest match on by `token`."""
     at, matched = automaton.state[AT], automaton.state[MATCHED]
     target = _target(automaton, at, token)
     while at != 0 and target < 0:
@@ -113,7 +114,7 @@ def _follow(automaton, token):
 
 @part
 def _add(automaton, token):
-    """The automaton of the text with `token` behind it."""
+    """Add `token` to the automaton."""
     state = automaton.state
     new, size = state[STATES], state[SIZE] + 1
     automaton.tokens[size - 1] = token
@@ -131,14 +132,15 @@ def _add(automaton, token):
             target = _split(automaton, at, token, target)
         automaton.link[new] = target
     state[LAST] = new
-    # What was matched may now belong to a state of shorter pieces.
+    # The match may now belong to a state of shorter substrings.
     while state[AT] != 0 and state[MATCHED] <= automaton.length[automaton.link[state[AT]]]:
         state[AT] = automaton.link[state[AT]]
 
 
 @part
 def _split(automaton, at, token, target):
-    """The pieces of `target` that are no longer than those of `at` with `token` get a state."""
+    """Give those substrings of `target` that are no longer than those of `at` with `token` a state;
+    return it."""
     clone = automaton.state[STATES]
     automaton.state[STATES] = clone + 1
     automaton.length[clone] = automaton.length[at] + 1
@@ -159,9 +161,9 @@ def _split(automaton, at, token, target):
 
 
 @allocating_entry
-def repeated(automaton: Automaton, width: int) -> tuple[int, Array]:
-    """The length of the longest end of the text that came before, and up to `width` tokens int32[w]
-    that followed where it came first."""
+def longest_repeat(automaton: Automaton, width: int) -> tuple[int, Array]:
+    """Return the length of the longest suffix of the text that occurred before, and up to `width`
+    tokens int32[w] that followed its first occurrence."""
     state = automaton.state
     matched, size = state[MATCHED], state[SIZE]
     begin = automaton.first[state[AT]] if matched else size
@@ -172,17 +174,18 @@ def repeated(automaton: Automaton, width: int) -> tuple[int, Array]:
 def in_corpus(
     table: Array, context: Array, longest: int, width: int, eos: int
 ) -> tuple[int, Array]:
-    """The same in suffix arrays, for the longest end of `context` int32[n], of `longest` tokens at
-    most: its length, and what followed its first place of the first shard that holds it.
+    """Return the same for suffix arrays: the length of the longest suffix of `context` int32[n], at
+    most `longest`, found in a shard, and what followed its first occurrence in the first such
+    shard.
 
-    What follows ends before a separator and behind `eos`. Of a match with more than SCANNED places
+    A draft ends before a separator and after `eos`. Of a match with more than SCANNED occurrences
     the first among so many is taken. The shard table is that of kernels.suffix.search.
     """
     intervals = np.zeros((len(table), 2), np.int64)
     matched = longest_match(table, context, longest, intervals)
-    found = np.empty(width, np.int32)
+    copied = np.empty(width, np.int32)
     if matched == 0:
-        return 0, found[:0]
+        return 0, copied[:0]
     shard = 0
     while intervals[shard, 0] == intervals[shard, 1]:
         shard += 1
@@ -196,8 +199,8 @@ def in_corpus(
         token = token_at(row, place + matched + size)
         if token >= row[VOCABULARY]:
             break
-        found[size] = token
+        copied[size] = token
         size += 1
         if token == eos:
             break
-    return matched, found[:size]
+    return matched, copied[:size]

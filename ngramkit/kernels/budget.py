@@ -1,10 +1,10 @@
-"""How much of a draft pays for its time, and what a drafter's scores have been worth so far.
+"""The part of a draft that pays for its time, and the record of acceptance by scores.
 
-Arrays in, arrays out. Nodes are alike in two things: in their share of the parent's score (LEVELS),
-and in how many tokens in a row were foreseen before them, in this draft and right before it (RUNS):
-a draft that came true for ten tokens goes on better than one that has yet to begin. A record is
-float32[LEVELS, RUNS, 2]: of such nodes whose parents came true, the sum of their shares (how many
-should have come true) and how many did, older ones counting less.
+Arrays in, arrays out. Nodes are classed by two things: their share of the parent's score (LEVELS),
+and how many tokens in a row were drafted right before them, in this draft and before it (RUNS): a
+draft that was right for ten tokens goes on better than one that has yet to begin. A record is
+float32[LEVELS, RUNS, 2]: for the nodes of a class whose parents were accepted, the sum of their
+shares (the expected acceptance) and how many were accepted, older ones counting less.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ngramkit.kernels.jit import allocating_entry, entry, part
 from ngramkit.kernels.sorting import best_first
 
 LEVELS = 8  # of shares: above 0.9, above 1/2, above 1/4, ...
-RUNS = 6  # of tokens foreseen in a row: 0, 1, 2, 3 or 4, 5 to 8, more
-COPIED = 0.9  # a share above this stands for "whatever follows there", not for a choice
-BELIEF = 1.5  # expected nodes that a drafter's own scores count as, against those on record
+RUNS = 6  # of tokens in a row that drafts had right: 0, 1, 2, 3 or 4, 5 to 8, more
+COPIED = 0.9  # a share above this means "whatever follows there", not a choice
+BELIEF = 1.5  # expected nodes that a drafter's own scores count as, against the record
 SHARES, TRUE = range(2)
 
 Floats = npt.NDArray[np.float32]
@@ -30,19 +30,19 @@ Floats = npt.NDArray[np.float32]
 def chances(
     parents: npt.NDArray[np.int32], scores: Floats, record: Floats, trust: Floats, run: int
 ) -> Floats:
-    """The chance of every node, float32[n]: its parent's times its share, as such shares came true.
+    """Return the chance of every node to be accepted, float32[n]: its parent's times its share,
+    corrected by the acceptance of such shares.
 
-    `trust` float32[RUNS] is what shares are worth without a record. Of a kind of node that little
-    is known of, as many come true of those expected as of all kinds. `run` tokens in a row were
-    foreseen before this draft.
+    `trust` float32[RUNS] is what shares are worth without a record. For a class with a short record
+    the ratio of all classes counts. `run` tokens in a row were drafted right before this draft.
     """
-    found, depths = np.empty(len(parents), np.float32), np.empty(len(parents), np.int64)
-    _chances(parents, scores, record, trust, run, depths, found)
-    return found
+    chance, depths = np.empty(len(parents), np.float32), np.empty(len(parents), np.int64)
+    _chances(parents, scores, record, trust, run, depths, chance)
+    return chance
 
 
 @part
-def _chances(parents, scores, record, trust, run, depths, found):
+def _chances(parents, scores, record, trust, run, depths, chance):
     expected, came_true = BELIEF, BELIEF
     for kind in range(RUNS):
         for level in range(LEVELS):
@@ -54,17 +54,17 @@ def _chances(parents, scores, record, trust, run, depths, found):
         before, depths[node] = np.float32(1), 0
         if parent >= 0:
             depths[node] = depths[parent] + 1
-            before = found[parent]
+            before = chance[parent]
         share = _share(parents, scores, node)
         kind = _run(run + depths[node])
         cell = record[_level(share), kind]
         worth = (cell[TRUE] + BELIEF * every * trust[kind]) / (cell[SHARES] + BELIEF)
-        found[node] = before * min(share * worth, 1.0)
+        chance[node] = before * min(share * worth, 1.0)
 
 
 @part
 def _count(chance, order, seconds, rate):
-    """How many of the likeliest nodes are worthwhile."""
+    """Return how many of the likeliest nodes pay."""
     best, kept, earned = -rate * seconds[0], 0, 0.0
     for count in range(1, len(chance) + 1):
         earned += chance[order[count - 1]]
@@ -75,7 +75,7 @@ def _count(chance, order, seconds, rate):
 
 
 @entry
-def recorded(
+def update_record(
     token_ids: npt.NDArray[np.int32],
     parents: npt.NDArray[np.int32],
     scores: Floats,
@@ -84,11 +84,11 @@ def recorded(
     fade: float,
     run: int,
 ) -> int:
-    """Adds a draft to the record in place; all that was there counts `fade` times. The new run.
+    """Add a draft to the record in place, after fading it by `fade`; return the new run.
 
-    `written` int32[m] is what followed the root. Nodes need not have been verified for that: where
-    a node came true, its children are judged by the next token. A run ends where there were
-    children and none came true.
+    `written` int32[m] is what followed the root. Nodes need not have been verified: where a node
+    was right, its children are judged by the next token. A run ends where there were children and
+    none was right.
     """
     for level in range(LEVELS):
         for kind in range(RUNS):
@@ -122,12 +122,12 @@ def cut(
     seconds: npt.NDArray[np.float64],
     rate: float,
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """What is worthwhile of a draft: the nodes, ascending, and their parents among themselves,
-    int32[k] each; by `chances`, which fall along paths, so a kept node's parent is kept.
+    """Return the nodes that pay, ascending, and their parents among themselves, int32[k] each.
+    Chances fall along paths, so a kept node's parent is kept.
 
     The k likeliest nodes earn the sum of their chances (tokens) and cost seconds[k] (float64, of a
-    pass with k nodes, at least n + 1 of them), each worth `rate` tokens: those are kept that earn
-    the most above what their time is worth.
+    pass with k nodes, at least n + 1 of them), each worth `rate` tokens: the number is chosen that
+    earns the most above what its time is worth.
 
     chances [0.5, 0.4], seconds [1, 1.2, 2] at rate 1: one node (0.5 - 0.2), not two (0.9 - 1).
     """
@@ -141,7 +141,8 @@ def cut(
 
 @entry
 def fill_cut(parents, scores, record, trust, run, seconds, rate, chance, place, order, kept, among):
-    """How many are kept. Python makes the arrays: numba's take longer to compile than this."""
+    """Set `kept` and `among`; return the number of nodes kept. Python makes the arrays: numba's
+    take longer to compile than this."""
     _chances(parents, scores, record, trust, run, place, chance)
     best_first(chance, order)
     count = _count(chance, order, seconds, rate)
@@ -159,20 +160,21 @@ def fill_cut(parents, scores, record, trust, run, seconds, rate, chance, place, 
 
 
 @allocating_entry
-def cells(parents: npt.NDArray[np.int32], chance: Floats, riding: int) -> npt.NDArray[np.int64]:
-    """Tokens beside the root of a pass that verifies a draft's paths as rows, with its 0, 1, ... n
-    likeliest nodes, int64[n + 1]. Every row is as long as the longest, and repeats `riding` tokens.
+def cells(parents: npt.NDArray[np.int32], chance: Floats, replayed: int) -> npt.NDArray[np.int64]:
+    """Return the tokens beside the root of a pass that verifies the paths of the 0, 1, ... n
+    likeliest nodes as rows, int64[n + 1]. All rows are as long as the longest, and each repeats
+    `replayed` tokens.
 
-    parents [-1, 0, -1], chance [0.9, 0.8, 0.1], nothing riding: 0, 1 and 2 tokens in one row, then
-    two rows of three with the root: 5.
+    parents [-1, 0, -1], chance [0.9, 0.8, 0.1], nothing replayed: 0, 1 and 2 tokens in one row,
+    then two rows of three with the root: 5.
     """
     order = np.empty(len(parents), np.int64)
     depths = np.zeros(len(parents) + 1, np.int64)
     inner = np.zeros(len(parents) + 1, np.int64)
-    found = np.empty(len(parents) + 1, np.int64)
+    sizes = np.empty(len(parents) + 1, np.int64)
     best_first(chance, order)
     rows, longest = 1, 0
-    found[0] = riding
+    sizes[0] = replayed
     for count in range(len(order)):
         node = order[count]
         above = parents[node] + 1
@@ -180,19 +182,20 @@ def cells(parents: npt.NDArray[np.int32], chance: Floats, riding: int) -> npt.ND
         longest = max(longest, depths[node + 1])
         rows += inner[above]
         inner[above] = 1
-        found[count + 1] = rows * (riding + 1 + longest) - 1
-    return found
+        sizes[count + 1] = rows * (replayed + 1 + longest) - 1
+    return sizes
 
 
 @part
 def _share(parents: Any, scores: Any, node: int) -> Any:
-    """Of the parent's score, float64 in [0, 1]; the root's score is 1."""
+    """Return a node's share of its parent's score, float64 in [0, 1]; the root's score is 1."""
     whole = 1.0 if parents[node] < 0 else np.float64(scores[parents[node]])
     return min(np.float64(scores[node]) / whole, 1.0) if whole > 0 else 0.0
 
 
 @part
 def _level(share: Any) -> Any:
+    """Return the class of a share."""
     if share > COPIED:
         return 0
     level = 1
@@ -204,6 +207,7 @@ def _level(share: Any) -> Any:
 
 @part
 def _run(run: Any) -> Any:
+    """Return the class of a run."""
     kind, most = 0, 0
     while kind < RUNS - 1 and run > most:
         kind += 1

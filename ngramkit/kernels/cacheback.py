@@ -1,9 +1,13 @@
-"""Least-recently-used sets over flat arrays: O(1) find, insert, refresh and evict.
+"""Cacheback's tables and draft tree (arXiv:2511.21699).
 
-A `Pool` holds entries (a row of tokens and an owner). One open-addressing hash table finds them;
-intrusive doubly linked lists, one per owner, keep them in order of use. Pools never allocate here:
-the caller gives room (see `drafters.cacheback`). Deletion shifts later entries of a cluster back,
-so there are no tombstones and no slow decay.
+A `Pool` is a set of entries (a row of tokens and an owner) in order of use, with O(1) find, insert,
+refresh and evict. One open-addressing hash table finds entries; intrusive doubly linked lists, one
+per owner, keep them in order. Pools never allocate here: the caller gives room (see
+`drafters.cacheback`). Deletion shifts later entries of a cluster back, so there are no tombstones
+and no slow decay.
+
+The dynamic table is two pools: leaders, all owned by 0, and followers, each owned by its leader's
+entry. The frozen table is the arrays of its format.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ USED, FREE, SIZE = 0, 1, 2  # indices into Pool.state
 
 
 class Pool(NamedTuple):
+    """Entries in order of use, by owner."""
+
     rows: Any  # int32[room, k], the tokens of an entry
     owners: Any  # int32[room]
     previous: Any  # int32[room], towards the most recent; of a free entry unused
@@ -34,7 +40,7 @@ class Pool(NamedTuple):
 
 @part
 def find(pool, owner, row):
-    """The owner's entry that holds `row` (i32[k]), else -1."""
+    """Return the owner's entry that holds `row` (i32[k]), else -1."""
     mask = len(pool.table) - 1
     at = _hash(owner, row) & mask
     while pool.table[at] != NONE:
@@ -47,7 +53,7 @@ def find(pool, owner, row):
 
 @part
 def insert(pool, owner, row):
-    """Adds an entry that is not there yet as its owner's most recent one, and returns it."""
+    """Add an entry that is not there yet as its owner's most recent one; return it."""
     if pool.state[FREE] != NONE:
         entry = pool.state[FREE]
         pool.state[FREE] = pool.following[entry]
@@ -65,7 +71,7 @@ def insert(pool, owner, row):
 
 @part
 def refresh(pool, entry):
-    """Makes an entry its owner's most recent one."""
+    """Make an entry its owner's most recent one."""
     if pool.newest[pool.owners[entry]] != entry:
         _unlink(pool, entry)
         _link(pool, entry)
@@ -73,7 +79,7 @@ def refresh(pool, entry):
 
 @part
 def remove(pool, entry):
-    """Takes an entry out; its place is free for the next insertion."""
+    """Take an entry out; its place is free for the next insertion."""
     _unlink(pool, entry)
     _displace(pool, entry)
     pool.following[entry] = pool.state[FREE]
@@ -83,7 +89,7 @@ def remove(pool, entry):
 
 @part
 def place(pool, entry):
-    """Enters an entry into the hash table; also used to fill a larger table."""
+    """Enter an entry into the hash table."""
     mask = len(pool.table) - 1
     at = _hash(pool.owners[entry], pool.rows[entry]) & mask
     while pool.table[at] != NONE:
@@ -93,7 +99,7 @@ def place(pool, entry):
 
 @entry
 def replace_all(pool):
-    """Fills an empty hash table with every entry in a list."""
+    """Fill an empty hash table with every entry in a list."""
     for owner in range(len(pool.newest)):
         entry = pool.newest[owner]
         while entry != NONE:
@@ -103,6 +109,7 @@ def replace_all(pool):
 
 @part
 def _displace(pool, entry):
+    """Take an entry out of the hash table."""
     mask = len(pool.table) - 1
     at = _hash(pool.owners[entry], pool.rows[entry]) & mask
     while pool.table[at] != entry:
@@ -122,6 +129,7 @@ def _displace(pool, entry):
 
 @part
 def _link(pool, entry):
+    """Put an entry at its owner's newest end."""
     owner = pool.owners[entry]
     first = pool.newest[owner]
     pool.previous[entry] = NONE
@@ -136,6 +144,7 @@ def _link(pool, entry):
 
 @part
 def _unlink(pool, entry):
+    """Take an entry out of its owner's list."""
     owner, before, after = pool.owners[entry], pool.previous[entry], pool.following[entry]
     if before != NONE:
         pool.following[before] = after
@@ -166,10 +175,7 @@ def _same(rows, entry, row):
     return True
 
 
-# Cacheback's two tables (arXiv:2511.21699): learning n-grams, and the draft tree.
-#
-# The dynamic table is two pools (see `lru`): leaders, all owned by 0, and followers, each owned by
-# its leader's entry. The frozen table is the arrays of its format.
+# The two tables, learning n-grams, and the draft tree.
 
 
 class Frozen(NamedTuple):
@@ -184,7 +190,7 @@ class Frozen(NamedTuple):
 
 @entry
 def learn(leaders, followers, most_leaders, most_followers, tokens):
-    """Every window of `tokens` (i32[n]) is inserted: its leader, then its follower, as most recent.
+    """Insert every window of `tokens` (i32[n]): its leader, then its follower, as most recent.
 
     The pools need room for one more entry per window, up to their capacities.
     """
@@ -210,8 +216,8 @@ def learn(leaders, followers, most_leaders, most_followers, tokens):
 
 @part
 def _forget(leaders, followers):
-    """Evicts the leader that was used least recently, and its followers: each was inserted once,
-    so it is O(1) per insertion."""
+    """Evict the least recently used leader and its followers: each was inserted once, so this is
+    O(1) per insertion."""
     leader = leaders.oldest[0]
     while followers.oldest[leader] != NONE:
         remove(followers, followers.oldest[leader])
@@ -220,15 +226,15 @@ def _forget(leaders, followers):
 
 @allocating_entry
 def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first_level):
-    """The draft tree after `tail` (i32[n], at least a leader): breadth first, one level a follower.
+    """Return the draft tree after `tail` (i32[n], at least a leader): breadth first, one level a
+    follower.
 
     Every queried leader gives its dynamic followers, most recent first, then its frozen ones, most
     frequent first; a follower's end is queried in the next level. The first level stops at
     `first_level` nodes, the tree at `budget`; the follower that meets the limit is cut there.
-    `frozen` is a Frozen. `shares` (f64[FC]) is how likely the first token of the dynamic follower
-    of each rank of recency comes next; each further token of it is right with a chance of
-    `agreement`. Where the dynamic table knows a leader, the frozen one is believed for what the
-    shares leave.
+    `frozen` is a Frozen. `shares` (f64[FC]) is the probability of the first token of a dynamic
+    follower by its rank of recency; each further token of it is right with the probability
+    `agreement`. A leader in the dynamic table leaves the frozen one the rest of the shares.
 
     Returns token_ids i32[n], parents i32[n], scores f32[n], source u8[n].
     """
@@ -281,8 +287,8 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
 
 @part
 def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, source):
-    """Adds a follower under `parent`, as far as `limit` allows, and its chance, times `agreement`
-    at every further token, to the nodes on the way. Returns the tree's size and the last node."""
+    """Add a follower under `parent`, as far as `limit` allows, and its chance, times `agreement` at
+    every further token, to the nodes on the way. Return the size of the tree and the last node."""
     token_ids, parents, scores, sources = tree
     mask = len(children) - 1
     for i in range(len(tokens)):
@@ -307,6 +313,7 @@ def _add_path(tree, children, size, limit, parent, tokens, chance, agreement, so
 
 @part
 def _enqueue(queue, queued, end, node):
+    """Append a node to the queue unless it is in it; return its end."""
     if node >= 0 and not queued[node]:
         queued[node] = True
         queue[end] = node
@@ -316,7 +323,7 @@ def _enqueue(queue, queued, end, node):
 
 @part
 def _last_tokens(tree, tail, node, row):
-    """Fills `row` with the last tokens of the path that ends in `node`, its context before it."""
+    """Fill `row` with the last tokens of the path that ends in `node`, its context before it."""
     at = len(row) - 1
     while at >= 0 and node >= 0:
         row[at] = tree[0][node]
@@ -328,6 +335,7 @@ def _last_tokens(tree, tail, node, row):
 
 @part
 def _table_size(budget):
+    """Return the slots of a hash table for so many children."""
     size = 16
     while size < 4 * budget:
         size *= 2

@@ -1,12 +1,12 @@
-"""Where the machine code of kernels is kept.
+"""The folder for the machine code of kernels.
 
-That is in NUMBA_CACHE_DIR, the user's cache folder or a temporary one. Machine code is run as it is
-read, so a folder counts only if nobody but the user and root can write to it or to any folder above
-it (ngramkit.cache). What numba itself would take from a .numba_config.yaml in the working folder
+It lies in NUMBA_CACHE_DIR, the user's cache folder or a temporary one. Machine code is run as it is
+read, so a folder is used only if nobody but the user and root can write to it or to any folder
+above it (ngramkit.cache). A .numba_config.yaml in the working folder, which numba would read,
 decides nothing here: that may be a stranger's folder.
 
-Below it the kernels' sources have a folder each, named by their digest. Those that nobody has used
-for long are deleted.
+In it each version of the kernels' sources has its own folder, named by their digest. Those that
+have not been used for long are deleted.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ logger = logging.getLogger("ngramkit")
 
 @cache
 def folder() -> Path | None:
-    """Return the folder of these sources' machine code, chosen once per process; None where nothing
-    can be kept."""
+    """Return the folder for the machine code of these sources, chosen once per process; None where
+    nothing can be kept."""
     name = source_digest()[:16]
     root = choose_folder(name)
     if root is None:
@@ -51,8 +51,7 @@ def folder() -> Path | None:
 
 def choose_folder(name: str) -> Path | None:
     """Return the first private folder that holds `name`, or in which it can be made; None where
-    there is none. Says why where it is not the one that was named, or lasts no longer than a boot.
-    """
+    there is none. Log where it is not NUMBA_CACHE_DIR, or lasts only until the next boot."""
     named, own = os.environ.get(VARIABLE), private_folder("kernels")
     if named:
         place = Path(named).absolute()
@@ -74,8 +73,8 @@ def choose_folder(name: str) -> Path | None:
 
 
 def _serves(place: Path, name: str) -> bool:
-    """Return whether it is private, and `name` is in it (of an image that cannot be written) or
-    files can be made."""
+    """Return whether a folder is private, and holds `name` (in a read-only image) or takes
+    files."""
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (place / name).is_dir():
@@ -87,8 +86,8 @@ def _serves(place: Path, name: str) -> bool:
 
 
 def own_temporary() -> Path | None:
-    """Return one folder per user, a new one where that name is somebody else's; None where what is
-    made in the system's temporary folder is not safe from others."""
+    """Return a temporary folder of this user, a new one where that name is somebody else's; None
+    where the system's temporary folder is not safe from others."""
     place = Path(tempfile.gettempdir(), f"ngramkit-kernels-{getattr(os, 'getuid', int)()}")
     try:
         place.mkdir(mode=0o700, exist_ok=True)
@@ -122,7 +121,7 @@ def _is_folder(path: Path) -> bool:
 
 @cache
 def source_digest() -> str:
-    """Return a sha256 of every kernel's name and source."""
+    """Return a sha256 of all kernels' names and sources."""
     digest = hashlib.sha256()
     for path in sorted(KERNELS.rglob("*.py")):
         digest.update(path.relative_to(KERNELS).as_posix().encode() + b"\0")

@@ -1,4 +1,4 @@
-"""Windows of `length` tokens into partitions, packed into u64 keys: what counting n-grams sorts.
+"""Counting n-grams: windows of tokens go into partitions, packed into u64 keys, sorted, run by run.
 
 A window lies wholly inside one document. Windows are taken by where they begin: the caller gives
 positions [begin, end) of a shard, so one shard can be shared among threads. A `prefix` restricts
@@ -23,7 +23,7 @@ def low_bits(count):
 
 @allocating_entry
 def count_next(tokens, documents, begin, end, length, prefix, counts):
-    """Adds to counts[t] (i64) the windows that hold `prefix` and then t."""
+    """Add to counts[t] (i64) the windows that hold `prefix` and then t."""
     depth = len(prefix)
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
     while document < len(documents) - 1 and np.int64(documents[document]) < end:
@@ -37,7 +37,7 @@ def count_next(tokens, documents, begin, end, length, prefix, counts):
 
 @allocating_entry
 def count_seconds(tokens, documents, begin, end, length, rows, counts):
-    """Adds to counts[rows[t], u] (i64[n, vocabulary]) the windows that begin with t and u, where
+    """Add to counts[rows[t], u] (i64[n, vocabulary]) the windows that begin with t and u, where
     rows (i32[vocabulary]) is not -1."""
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
     while document < len(documents) - 1 and np.int64(documents[document]) < end:
@@ -54,7 +54,7 @@ def count_seconds(tokens, documents, begin, end, length, rows, counts):
 def scatter(
     tokens, documents, begin, end, length, prefix, partition, second, bits, bases, cursors, keys
 ):
-    """Writes the windows after `prefix` as packed keys (u64[n, 1]), each into its partition.
+    """Write the windows after `prefix` as packed keys (u64[n, 1]), each into its partition.
 
     A key holds the tokens after the prefix, `bits` wide, first token highest. `partition`
     (i32[vocabulary]) is NONE where the token after the prefix is not wanted, else an index into
@@ -96,8 +96,8 @@ def scatter(
 def scatter_wide(
     tokens, documents, begin, end, length, prefix, partition, bits, bases, cursors, keys
 ):
-    """`scatter` for windows of several words: keys is u64[n, words]; all words but the first hold
-    `64 // bits` tokens."""
+    """Scatter windows of several words: keys is u64[n, words]; all words but the first hold `64 //
+    bits` tokens."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits
     document = np.searchsorted(documents, np.uint64(begin), side="right") - 1
@@ -131,15 +131,15 @@ def _has_prefix(tokens, i, prefix):
     return True
 
 
-# Counting n-grams: windows packed into u64 keys (`kernels.counting`), sorted, run by run.
+# Runs of sorted keys.
 
 LATEST = np.uint64(0xFFFFFFFF)
 
 
 @entry
 def runs_of(keys, counts):
-    """Moves each distinct row of sorted keys (u64[n, words]) to the front, its number of copies
-    into counts (i64[n]), and returns how many distinct rows there are."""
+    """Move each distinct row of sorted keys (u64[n, words]) to the front and its number of copies
+    into counts (i64[n]); return how many distinct rows there are."""
     distinct = 0
     for i in range(len(keys)):
         if i and _same(keys, i, distinct - 1):
@@ -154,7 +154,8 @@ def runs_of(keys, counts):
 
 @allocating_entry
 def best_runs(keys, masks, most):
-    """Of sorted keys (u64[n, words], n < 2^32), each leader's `most` longest runs of equal keys.
+    """Return each leader's `most` longest runs of equal keys, of sorted keys (u64[n, words], n <
+    2^32).
 
     `masks` (u64[words]) covers the leader's bits. Returns, for each leader in order, its number of
     keys (i64[leaders]) and how many runs were chosen (i64[leaders]); and for every chosen run, the
@@ -165,18 +166,18 @@ def best_runs(keys, masks, most):
     rows, counts = np.empty(size, np.int64), np.empty(size, np.int64)
     # The smallest entry of a heap is its worst run: short ones first, then late ones.
     heap = np.empty(min(most, size), np.uint64)
-    leaders = runs = held = leader = run = 0
+    leaders = runs = queued = leader = run = 0
     for i in range(1, size + 1):
         if i < size and _same(keys, i, run):
             continue
-        held = _offer(heap, held, i - run, run - leader)
+        queued = _offer(heap, queued, i - run, run - leader)
         run = i
         if i == size or _changes(keys, i, leader, masks):
-            totals[leaders], chosen[leaders] = i - leader, held
-            _drain(heap, held, leader, rows[runs : runs + held], counts[runs : runs + held])
+            totals[leaders], chosen[leaders] = i - leader, queued
+            _drain(heap, queued, leader, rows[runs : runs + queued], counts[runs : runs + queued])
             leaders += 1
-            runs += held
-            held, leader = 0, i
+            runs += queued
+            queued, leader = 0, i
     return (
         totals[:leaders].copy(),
         chosen[:leaders].copy(),
@@ -202,23 +203,23 @@ def _changes(keys, i, j, masks):
 
 
 @part
-def _offer(heap, held, count, order):
-    """Keeps a run if it is among the best; returns how many are held then."""
+def _offer(heap, size, count, order):
+    """Keep a run if it is among the best; return how many are kept then."""
     entry = (np.uint64(count) << np.uint64(32)) | (LATEST - np.uint64(order))
-    if held < len(heap):
-        heap[held] = entry
-        _rise(heap, held)
-        return held + 1
+    if size < len(heap):
+        heap[size] = entry
+        _rise(heap, size)
+        return size + 1
     if entry > heap[0]:
         heap[0] = entry
-        _sink(heap, held)
-    return held
+        _sink(heap, size)
+    return size
 
 
 @part
-def _drain(heap, held, leader, rows, counts):
-    """Empties the heap into rows and counts, its worst run last."""
-    for at in range(held - 1, -1, -1):
+def _drain(heap, size, leader, rows, counts):
+    """Empty the heap into rows and counts, its worst run last."""
+    for at in range(size - 1, -1, -1):
         rows[at] = leader + np.int64(LATEST - (heap[0] & LATEST))
         counts[at] = np.int64(heap[0] >> np.uint64(32))
         heap[0] = heap[at]
@@ -252,7 +253,7 @@ def _sink(heap, size):
 
 @allocating_entry
 def unpack(keys, rows, bits, base, prefix, length):
-    """The windows of chosen rows: u32[len(rows), length], the prefix first."""
+    """Return the windows of chosen rows: u32[len(rows), length], the prefix first."""
     depth, words = len(prefix), keys.shape[1]
     per_word = 64 // bits
     mask = low_bits(bits)

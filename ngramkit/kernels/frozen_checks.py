@@ -1,4 +1,4 @@
-"""The proof that the rows of a frozen table are what its format says: in order, each once, counted.
+"""The check that the rows of a frozen table are as its format says: in order, distinct, counted.
 
 The arrays may hold anything; only the offsets must rise and end where the followers do. Nothing
 here knows about files.
@@ -27,7 +27,7 @@ def first_bad_leader(
     follower_counts: Array,
     factor: int,
 ) -> tuple[int, int]:
-    """(row, what is wrong) of the first bad leader of [begin, end), (-1, WHOLE) if there is none.
+    """Return (row, fault) of the first bad leader of [begin, end), (-1, WHOLE) if there is none.
 
     leaders [L, LL] ids, leader_counts [L], offsets int64[L + 1], followers [F, FL] ids,
     follower_counts [F]; counts below 2^63. `factor`, odd and chosen at random, makes the hash by
@@ -55,7 +55,7 @@ def first_bad_leader(
 
 @part
 def _leader(row: int, vocabulary: int, leaders: Array) -> int:
-    """Its ids, and that it is above the one before it."""
+    """Check a leader's ids, and that it is above the one before it."""
     for column in range(leaders.shape[1]):
         if leaders[row, column] >= vocabulary:
             return FOREIGN
@@ -66,7 +66,8 @@ def _leader(row: int, vocabulary: int, leaders: Array) -> int:
 
 @part
 def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
-    """Counts are there, and add up to at most the leader's; without ever overflowing."""
+    """Check the followers' counts: above 0, and adding up to at most the leader's, without
+    overflow."""
     left = counted
     for i in range(first, last):
         count = int(follower_counts[i])
@@ -88,7 +89,7 @@ def _followers(
     places: Array,
     factor: int,
 ) -> int:
-    """Their ids; most frequent first, then by ids; each once."""
+    """Check the followers' ids: most frequent first, then by ids, and distinct."""
     mask = len(places) - 1
     for i in range(first, last):
         mixed = np.uint64(0)
@@ -115,7 +116,7 @@ def _followers(
 
 @part
 def _above(rows: Array, row: int, other: int) -> bool:
-    """Whether a row of ids is lexicographically above another."""
+    """Return whether a row of ids is lexicographically above another."""
     for column in range(rows.shape[1]):
         if rows[row, column] != rows[other, column]:
             return bool(rows[row, column] > rows[other, column])
@@ -124,6 +125,7 @@ def _above(rows: Array, row: int, other: int) -> bool:
 
 @part
 def _same(rows: Array, row: int, other: int) -> bool:
+    """Return whether two rows of ids are equal."""
     for column in range(rows.shape[1]):  # noqa: SIM110 (numba knows no all() of a generator)
         if rows[row, column] != rows[other, column]:
             return False

@@ -6,7 +6,7 @@
     optional_part        a part that is left out where its first argument is `packed.Absent`
 
 With a numba that it was tested with, `kernels.parts` compiles them, three and a half times sooner
-than numba's own way; with any other, numba does, which computes the same.
+than numba's own way; with any other, numba's `njit(cache=True)` does, which computes the same.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import re
 from typing import Any
 
 import numba
-from numba.core import event
-from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import overload
 
 from ngramkit.kernels.code_folder import folder
@@ -33,7 +31,7 @@ logger = logging.getLogger("ngramkit")
 
 
 def is_tested(version: str) -> bool:
-    """Return whether this module knows the insides of that version of numba.
+    """Return whether `kernels.parts` knows the insides of that version of numba.
 
     >>> is_tested("0.65.0"), is_tested("0.99.1"), is_tested("1.0")
     (True, False, False)
@@ -42,42 +40,8 @@ def is_tested(version: str) -> bool:
     return numbers is not None and TESTED[0] <= (int(numbers[1]), int(numbers[2])) <= TESTED[1]
 
 
-class _Compiling(event.Listener):
-    """Tells once that kernels are compiled, which takes seconds, and lets the garbage collector
-    rest meanwhile: to look through all that numba makes takes a quarter of the time."""
-
-    def __init__(self) -> None:
-        self._told = self._resting = False
-        self._open = 0  # functions that are being compiled: callers wait for what they call
-
-    def on_start(self, event: Any) -> None:
-        if not self._told:
-            self._told = True
-            logger.log(NOTICE, COMPILING)
-        self._open += 1
-        if self._open == 1 and gc.isenabled():
-            self._resting = True
-            gc.disable()
-
-    def on_end(self, event: Any) -> None:
-        self._open -= 1
-        if self._open == 0 and self._resting:
-            self._resting = False
-            gc.enable()
-
-
-event.register("numba:compile", _Compiling())
-if hasattr(os, "register_at_fork"):
-    # No fork while a thread compiles: numba's lock would stay locked in the child for ever.
-    os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
-        after_in_child=global_compiler_lock.release,
-    )
-
-
 class _Plain:
-    """numba's own decorators, for a numba that is not known."""
+    """numba's own decorators, for a version that was not tested."""
 
     def __init__(self) -> None:
         place = folder()
@@ -106,6 +70,7 @@ class _Plain:
 
 
 def _decorators() -> Any:
+    """Return the module or object whose attributes are the decorators for this numba."""
     if is_tested(numba.__version__):
         from ngramkit.kernels import parts
 
@@ -119,6 +84,42 @@ def _decorators() -> Any:
     return _Plain()
 
 
+def _watch_compiler() -> None:
+    """Say once that kernels are compiled, keep the garbage collector from running meanwhile, and
+    let no process fork during it. Do nothing with a numba that has no such events or lock."""
+    try:
+        from numba.core import event
+        from numba.core.compiler_lock import global_compiler_lock as lock
+    except ImportError:
+        return
+
+    class Watcher(event.Listener):
+        announced = paused = False
+        depth = 0  # functions being compiled: callers wait for what they call
+
+        def on_start(self, event: Any) -> None:
+            if not self.announced:
+                self.announced = True
+                logger.log(NOTICE, COMPILING)
+            self.depth += 1
+            if self.depth == 1 and gc.isenabled():
+                self.paused = True
+                gc.disable()  # to look through all that numba makes takes a quarter of the time
+
+        def on_end(self, event: Any) -> None:
+            self.depth -= 1
+            if self.depth == 0 and self.paused:
+                self.paused = False
+                gc.enable()
+
+    event.register("numba:compile", Watcher())
+    if hasattr(os, "register_at_fork"):  # else numba's lock could stay locked in the child for ever
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
+
+
+_watch_compiler()
 _chosen = _decorators()
 compiled = _chosen.compiled  # () -> the names of kernels that this process has compiled and kept
 entry, part = _chosen.entry, _chosen.part

@@ -1,6 +1,6 @@
 """Records of changing length in a flat array of words: llama.cpp's n-gram cache.
 
-A record is KEY token ids (unused ones -1, at the end), the number of its pairs, then the pairs,
+A record is KEY token ids (unused ones are -1, at the end), the number of its pairs, then the pairs,
 each a token id and a count. Nothing here knows about files.
 """
 
@@ -14,7 +14,8 @@ KEY = 4  # ids
 
 @allocating_entry
 def measure(words: Array) -> tuple[int, int, int]:
-    """(records, pairs, where the first record that makes no sense begins, else -1); int32[n]."""
+    """Return the number of records, the number of pairs and the begin of the first invalid record,
+    -1 if there is none, of words int32[n]."""
     records = pairs = at = 0
     while at < len(words):
         length = key_length(words[at : at + KEY])
@@ -33,7 +34,7 @@ def measure(words: Array) -> tuple[int, int, int]:
 
 @part
 def key_length(key: Array) -> int:
-    """How many ids `key` (int32[KEY]) holds; 0 where an id follows an unused place."""
+    """Return how many ids `key` (int32[KEY]) holds; 0 where an id follows an unused place."""
     length = 0
     while length < len(key) and key[length] >= 0:
         length += 1
@@ -45,7 +46,7 @@ def key_length(key: Array) -> int:
 
 @allocating_entry
 def split(words: Array, keys: Array, offsets: Array, pairs: Array) -> None:
-    """Fills keys int32[records, KEY], offsets int64[records + 1] and pairs int32[pairs, 2]."""
+    """Fill keys int32[records, KEY], offsets int64[records + 1] and pairs int32[pairs, 2]."""
     at = pair = 0
     for record in range(len(keys)):
         keys[record] = words[at : at + KEY]

@@ -12,26 +12,27 @@ from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import allocating_entry, part
 from ngramkit.kernels.sorting import best_first
 
-# How many matches in the context weigh as much as the bigrams do, and how much a copied row is
-# trusted less with every further token. They decide which nodes a small budget keeps. Chosen on
+# How many matches in the context weigh as much as the bigrams do, and the factor of a copied row's
+# score with every further token. They decide which nodes a small budget keeps. Chosen on
 # recorded answers to MT-Bench; half or twice as much costs less than 1 % of the tokens per step.
 ESCAPE = 4.0
 DECAY = 0.8
 
 
 def probabilities_by_bits() -> Array:
-    """float32[65536]: exp of every 16-bit float, which numba does not know."""
+    """Return float32[65536]: exp of every 16-bit float, which numba does not know."""
     logs = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
-        found: Array = np.exp(logs.astype(np.float32))
-    return found
+        probabilities: Array = np.exp(logs.astype(np.float32))
+    return probabilities
 
 
 @allocating_entry
 def frequent_rows(
     tokens: Array, begins: Array, width: int, most: int
 ) -> tuple[Array, Array, Array]:
-    """The `most` most frequent of the rows tokens[begin : begin + width], ties to the later one.
+    """Return the `most` most frequent of the rows tokens[begin : begin + width], ties to the later
+    one.
 
     tokens int32[n], begins int64[m] ascending, below n -> rows int32[r, width], lengths int64[r]
     (shorter at the context's end), counts int64[r].
@@ -55,11 +56,11 @@ def frequent_rows(
         latest[slots[slot]] = begin
         seen[slots[slot]] += 1
 
-    found = min(groups, most)
-    rows = np.zeros((found, width), np.int32)
-    lengths = np.empty(found, np.int64)
-    counts = np.empty(found, np.int64)
-    for r in range(found):
+    distinct = min(groups, most)
+    rows = np.zeros((distinct, width), np.int32)
+    lengths = np.empty(distinct, np.int64)
+    counts = np.empty(distinct, np.int64)
+    for r in range(distinct):
         best = 0
         for group in range(1, groups):
             if (seen[group], latest[group]) > (seen[best], latest[best]):
@@ -102,7 +103,7 @@ def bigram_rows(
     width: int,
     eos: int,
 ) -> tuple[Array, Array, Array]:
-    """The first `most` drafts after `last`, none beyond `eos`, with their probabilities.
+    """Return the first `most` drafts after `last`, none beyond `eos`, with their probabilities.
 
     The table's arrays (see formats.model_bigram), log_probs as uint16 bits, probabilities
     float32[65536] by those bits -> rows int32[r, w], lengths int64[r], gains float64[r, w]: of the
@@ -133,6 +134,7 @@ def bigram_rows(
 
 @part
 def _rank(next_tokens: Array, before: int, token: int) -> int:
+    """Return a token's rank among the successors of `before`."""
     for rank in range(next_tokens.shape[1]):
         if next_tokens[before, rank] == token:
             return rank
@@ -143,7 +145,8 @@ def _rank(next_tokens: Array, before: int, token: int) -> int:
 def tree_of_rows(
     rows: Array, lengths: Array, gains: Array, sources: Array, budget: int
 ) -> tuple[Array, Array, Array, Array]:
-    """The `budget` nodes of highest score, ties to the earlier row: ids, parents, scores, sources.
+    """Return the `budget` nodes of highest score, ties to the earlier row: ids, parents, scores,
+    sources.
 
     rows int32[r, w], lengths int64[r], gains float64[r, w], sources uint8[r]. A node's score is the
     sum of its rows' gains, its source that of the first row through it.
@@ -181,10 +184,10 @@ def tree_of_rows(
             tokens[kept], owners[kept], scores[kept] = tokens[node], owners[node], scores[node]
             parents[kept] = -1 if parents[node] < 0 else place[parents[node]]
             kept += 1
-    found = np.empty(kept, np.float32)
+    rounded = np.empty(kept, np.float32)
     for node in range(kept):
-        found[node] = scores[node]
-    return tokens[:kept], parents[:kept], found, owners[:kept]
+        rounded[node] = scores[node]
+    return tokens[:kept], parents[:kept], rounded, owners[:kept]
 
 
 @allocating_entry
@@ -201,9 +204,10 @@ def mixed_tree(
     sources: Array,
     budget: int,
 ) -> tuple[Array, Array, Array, Array]:
-    """N-Grammys' mix: rows of the context first, the remaining ones of `most` from the table.
+    """Return N-Grammys' tree: rows of the context first, the remaining ones of `most` from the
+    table.
 
-    `sources` uint8[2]: what nodes of the context and of the table are called. Arrays as above.
+    `sources` uint8[2]: the sources of nodes of the context and of the table. Arrays as above.
     """
     copied, ends, counts = frequent_rows(tokens, begins, width, most)
     last = int(tokens[-1])

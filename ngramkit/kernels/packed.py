@@ -1,6 +1,13 @@
-"""Integers at an address: arrays whose item size is known only when a kernel runs.
+"""Arguments of kernels by address: integers of any width, and NamedTuples of arrays.
 
-One compiled version of a kernel then serves every width. Nothing here checks bounds.
+Integers at an address: arrays whose item size is known only when a kernel runs. One compiled
+version of a kernel then serves every width. Nothing here checks bounds.
+
+NamedTuples of arrays: numba passes a tuple by all the words of all its arrays, eight each; with a
+hundred arrays that takes most of the time of compiling, and of each call from Python too. `Packed`
+writes addresses and shapes into a block and passes the block's address; in a kernel, `packed.name`
+is the array, or the block of a NamedTuple inside. A block never changes while a kernel runs, so
+nothing is read twice.
 """
 
 from __future__ import annotations
@@ -32,7 +39,7 @@ from ngramkit.kernels.jit import part
 
 
 def _loader(bits: int, *, signed: bool) -> Callable[[int, int], int]:
-    """A function (address, index) -> the integer there, as a C pointer would read it."""
+    """Return a function (address, index) that loads an integer, as a C pointer would."""
 
     @intrinsic
     def load(context: Any, address: Any, index: Any) -> Any:
@@ -55,20 +62,14 @@ load_i64 = _loader(64, signed=True)
 
 @part
 def unsigned_at(address, size, index):
-    """The integer at `index` of an array of unsigned integers of 2, 4 or 8 bytes, below 2^63."""
+    """Return the integer at `index` of an array of unsigned integers of 2, 4 or 8 bytes, below
+    2^63."""
     if size == 2:
         return load_u16(address, index)
     if size == 4:
         return load_u32(address, index)
     return load_i64(address, index)
 
-
-# NamedTuples of arrays as kernels take them: one address in place of every array's eight words.
-#
-# numba passes a tuple by all the words of all its arrays; a hundred arrays that go from kernel to
-# kernel then take most of the time that compiling takes, and of each call from Python too.
-# `Packed` writes addresses and shapes into a block; in a kernel, `packed.name` is the array, or
-# the block of a NamedTuple inside. What stands in a block never changes, so nothing is read twice.
 
 WORD = ir.IntType(64)
 _intrinsic: Any = intrinsic
@@ -79,14 +80,15 @@ TYPESTR = {
 
 
 class Absent(NamedTuple):
-    """In the place of a NamedTuple that is not there: kernels are compiled without what reads it
-    (`jit.optional_part`)."""
+    """The stand-in for a NamedTuple that is not there: kernels are compiled without the parts that
+    read it (`jit.optional_part`)."""
 
 
 class Packed:
-    """`parts` is a NamedTuple of C-contiguous arrays and further such NamedTuples, kept alive.
+    """A NamedTuple of C-contiguous arrays and further such NamedTuples, `parts`, in one block.
 
-    `inside` are the latter, packed, by name. Raises ValueError for an array that is not contiguous.
+    `inside` are the latter, packed, by name. All are kept alive. Raises ValueError for an array
+    that is not contiguous.
     """
 
     _numba_type_: Any
@@ -112,7 +114,7 @@ class Packed:
         self._numba_type_ = _type_of(type(parts).__name__, tuple(fields))
 
     def of_same_type(self, parts: Any) -> Packed:
-        """`parts`, NamedTuple of arrays alone, packed as this one is: types are not made anew.
+        """Pack `parts`, a NamedTuple of arrays alone, as this one is: types are not made anew.
 
         Raises ValueError where they are of other types.
         """
@@ -125,39 +127,39 @@ class Packed:
         return packed
 
     def point(self, name: str, value: Any) -> None:
-        """From now on `name` is the array `value`; no kernel may be reading meanwhile. `parts` does
-        not follow; the caller keeps `value` alive.
+        """Set `name` to the array `value`, while no kernel reads the block. `parts` does not
+        follow; the caller keeps `value` alive.
 
         Raises ValueError for one of another type.
         """
         kind, word = self._numba_type_.fields[name]
-        found = value.__array_interface__
-        if (value.ndim, found["typestr"]) != (kind.ndim, TYPESTR[kind.dtype]):
+        interface = value.__array_interface__
+        if (value.ndim, interface["typestr"]) != (kind.ndim, TYPESTR[kind.dtype]):
             raise ValueError(f"{name} is of another type")
         if not value.flags.c_contiguous:
             raise ValueError(f"{name} is not contiguous")
-        self._block[word] = found["data"][0]
+        self._block[word] = interface["data"][0]
         self._block[word + 1 : word + 1 + value.ndim] = value.shape
 
     def rows(self, count: int) -> npt.NDArray[np.int64]:
-        """int64[count, words]: copies of the block, each a block of the same type at its own
-        address. What this one's NamedTuples inside hold, they hold."""
+        """Return copies of the block, int64[count, words], each a block of the same type at its own
+        address; they share the NamedTuples inside."""
         return np.tile(self._block, (count, 1))
 
     def place_of(self, name: str) -> tuple[npt.NDArray[np.int64], int]:
-        """The block and the word where the address of `name` stands: who writes another there,
-        keeps what is behind it alive, of the same type, and writes while no kernel reads."""
+        """Return the block and the word with the address of `name`. Who writes another address
+        there keeps its array alive, of the same type, and writes while no kernel reads."""
         return self._block, self._numba_type_.fields[name][1]
 
 
 @_intrinsic
 def packed_at(typing: Any, address: Any, like: Any) -> Any:
-    """The block at an address, of the type that `like` has."""
+    """Return the block at an address, of the type that `like` has."""
     return signature(like, address, like), lambda context, builder, sig, args: args[0]
 
 
 class PackedType(types.Type):
-    """Which arrays stand where: `fields`, name -> (type, word where it begins)."""
+    """The layout of a block: `fields`, name -> (type, word where it begins)."""
 
     def __init__(self, name: str, fields: tuple[tuple[str, Any], ...]) -> None:
         self.fields: dict[str, tuple[Any, int]] = {}
@@ -197,13 +199,13 @@ class _Attributes(AttributeTemplate):
     key = PackedType
 
     def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
-        found = kind.fields.get(name)
-        return found and found[0]
+        field = kind.fields.get(name)
+        return field and field[0]
 
 
 @lower_getattr_generic(PackedType)
 def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name: str) -> Any:
-    found, word = kind.fields[name]
+    field, word = kind.fields[name]
     block = builder.inttoptr(address, WORD.as_pointer())
 
     def at(index: int) -> Any:
@@ -212,11 +214,11 @@ def _attribute(context: Any, builder: Any, kind: PackedType, address: Any, name:
         value.set_metadata("invariant.load", builder.module.add_metadata([]))
         return value
 
-    if isinstance(found, PackedType):
+    if isinstance(field, PackedType):
         return at(word)
-    array = context.make_array(found)(context, builder)
-    size = ir.Constant(WORD, context.get_abi_sizeof(context.get_data_type(found.dtype)))
-    shape, strides = [at(word + 1 + i) for i in range(found.ndim)], [size]
+    array = context.make_array(field)(context, builder)
+    size = ir.Constant(WORD, context.get_abi_sizeof(context.get_data_type(field.dtype)))
+    shape, strides = [at(word + 1 + i) for i in range(field.ndim)], [size]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
     data = builder.inttoptr(at(word), array.data.type)

@@ -5,13 +5,12 @@ the way up. Here a function that only kernels call is a `part`: typed and lowere
 and assembled once, inside each `entry` that reaches it. `part` and `entry` do without numba's
 reference counts, which cost a small kernel more than its work.
 
-Of what is compiled a file is kept for each entry and its arguments' types, named by all that
-decides what is in it: the sources of all kernels, the versions of numba and Python, the processor.
-So an entry is compiled again when a part of it has changed, and processes that compile at once lose
-nothing of each other's: there is no index.
+Machine code is kept in a file for each entry and its arguments' types, named by all that decides
+its content: the sources of all kernels, the versions of numba and Python, the processor. So an
+entry is compiled again when a part of it has changed, and processes that compile at the same time
+lose none of each other's files: there is no index.
 
-All of this is made of numba's insides; `kernels.jit` imports it for versions that it was tested
-with.
+All of this uses numba's insides; `kernels.jit` imports it for versions that it was tested with.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class _Part(_Whole):
         return self._shared_module
 
     def get_pointer_to_function(self, name: str) -> int:
-        """What Python would call: this one raises TypeError."""
+        """Return what Python calls: a function that raises TypeError."""
         return ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value or 0
 
     @property
@@ -93,7 +92,7 @@ class _Part(_Whole):
 
 
 class _WithoutEnvironments:
-    """A code generator that keeps no Python objects for a part: it uses none."""
+    """A code generator without Python objects, of which a part uses none."""
 
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
@@ -119,8 +118,8 @@ class _PartCompiler(_EntryCompiler):
     library = _Part
 
 
-class KeptCode(NullCache):
-    """What numba asks for a kernel's code and gives it to, in place of its own cache."""
+class CodeCache(NullCache):
+    """A cache of a kernel's machine code, in the place of numba's own."""
 
     def __init__(self, kernel: Any, options: str) -> None:
         self._name = f"{kernel.__module__}.{kernel.__qualname__}"
@@ -132,7 +131,7 @@ class KeptCode(NullCache):
         return None if place is None else str(place)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """None where it was not kept, or cannot be read.
+        """Return the code of a kernel; None where there is none, or it cannot be read.
 
         numba fills its tables of what it can compile, and imports scipy and whatever extends it
         for that, when something is compiled: machine code needs its memory manager alone.
@@ -142,15 +141,16 @@ class KeptCode(NullCache):
         if path is None:
             return None
         try:
-            kept = pickle.loads(path.read_bytes())
-            return CompileResult._rebuild(target_context, *kept)
+            state = pickle.loads(path.read_bytes())
+            return CompileResult._rebuild(target_context, *state)
         except FileNotFoundError:
             return None
         except Exception:  # damaged: it is compiled and written again
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """A full disk or a folder that cannot be written costs the next process its time."""
+        """Write the code of a kernel. A full disk or a folder that cannot be written costs the next
+        process its time."""
         path = self._path(sig, data.codegen)
         if path is None or data.lifted or data.library.has_dynamic_globals:
             return
@@ -181,8 +181,9 @@ _PART: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _compiled_once(dispatcher: Any) -> Any:
-    """Have a part take every whole number as int64: not once more for 0, a 32-bit index, ..."""
+def _with_wide_integers(dispatcher: Any) -> Any:
+    """Make a part take every whole number as int64: it is not compiled once more for 0, a 32-bit
+    index, ..."""
     typed = dispatcher.get_call_template
 
     def get_call_template(args: Any, kwargs: Any) -> Any:
@@ -199,25 +200,25 @@ def _wide(kind: Any) -> Any:
 
 
 def part(function: Any) -> Any:
-    return _compiled_once(_njit(**_PART, _nrt=False)(function))
+    return _with_wide_integers(_njit(**_PART, _nrt=False)(function))
 
 
 def allocating_part(function: Any) -> Any:
-    return _compiled_once(_njit(**_PART)(function))
+    return _with_wide_integers(_njit(**_PART)(function))
 
 
 def optional_part(function: Any) -> Any:
     """Return a part without a result that is left out where its first argument is `packed.Absent`:
-    what calls it is compiled once without its code, and once more with it where it is met."""
+    its callers are compiled once without its code, and once more with it where it is there."""
     present, absent = part(function), part(_nothing)
-    typed, found = present.get_call_template, present.get_overload
+    typed, overload = present.get_call_template, present.get_overload
 
     def get_call_template(args: Any, kwargs: Any) -> Any:
         left_out = getattr(args[0], "absent", False)
         return absent.get_call_template(args, kwargs) if left_out else typed(args, kwargs)
 
     def get_overload(args: Any) -> Any:
-        return (absent.get_overload if args in absent.overloads else found)(args)
+        return (absent.get_overload if args in absent.overloads else overload)(args)
 
     present.get_call_template, present.get_overload = get_call_template, get_overload
     return present
@@ -227,17 +228,17 @@ def _nothing(*arguments: Any) -> None: ...
 
 
 def entry(function: Any) -> Any:
-    return _kept(_njit(**_ENTRY, _nrt=False)(function))
+    return _with_cache(_njit(**_ENTRY, _nrt=False)(function))
 
 
 def allocating_entry(function: Any) -> Any:
-    return _kept(_njit(**_ENTRY)(function))
+    return _with_cache(_njit(**_ENTRY)(function))
 
 
-def _kept(dispatcher: Any) -> Any:
-    """Have its code kept by us instead of by numba."""
+def _with_cache(dispatcher: Any) -> Any:
+    """Give a kernel our cache instead of numba's."""
     options = sorted((name, str(value)) for name, value in dispatcher.targetoptions.items())
-    dispatcher._cache = KeptCode(dispatcher.py_func, repr(options))
+    dispatcher._cache = CodeCache(dispatcher.py_func, repr(options))
     dispatcher._compilation_chain_init_hook = _nothing  # compiling loads extensions
     return dispatcher
 

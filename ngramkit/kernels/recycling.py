@@ -1,6 +1,6 @@
-"""Token Recycling's matrix (arXiv:2408.08696): what a model held likely after a token, last time.
+"""Token Recycling's matrix (arXiv:2408.08696): the model's latest top-k after each token.
 
-The matrix is int32[V, K], by token; -1 where the model has said nothing. A draft is a tree of fixed
+The matrix is int32[V, K], by token; -1 where there is no evidence yet. A draft is a tree of fixed
 shape filled in from it: the node of rank r below a token is the r-th likeliest token after that.
 """
 
@@ -17,7 +17,8 @@ K = 8  # candidates kept of a token, as published
 
 
 def fixed_tree(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
-    """The shape: parents int32[n] (-1 the root), ranks int32[n], scores float32[n].
+    """Return a shape of the most probable nodes: parents int32[n] (-1 the root), ranks int32[n],
+    scores float32[n].
 
     The `nodes` paths of highest chance, best first, where `chances` float[K] says how often the
     candidate of each rank is the next token: a path's chance is their product. A shorter shape is a
@@ -37,7 +38,7 @@ def fixed_tree(chances: Array, nodes: int) -> tuple[Array, Array, Array]:
 
 @entry
 def recycle(matrix, tokens, top_ids):
-    """Keeps what was held likely after each of `tokens` int32[n]: top_ids int32[n, k], best first.
+    """Keep the model's top-k after each of `tokens` int32[n]: top_ids int32[n, k], best first.
 
     Of a token that comes twice the later row counts. Tokens outside the matrix are left out.
     """
@@ -50,10 +51,11 @@ def recycle(matrix, tokens, top_ids):
 
 
 @allocating_entry
-def recycled(
+def fill_tree(
     matrix: Array, last: int, parents: Array, ranks: Array, scores: Array, budget: int
 ) -> tuple[Array, Array, Array]:
-    """The shape's first `budget` nodes, filled in after the token `last`: ids, parents, scores.
+    """Return the shape's first `budget` nodes, filled in after the token `last`: ids, parents,
+    scores.
 
     Nodes of which the matrix knows nothing are left out, with all below them.
     """

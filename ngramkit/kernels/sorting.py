@@ -1,4 +1,5 @@
-"""A few values in order. numba's own sorts take longer to compile than all that calls them."""
+"""Sorting few values, and binary search. numba's own sorts take longer to compile than their
+callers."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from ngramkit.kernels.jit import part
 
 @part
 def best_first(values, order):
-    """Their places into `order`, the highest value first, of equal ones the first place. As fast
-    as values are few, or nearly in order as they come."""
+    """Set `order` to the indices of `values`, the highest value first, equal ones in their order.
+    Fast where values are few, or nearly in order already."""
     for place in range(len(values)):
         at = place
         while at > 0 and values[order[at - 1]] < values[place]:
@@ -24,7 +25,7 @@ def best_first(values, order):
 
 @part
 def find_row(rows, query):
-    """The row of sorted `rows` (u16 | u32 [n, k]) that equals `query` (i32[k]), else -1.
+    """Return the row of sorted `rows` (u16 | u32 [n, k]) that equals `query` (i32[k]), else -1.
 
     A query of another length or with a negative id equals none.
     """

@@ -1,12 +1,12 @@
-"""A draft from past requests, with scores that follow what became of earlier drafts.
+"""A draft from past requests, with scores that follow the acceptance of earlier drafts.
 
-How far a past request can be trusted is learnt per match length: `trust[l]` is the probability that
-a continuation holds for one token more where the last l tokens agreed, beside its share of the
+The trust in past requests is learnt per match length: `trust[l]` is the probability that a
+continuation is right for one token more where the last l tokens agreed, beside its share of the
 matches. An accepted draft token makes the match one longer, so a node at depth d below a match of m
 tokens has the score share * trust[m] * trust[m + 1] * ... * trust[m + d - 1].
 
-Requests of different origins are drafted from apart, each by its own record of trust; `merge` then
-keeps the nodes that either is surest of.
+Requests of different origins are drafted from separately, each with its own record; `merge` then
+keeps the nodes of highest score.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ngramkit.kernels.jit import allocating_entry, allocating_part, part
 from ngramkit.kernels.suffix.continuations import COUNT, DEPTH, PARENT, TOKEN, top_prefixes
 from ngramkit.kernels.suffix.search import find_all, longest_match
 
-LENGTHS = 24  # match lengths told apart; longer ones count as the last
-PRIOR = 4.0  # drafts that the first guess of a trust is worth
-FORGET = 0.99  # what a past draft's weight is multiplied by at every later one
-RELENT = 0.999  # and where there was too little trust to draft: so it is tried again, but seldom
+LENGTHS = 24  # match lengths with a record; longer ones count as the last
+PRIOR = 4.0  # drafts that the prior of a trust counts as
+FORGET = 0.99  # the factor of a past draft's weight at every later one
+RELENT = 0.999  # likewise where trust was too low to draft: it is tried again, but seldom
 HITS, PREDICTED = range(2)
 
 
@@ -29,38 +29,39 @@ HITS, PREDICTED = range(2)
 def draft(
     table: Array, context: Array, budget: int, rules: Array, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array, int]:
-    """The draft after `context`, int32[n]: token_ids, parents, scores, shares, and the match's
-    length, 0 where nothing matches.
+    """Return the draft after `context`, int32[n]: token_ids, parents, scores, shares, and the
+    match's length, 0 where nothing matches.
 
     `rules` is int64[3]: the longest query, the deepest node, eos (-1 for none). The query is
     shortened until it has a continuation. Nodes whose score is below `least` are left out, and no
-    continuation is looked for where the match is trusted less than that. `record` is
+    continuation is searched where the match is trusted less than that. `record` is
     float64[LENGTHS, 2], see `learn`. `table` has a row at least.
     """
     longest, deepest, eos = rules[0], rules[1], rules[2]
     intervals = np.zeros((len(table), 2), np.int64)
     match = longest_match(table, context, longest, intervals)
-    found, total = np.empty((0, 4), np.int64), 0
+    nodes, total = np.empty((0, 4), np.int64), 0
     while match > 0:
         if trust(record, match) < least:
             for column in range(2):
                 record[min(match, LENGTHS - 1), column] *= RELENT
             break
-        found, total = top_prefixes(table, intervals, match, budget, deepest, eos)
-        if len(found) or budget == 0:
+        nodes, total = top_prefixes(table, intervals, match, budget, deepest, eos)
+        if len(nodes) or budget == 0:
             break
         match -= 1
         if match:
             find_all(table, context[len(context) - match :], intervals)
-    token_ids, parents, scores, shares = _scored(found, total, match, record, least)
+    token_ids, parents, scores, shares = _score(nodes, total, match, record, least)
     return token_ids, parents, scores, shares, match
 
 
 @allocating_part
-def _scored(
-    found: Array, total: int, match: int, record: Array, least: float
+def _score(
+    nodes: Array, total: int, match: int, record: Array, least: float
 ) -> tuple[Array, Array, Array, Array]:
-    size = len(found)
+    """Return token_ids, parents, scores and shares of the nodes with at least the score `least`."""
+    size = len(nodes)
     token_ids, parents = np.empty(size, np.int32), np.empty(size, np.int32)
     scores, shares = np.empty(size, np.float32), np.empty(size, np.float32)
     place = np.full(size, -1, np.int64)
@@ -70,12 +71,12 @@ def _scored(
         reach[depth] = reach[depth - 1] * trust(record, match + depth - 1)
     kept = 0
     for i in range(size):
-        share = found[i, COUNT] / total
-        score = share * reach[found[i, DEPTH]]
+        share = nodes[i, COUNT] / total
+        score = share * reach[nodes[i, DEPTH]]
         if score < least:
             continue
-        parent = found[i, PARENT]
-        token_ids[kept], shares[kept], scores[kept] = found[i, TOKEN], share, score
+        parent = nodes[i, PARENT]
+        token_ids[kept], shares[kept], scores[kept] = nodes[i, TOKEN], share, score
         parents[kept] = place[parent] if parent >= 0 else -1
         place[i] = kept
         kept += 1
@@ -84,22 +85,22 @@ def _scored(
 
 @part
 def trust(record: Array, length: int) -> float:
-    """The probability that one more token agrees; l / (l + 3) before anything is known."""
+    """Return the probability that one more token agrees; l / (l + 3) before anything is known."""
     at = min(length, LENGTHS - 1)
     guess = at / (at + 3.0)
-    found: float = (record[at, HITS] + PRIOR * guess) / (record[at, PREDICTED] + PRIOR)
-    return min(found, 1.0)
+    probability: float = (record[at, HITS] + PRIOR * guess) / (record[at, PREDICTED] + PRIOR)
+    return min(probability, 1.0)
 
 
 @allocating_entry
 def learn(
     token_ids: Array, parents: Array, shares: Array, match: int, written: Array, record: Array
 ) -> None:
-    """Adds to `record` what became of a draft: at every depth that was reached, the share of the
-    matches that the draft predicted with, and whether it held `written`'s token there.
+    """Add a draft to `record`: for every depth that was reached, the shares of the matches that the
+    draft had there, and whether it had `written`'s token.
 
     [7, 8] side by side with shares [0.6, 0.4], match 3, written [7, 5] -> record[3] grows by one
-    hit and 1.0 predicted; node 7 has no children, so nothing is said of record[4].
+    hit and 1.0 predicted; node 7 has no children, so record[4] stays as it is.
     """
     node, whole = -1, 1.0
     for depth in range(len(written)):
@@ -124,8 +125,8 @@ def learn(
 def merge(
     first: tuple[Array, Array, Array], second: tuple[Array, Array, Array], budget: int
 ) -> tuple[Array, Array, Array]:
-    """The `budget` best of the nodes of two drafts (token_ids, parents, scores): likewise, best
-    first. A node of both has the higher of its scores. No node may score above its parent.
+    """Return the `budget` best nodes of two drafts (token_ids, parents, scores), best first. A node
+    of both has the higher of its scores. No node may score above its parent.
 
     [7, 8], parents [-1, 0], scores [0.6, 0.5] and [7, 9], [-1, -1], [0.9, 0.2]
     -> [7, 8, 9], [-1, 0, -1], [0.9, 0.5, 0.2]
@@ -133,8 +134,8 @@ def merge(
     room = len(first[0]) + len(second[0])
     token_ids, parents = np.empty(room, np.int32), np.empty(room, np.int32)
     scores = np.empty(room, np.float32)
-    child = np.full(room + 1, -1, np.int32)  # of each node, the last found; then the root's
-    sibling = np.empty(room, np.int32)  # found before
+    child = np.full(room + 1, -1, np.int32)  # of each node, its newest child; then the root's
+    sibling = np.empty(room, np.int32)  # the next older child of the same parent
     size = _add(first, token_ids, parents, scores, child, sibling, 0)
     size = _add(second, token_ids, parents, scores, child, sibling, size)
     order = np.argsort(-scores[:size], kind="mergesort")[:budget]  # stable: parents come first
@@ -154,7 +155,7 @@ def _add(
     sibling: Array,
     size: int,
 ) -> int:
-    """Adds a tree's nodes to `size` others, or raises their scores; returns how many there are.
+    """Add a tree's nodes to `size` others, or raise their scores; return the number of nodes.
 
     Parents are numbered as `child` is: the root is the last.
     """

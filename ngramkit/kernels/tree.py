@@ -1,4 +1,4 @@
-"""Shapes of draft trees: how deep every node lies, and which rows of a pass it may see.
+"""Paths of draft trees.
 
 Arrays in, arrays out. A pass has one row per node and one for the root: row 0 is the root (the
 last accepted token), row i + 1 is node i.
@@ -9,43 +9,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.kernels.jit import allocating_entry, entry
-
-
-def layout(
-    parents: npt.NDArray[np.int32], blocked: np.float32
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Depth of every row and the additive ancestor mask.
-
-    parents int32[n] (-1 is the root) -> depths int64[n + 1], mask float32[n + 1, n + 1] with 0
-    where the column's row is the row itself or an ancestor, else `blocked`.
-
-    [-1, 0, -1] -> depths [0, 1, 2, 1]; row 2 (node 1) sees columns 0, 1 and 2, row 3 sees 0 and 3.
-    """
-    rows = len(parents) + 1
-    depths, mask = np.empty(rows, np.int64), np.full((rows, rows), blocked, np.float32)
-    fill_layout(parents, depths, mask)
-    return depths, mask
-
-
-@entry
-def fill_layout(parents, depths, mask):
-    """Of a mask that is blocked everywhere. Every decode begins with compiling this: arrays that
-    Python makes take less time than numba's."""
-    depths[0], mask[0, 0] = 0, 0.0
-    for row in range(1, len(depths)):
-        parent = parents[row - 1] + 1
-        depths[row] = depths[parent] + 1
-        for column in range(parent + 1):
-            mask[row, column] = mask[parent, column]
-        mask[row, row] = 0.0
+from ngramkit.kernels.jit import allocating_entry
 
 
 @allocating_entry
 def paths(
     parents: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The tree as its root-to-leaf paths, a row each.
+    """Return the tree as its root-to-leaf paths, a row each.
 
     parents int32[n] -> nodes int32[leaves, depth + 1] with the root (-1) first and -2 behind a
     path's end, and for the root and every node (n + 1 of them) a row and the column in it, int64.

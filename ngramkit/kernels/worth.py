@@ -1,10 +1,10 @@
-"""What passages of a corpus are worth: which of the n-grams of other text they hold.
+"""The worth of a corpus's passages: the n-grams of other text that they hold.
 
-A passage helps where text comes to an n-gram that it holds. So the n-grams of other text have a
-worth each, in a table, and a passage is worth those of its n-grams that no chosen passage holds
-yet. Worth only falls while passages are chosen, and the best one is found by looking again at those
-that looked best (lazy greedy, Minoux 1978); their sum comes to at least 1 - 1/e of the best there
-is (Nemhauser, Wolsey and Fisher 1978, for passages of one size).
+A passage helps where the context reaches an n-gram that it holds. So the n-grams of other text have
+a worth each, in a table, and a passage is worth those of its n-grams that no chosen passage holds
+yet. Worth only falls while passages are chosen, and the best one is found by evaluating again those
+that were best (lazy greedy, Minoux 1978); their sum comes to at least 1 - 1/e of the optimum
+(Nemhauser, Wolsey and Fisher 1978, for passages of one size).
 
 A *text table*, int64[texts, 2], is the address and the item size of each text's tokens; whoever
 holds it keeps the arrays alive. A passage is a row (text, begin, end) of int64[n, 3].
@@ -30,34 +30,34 @@ NONE = np.uint64(0xD6E8FEB86659FD93)
 
 
 class Wanted(NamedTuple):
-    """N-grams by a hash of their tokens; the number of slots is a power of two."""
+    """Wanted n-grams by a hash of their tokens; the number of slots is a power of two."""
 
     slots: Array  # int64[slots, 2]: a hash, 0 where it is empty; and what the n-gram is worth
     orders: Array  # int64[k], ascending: lengths of n-grams
 
 
 def text_table(texts: Sequence[Array]) -> Array:
-    """int64[texts, 2] of token arrays (u16 or u32)."""
+    """Return the text table of token arrays (u16 or u32), int64[texts, 2]."""
     rows = [(tokens.ctypes.data, tokens.itemsize) for tokens in texts]
     return np.array(rows, np.int64).reshape(-1, 2)
 
 
 def new_wanted(windows: int, orders: Sequence[int]) -> Wanted:
-    """A table for at most `windows` places where n-grams begin."""
+    """Return a table for at most `windows` places where n-grams begin."""
     slots = 1 << max(windows * len(orders) * 3 // 2, 8).bit_length()
     return Wanted(np.zeros((slots, 2), np.int64), np.array(orders, np.int64))
 
 
 @part
 def _longer(key, token):
-    """The hash of an n-gram and one more token; of none, NONE."""
+    """Return the hash of an n-gram and one more token; of none, NONE."""
     key = (key ^ np.uint64(token)) * LATER
     return key ^ (key >> np.uint64(29))
 
 
 @part
 def _slot(slots, key):
-    """Where the n-gram is, or the empty slot where it would be."""
+    """Return the slot of an n-gram, or the empty one where it would be."""
     last = np.uint64(len(slots) - 1)
     at = (np.uint64(key) * LATER) >> np.uint64(20) & last
     while slots[at, HASH] != 0 and slots[at, HASH] != key:
@@ -67,8 +67,8 @@ def _slot(slots, key):
 
 @entry
 def want(table, texts, passages, worth, adds):
-    """Makes every n-gram of the passages worth at least `worth`, or so much more each time that it
-    stands there, if it `adds`."""
+    """Set the worth of every n-gram of the passages to at least `worth`, or, if it `adds`, raise it
+    by so much at each occurrence."""
     slots, orders = table.slots, table.orders
     for i in range(len(passages)):
         text, end = texts[passages[i, TEXT]], passages[i, END]
@@ -90,7 +90,7 @@ def want(table, texts, passages, worth, adds):
 
 @allocating_entry
 def wanted_rows(table, grams):
-    """int64[n]: what each row of grams, u16 | u32 [n, m], is worth; m is the only order."""
+    """Return int64[n]: what each row of grams, u16 | u32 [n, m], is worth; m is the only order."""
     found = np.zeros(len(grams), np.int64)
     for i in range(len(grams)):
         key = NONE
@@ -102,8 +102,8 @@ def wanted_rows(table, grams):
 
 @part
 def _worth(table, texts, passages, i, taken):
-    """What the n-grams of passage `i` are worth that no chosen one holds; `taken`: from now on they
-    are worth nothing."""
+    """Return the worth of the n-grams of passage `i` that no chosen one holds; if `taken`, set it
+    to 0."""
     text, end = texts[passages[i, TEXT]], passages[i, END]
     total = np.int64(0)
     for first in range(passages[i, BEGIN], end):
@@ -125,7 +125,8 @@ def _worth(table, texts, passages, i, taken):
 
 @allocating_entry
 def choose(table, texts, passages, joined, budget):
-    """Which passages to keep, bool[n]: those worth most per token, while they fit into `budget`.
+    """Return which passages to keep, bool[n]: those worth most per token, while they fit into
+    `budget`.
 
     `joined`, bool[n]: whether a passage goes on where the one before it ends; kept side by side
     they need no separator between them, any other needs one. Of equals the first is taken; what is
@@ -169,7 +170,7 @@ def choose(table, texts, passages, joined, budget):
 
 @part
 def _rate(table, texts, passages, i):
-    """Worth per token, its separator included, in 1/65536."""
+    """Return the worth per token, the separator included, in 1/65536."""
     return (
         UNIT
         * _worth(table, texts, passages, i, False)
@@ -179,7 +180,7 @@ def _rate(table, texts, passages, i):
 
 @part
 def _sift(worths, order, at, size):
-    """Lets an entry down to its place in the heap: most worth first, then the earliest passage."""
+    """Move an entry down to its place in the heap: most worth first, then the earliest passage."""
     while True:
         best = at
         for child in (2 * at + 1, 2 * at + 2):

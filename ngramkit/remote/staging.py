@@ -97,9 +97,9 @@ class Cache:
         """The most bytes that all blobs may have."""
         if self.bound is not None:
             return self.bound
-        return (shutil.disk_usage(self.folder).free + self.held()) // 2
+        return (shutil.disk_usage(self.folder).free + self.total_bytes()) // 2
 
-    def held(self) -> int:
+    def total_bytes(self) -> int:
         """Return the bytes of all blobs."""
         return sum(size for _, size, _ in self._blobs())
 
@@ -153,22 +153,22 @@ class Cache:
         with locked(self.folder / "lock"):
             self._tidy()
             blobs = sorted(self._blobs(), key=lambda blob: blob[2])
-            kept = sum(size for path, size, _ in blobs if path.name in keep)
+            whole = needed + sum(size for path, size, _ in blobs if path.name in keep)
             bound = self.size
-            if kept + needed > bound:
+            if whole > bound:
                 raise InputError(
-                    f"{what} has {kept + needed:,} bytes, and {self.folder} may hold {bound:,}",
+                    f"{what} has {whole:,} bytes, and {self.folder} may hold {bound:,}",
                     "give a larger cache_size, or a cache_dir on a larger disk",
                     option=("cache_size", "cache_dir"),
                 )
-            held = sum(size for _, size, _ in blobs)
+            total = sum(size for _, size, _ in blobs)
             for path, size, _ in blobs:
-                if held + needed <= bound:
+                if total + needed <= bound:
                     break
                 if path.name not in keep:
                     path.unlink(missing_ok=True)
                     path.with_name(f"{path.name}.used").unlink(missing_ok=True)
-                    held -= size
+                    total -= size
 
     def _blobs(self) -> Iterator[tuple[Path, int, float]]:
         """Yield (path, bytes, time of the last use)."""

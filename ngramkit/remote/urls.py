@@ -114,8 +114,8 @@ def open_storage(url: str, option: str = "") -> tuple[Any, str]:
         hint = PACKAGES.get(protocol) or reason(error)
         raise UsageError(f"{protocol}:// needs one more package", hint, option=option) from error
     except ValueError as error:
-        known = "s3://, gs://, https:// and hf://datasets/... are read"
-        raise UsageError(f"nothing here reads {protocol}://", known, option=option) from error
+        hint = "s3://, gs://, https:// and hf://datasets/... are read"
+        raise UsageError(f"nothing here reads {protocol}://", hint, option=option) from error
     # The client's log is shown by -vv alone: its errors are in ours.
     for client in ("gcsfs", "s3fs", "fsspec", "aiobotocore", "botocore"):
         if not logging.getLogger(client).handlers:

@@ -1,4 +1,4 @@
-"""What a hostile or unlucky world does to ngramkit, and what came of it.
+"""Attacks on ngramkit, and their outcomes.
 
 Every test in this folder is an attack, and any test elsewhere may be one: it is marked
 `@pytest.mark.attack` and tells its tries,
@@ -23,12 +23,12 @@ _counted: Counter[tuple[str, str]] = Counter()
 
 
 def tally(attack: str, outcome: str, tries: int = 1) -> None:
-    """`tries` more of `attack` ended in `outcome`; a few words each."""
+    """Count `tries` more of `attack` that ended in `outcome`."""
     _counted[attack, outcome] += tries
 
 
 def leave() -> None:
-    """Writes what this process has counted for the one that prints the table, if there is one."""
+    """Write this process's counts for the process that prints the table, if there is one."""
     folder = os.environ.get(FOLDER)
     if folder and _counted:
         rows = [[attack, outcome, tries] for (attack, outcome), tries in _counted.items()]
@@ -36,7 +36,7 @@ def leave() -> None:
 
 
 def gather(folder: Path) -> dict[str, Counter[str]]:
-    """Attack -> outcome -> tries, of every process that left something."""
+    """Return {attack: {outcome: tries}} of all processes."""
     found: dict[str, Counter[str]] = {}
     for path in sorted(folder.glob("*.json")):
         for attack, outcome, tries in json.loads(path.read_text(encoding="utf-8")):

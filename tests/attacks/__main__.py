@@ -22,7 +22,7 @@ BEGIN, END = "<!-- attacks: begin -->\n", "<!-- attacks: end -->"
 
 
 def table(found: dict[str, Counter[str]]) -> str:
-    """One row per attack: tries, and how they ended, the most frequent first."""
+    """Return one row per attack: tries and outcomes, the most frequent first."""
     rows = ["| attack | tries | how they ended |", "|---|---:|---|"]
     for attack in sorted(found):
         ends = ", ".join(f"{tries:,} {outcome}" for outcome, tries in found[attack].most_common())
@@ -31,7 +31,7 @@ def table(found: dict[str, Counter[str]]) -> str:
 
 
 def written(page: str, rows: str) -> str:
-    """The page with `rows` in place of its table."""
+    """Return the page with `rows` in place of its table."""
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}{rows}\n{END}{rest.split(END)[1]}"
 

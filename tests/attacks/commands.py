@@ -1,4 +1,4 @@
-"""What test_kills kills: every command that writes or replaces something, on a few bytes each.
+"""The commands that test_kills kills: all that write or replace files, on a few bytes each.
 
 Imported once by the process that forks them all. Every `run` is what the command line calls.
 """
@@ -18,8 +18,7 @@ from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.history import History
-from ngramkit.formats.history import merge as merge_histories
+from ngramkit.formats.history import History, merge as merge_histories
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
 from ngramkit.recipes import build_recipe
@@ -50,7 +49,7 @@ def recipe(followers: int) -> None:
 
 
 def remember() -> None:
-    """What decode --history does with two requests."""
+    """Do what decode --history does with two requests."""
     past = PastRequests(History.at("x", RECORD), rebuild_tokens=8, background=False)
     for begin in (0, 10):
         past.remember(np.arange(begin, begin + 10, dtype=np.int32), 3)
@@ -58,7 +57,7 @@ def remember() -> None:
 
 
 def requests() -> Any:
-    """Those of the history at x, all of it verified."""
+    """Return the requests of the history at x, all of it verified."""
     if not Path("x/manifest.json").exists():
         return None
     list(verify_artifact("x"))
@@ -66,7 +65,7 @@ def requests() -> Any:
 
 
 def some_requests() -> Any:
-    """Of decode --history: whole requests, the first of the two first; a rerun adds both again."""
+    """Check a history: whole requests, the first of the two first; a rerun adds both again."""
     found = requests()
     each_one = [list(range(10)), list(range(10, 20))]
     assert found is None or all(request in each_one for request in found), found
@@ -74,7 +73,7 @@ def some_requests() -> Any:
 
 
 def bench(seed: int, *, force: bool = False) -> None:
-    """The files of a benchmark, without the seconds that a model takes."""
+    """Return the files of a benchmark, without the seconds that a model takes."""
     plan = {"model": "a", "seed": seed, "drafters": ["none"]}
     runs = Runs(Path("x"), plan, force=force)
     for question in range(3):
@@ -87,7 +86,7 @@ def bench(seed: int, *, force: bool = False) -> None:
 
 
 def measured() -> Any:
-    """Which benchmark stands at x; every line of it is whole, or will be dropped."""
+    """Return which benchmark is at x; every line of it is whole, or will be dropped."""
     first = Path("x/runs.jsonl").read_text().splitlines() if Path("x/runs.jsonl").exists() else []
     if not first:
         return None

@@ -16,7 +16,7 @@ Arrays = dict[str, Array]
 
 
 def read_arrays(file: Path) -> Arrays:
-    """Copies of a file's arrays, by a decoder of its own."""
+    """Return copies of a file's arrays, by a decoder of its own."""
     raw = file.read_bytes()
     begin = 8 + int.from_bytes(raw[:8], "little")
     types = {name: dtype for dtype, name in NAMES.items()}
@@ -29,14 +29,14 @@ def read_arrays(file: Path) -> Arrays:
 
 
 def write_bytes(file: Path, header: Any, data: bytes) -> None:
-    """Any header before any bytes."""
+    """Write any header before any bytes."""
     text = json.dumps(header).encode() if not isinstance(header, bytes) else header
     text += b" " * (-len(text) % 8)
     file.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def write_arrays(file: Path, arrays: Arrays) -> None:
-    """Without a look at the values, and without the wait for the disk."""
+    """Write arrays without checks and without waiting for the disk."""
     header, data = {}, b""
     for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):
         array = arrays[name]
@@ -47,12 +47,12 @@ def write_arrays(file: Path, arrays: Arrays) -> None:
 
 
 def data_file(folder: Path) -> Path:
-    """The first file of arrays."""
+    """Return the first file of arrays."""
     return min(folder.glob("*.safetensors"))
 
 
 def sign(folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> None:
-    """Makes every checksum true again; `change` may change the manifest before its own is made."""
+    """Make every checksum true again; `change` may change the manifest before."""
     path = folder / "manifest.json"
     body = json.loads(path.read_text())
     for name in body["files"]:
@@ -67,7 +67,7 @@ def sign(folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -
 
 
 def craft(folder: Path, change: Callable[[Arrays], None]) -> None:
-    """`change` may do anything to the arrays of the first file; then every checksum is true."""
+    """Apply `change` to the arrays of the first file, then make every checksum true."""
     file = data_file(folder)
     arrays = read_arrays(file)
     change(arrays)

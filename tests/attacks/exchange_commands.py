@@ -1,4 +1,4 @@
-"""Of the commands that are killed, those that write or read other programs' files."""
+"""The killed commands that write or read other programs' files."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def mutate_file(whole: Path, kind: str, seed: int, target: Path) -> Path:
 
 
 def _part(kind: str, raw: bytearray, dice: random.Random) -> tuple[int, int]:
-    """Where to strike: mostly in what describes the rest."""
+    """Return the place of the damage: mostly in headers and footers."""
     if len(raw) < 16 or dice.random() < 0.25:
         return 0, len(raw)
     if kind == "parquet":
@@ -82,7 +82,7 @@ def _odd_json(raw: bytearray, dice: random.Random) -> bytearray:
 
 
 def _odd_part(body: Any, dice: random.Random) -> None:
-    """Another value somewhere, a part of elsewhere, or one taken away."""
+    """Change a value, move a part, or delete one."""
     holder, key = _somewhere(body, dice)
     if holder is None:
         return
@@ -105,7 +105,7 @@ def _odd_part(body: Any, dice: random.Random) -> None:
 
 
 def _somewhere(body: Any, dice: random.Random) -> tuple[Any, Any]:
-    """(holder, key) of some value, small parts as likely as large ones."""
+    """Return (holder, key) of some value, small parts as likely as large ones."""
     holder, key, found = None, None, body
     while isinstance(found, dict | list) and found:
         holder = found

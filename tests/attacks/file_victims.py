@@ -1,4 +1,4 @@
-"""What a user does with a stranger's file that is no artifact: a model's, a corpus's."""
+"""Uses of a stranger's file that is no artifact: a model's, a corpus's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TURNS = [{"role": "user", "content": "hello"}]
 
 
 def build_files(folder: Path) -> dict[str, Path]:
-    """One folder per kind, with a few whole files of it."""
+    """Write one folder per kind, with a few whole files of it."""
     made = {"gguf": _ggufs, "tokenizer.json": _tokenizers, "parquet": _parquets, "arrow": _arrows}
     for kind, build in made.items():
         (folder / kind).mkdir()
@@ -79,7 +79,7 @@ def _speak(tokenizer: TextTokenizer) -> None:
 
 
 def _ggufs(folder: Path) -> None:
-    """One of 300 tokens, and one of transformers' conversion."""
+    """Write one of 300 tokens, and one for transformers' conversion."""
     import numpy as np
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -104,7 +104,7 @@ def _ggufs(folder: Path) -> None:
 
 
 def _tokenizers(folder: Path) -> None:
-    """Every kind of model, and every part that a file may have."""
+    """Write every kind of model, with every part that a file may have."""
     special = [AddedToken(each, special=True) for each in ("<unk>", "<s>", "</s>")]
     characters = sorted({*"".join(TEXTS), *"".join(WORDS)})
     vocabulary = dict.fromkeys(["<unk>", "<s>", "</s>", *characters, *WORDS, "se", "lf", "##e"])

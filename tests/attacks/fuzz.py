@@ -70,7 +70,7 @@ Change = Callable[[Path, str, int], None]  # of a whole artifact's folder, by it
 def fuzz(
     kind: str, whole: Path, seeds: range, *, checked: bool = True, change: Change = mutate
 ) -> Report:
-    """Tries every seed; a child that dies or hangs takes only its own mutation with it."""
+    """Try every seed; a child that dies or hangs loses only its own mutation."""
     report = Report()
     results = mmap.mmap(-1, len(seeds) + 8)  # one byte per seed, shared with the child
     begin = 0
@@ -100,7 +100,7 @@ def _at(results: mmap.mmap, size: int) -> int:
 
 
 def _wait(child: int, results: mmap.mmap, size: int) -> str:
-    """How the child died, empty where it did not."""
+    """Return how the child died, "" where it did not."""
     last, since, spent = -1, time.monotonic(), 0.0
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -131,7 +131,7 @@ def _work(
     checked: bool,
     change: Change,
 ) -> None:
-    """In the child: never returns."""
+    """Try all seeds in the child; never returns."""
     if not checked:
         artifact.check_whole = lambda artifact, *_, **__: iter(artifact.parts()[:0])  # type: ignore
     cache.private_folder = lambda name: None
@@ -183,13 +183,13 @@ def _try_file(kind: str, whole: Path, folder: Path, seed: int, change: Change) -
 
 
 def _status(name: str) -> int:
-    """Of this process, in KiB."""
+    """Return a value of this process, in KiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def warmed_files(folder: Path) -> dict[str, Path]:
-    """Whole files of every kind, each read once: what readers import is there in a forked child."""
+    """Write whole files of every kind, each read once, so that forked children import nothing."""
     found = build_files(folder)
     for place in found.values():
         for path in sorted(place.iterdir()):
@@ -218,7 +218,7 @@ def _widen(arrays: dict[str, Any], names: tuple[str, ...]) -> None:
 
 
 def mutate_trusting(folder: Path, kind: str, seed: int) -> None:
-    """As `mutate`, but a datastore's suffix array and its text stay what they were."""
+    """Mutate an artifact, but leave a datastore's suffix array and its text."""
     whole = read_arrays(data_file(folder)) if kind == "datastore" else {}
     mutate(folder, kind, seed)
     if kind == "datastore":
@@ -233,7 +233,7 @@ def mutate_trusting(folder: Path, kind: str, seed: int) -> None:
 def _tried(
     kind: str, whole: Path, tries: int, known: dict[str, Report], *, checked: bool = True
 ) -> Report:
-    """All tries that are left, with a line for each part of them."""
+    """Run all tries that are left, with a line for each part of them."""
     report, started = known.setdefault(kind, Report()), time.perf_counter()
     for begin in range(report.outcomes.total(), tries, PART):
         seeds = range(begin, min(begin + PART, tries))

@@ -1,4 +1,4 @@
-"""What the fuzzer has tried so far: kept between its runs, and a table of docs/reliability.md."""
+"""The fuzzer's tries so far: kept between its runs, and a table of docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Report:
 
 
 def code() -> str:
-    """A checksum of all that decides what a mutation comes to."""
+    """Return a checksum of all that decides the outcome of a mutation."""
     digest = hashlib.sha256()
     for folder in (ROOT / "ngramkit", TESTS / "attacks"):
         for path in sorted(folder.rglob("*.py")):
@@ -34,7 +34,7 @@ def code() -> str:
 
 
 def known_so_far() -> dict[str, Report]:
-    """By kind, what was tried of this very code."""
+    """Return the tries with this very code, by kind."""
     if not KEPT.exists():
         return {}
     body = json.loads(KEPT.read_text(encoding="utf-8"))

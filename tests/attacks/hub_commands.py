@@ -1,4 +1,4 @@
-"""Of the commands that are killed, those that talk to the Hub."""
+"""The killed commands that talk to the Hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .made import each, frozen, source
 
 
 def at_the_hub(endpoint: str) -> None:
-    """Points the real client at the stand-in, with a cache in the working directory."""
+    """Point the real client at the stand-in, with a cache in the working directory."""
     from huggingface_hub import constants
 
     home = str(Path("home").absolute())
@@ -34,7 +34,7 @@ def repository(*names: str) -> str:
 
 
 def without_the_hubs() -> Any:
-    """Everything but what the Hub's own client keeps; a proof holds times."""
+    """Return all files but the Hub client's own; a proof holds times."""
     found = files_below(Path())
     return {k: "home/" in k or v for k, v in found.items() if not k.startswith("home/hub")}
 
@@ -53,7 +53,7 @@ def hub_commands(endpoint: str) -> dict[str, Command]:
         return repository(*Path().absolute().parts[-2:])
 
     def there() -> Any:
-        """What anybody would fetch, whole."""
+        """Return the manifest that anybody would fetch."""
         at_the_hub(endpoint)
         return fetch(f"hf://{own()}").path.joinpath("manifest.json").read_text()
 

@@ -30,14 +30,14 @@ AUDITED = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.syml
 
 @dataclass
 class Outcome:
-    """Of one command: `kills` by what then stood at the name, `failures` in words."""
+    """The report of one command: `kills` by what was then at the name, `failures` in words."""
 
     kills: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    """Name -> sha256 of every file below; folders too."""
+    """Return {name: sha256} of every file below; folders too."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         if path.is_file()
@@ -70,7 +70,7 @@ class Command:
 
 
 class Killer:
-    """Counts the events below `folder`; SIGKILL at the n-th."""
+    """Count the events below `folder`, and send SIGKILL at the n-th."""
 
     def __init__(self, folder: Path, nth: int) -> None:
         self.folder = str(folder)
@@ -120,7 +120,7 @@ class Killer:
 
 
 def kill_everywhere(command: Command, scratch: Path, most: int | None = None) -> Outcome:
-    """Runs the command undisturbed, then killed at every event, or at `most` of them from the
+    """Run the command undisturbed, then killed at every event, or at `most` of them from the
     first to the last, and again after each kill."""
     os.fsync = lambda descriptor: None
     _warm_up(command, scratch / "warm")
@@ -155,7 +155,7 @@ def kill_everywhere(command: Command, scratch: Path, most: int | None = None) ->
 
 
 def spread(events: int, most: int | None) -> list[int]:
-    """Of 1 to `events` so many, the first and the last among them.
+    """Return some of 1 to `events`, the first and the last among them.
 
     (9, 3) -> [1, 5, 9]; (2, 3) and (2, None) -> [1, 2]
     """
@@ -165,7 +165,7 @@ def spread(events: int, most: int | None) -> list[int]:
 
 
 def _events(command: Command, place: Path, start: Path) -> int:
-    """How many the command has, by a run that goes on after each."""
+    """Return the number of the command's events, by a run that goes on after each."""
     shutil.copytree(start, place)
     _in(place, command.before)
     assert not _killed(command.run, place, 0)
@@ -174,7 +174,7 @@ def _events(command: Command, place: Path, start: Path) -> int:
 
 
 def _warm_up(command: Command, place: Path) -> None:
-    """Here, so that every fork has what is imported and compiled."""
+    """Import and compile here, for every fork."""
     place.mkdir()
     os.chdir(place)
     for step in (command.prepare, command.before, command.run, command.settled):
@@ -202,7 +202,8 @@ def _difference(found: Any, expected: Any) -> str:
 
 
 def _killed(run: Callable[[], None], place: Path, nth: int) -> bool:
-    """Whether it lived to its n-th event, and ended there. Raises where it failed by itself."""
+    """Return whether it reached its n-th event and ended there. Raises where it failed by
+    itself."""
     errors = place.with_name("errors")
     child = os.fork()
     if child == 0:

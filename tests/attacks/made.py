@@ -1,4 +1,4 @@
-"""What the killed commands read and write, on a few bytes each."""
+"""Inputs and outputs of the killed commands, of a few bytes each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def source() -> None:
 
 @cache
 def tiny() -> tuple[Any, Any]:
-    """A random model and its tokenizer."""
+    """Return a random model and its tokenizer."""
     from builders.tiny_lms import tiny_lm, tiny_tokenizer
 
     return tiny_lm("llama"), tiny_tokenizer()

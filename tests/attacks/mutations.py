@@ -1,4 +1,4 @@
-"""Random damage with true checksums: arrays, headers and manifests as nobody should write them."""
+"""Random damage with true checksums, of arrays, headers and manifests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ODD: tuple[Any, ...] = (
 
 
 def mutate(folder: Path, kind: str, seed: int) -> None:
-    """Changes the artifact in `folder`; the same for the same seed."""
+    """Change the artifact in `folder`; the same for the same seed."""
     dice = random.Random(f"{kind} {seed}")
     if kind == "history":
         _mutate_history(folder, dice)
@@ -42,7 +42,7 @@ def mutate(folder: Path, kind: str, seed: int) -> None:
 
 
 def _fit(body: dict[str, Any], arrays: Arrays) -> None:
-    """A manifest that agrees with the changed arrays, as far as it can."""
+    """Return a manifest that agrees with the changed arrays, as far as it can."""
     counts, parameters = body["counts"], body["parameters"]
     if body["kind"] == "frozen-table":
         sizes = {name: len(arrays[name]) for name in ("leaders", "followers") if name in arrays}
@@ -60,7 +60,7 @@ def _fit(body: dict[str, Any], arrays: Arrays) -> None:
 
 
 def _mutate_bytes(file: Path, dice: random.Random) -> None:
-    """Flips bits anywhere, the header too, or cuts or adds bytes."""
+    """Flip bits anywhere, the header too, or cut or add bytes."""
     raw = bytearray(file.read_bytes())
     for _ in range(dice.choice((1, 1, 2, 8))):
         at = dice.randrange(len(raw)) if dice.random() < 0.5 else dice.randrange(min(len(raw), 400))
@@ -71,7 +71,7 @@ def _mutate_bytes(file: Path, dice: random.Random) -> None:
 
 
 def _odd_value(body: Any, dice: random.Random) -> None:
-    """Something strange somewhere; or a key gone, or one more."""
+    """Put a strange value somewhere, or remove or add a key."""
     holder, key = body, ""
     while isinstance(holder, dict) and holder:
         key = dice.choice(sorted(holder))
@@ -155,7 +155,7 @@ def _sort(array: Any, dice: random.Random) -> Any:
 
 
 def _retype(array: Any, dice: random.Random) -> Any:
-    """The same bytes under another name, or the same values in other bytes."""
+    """Store the same bytes under another name, or the same values in other bytes."""
     dtype = np.dtype(dice.choice(("<u2", "<u4", "<u8", "<i4", "<i8", "<f2", "<f4", "u1")))
     raw = array.tobytes()
     if dice.random() < 0.5 and len(raw) % dtype.itemsize == 0 and array.ndim == 1:
@@ -180,7 +180,8 @@ def _drop(arrays: Arrays, name: str, dice: random.Random) -> None:
 
 
 def _mutate_history(folder: Path, dice: random.Random) -> None:
-    """The index with its checksum true, or a log whose records have any ids and true checksums."""
+    """Change the index with its checksum true, or give a log's records any ids and true
+    checksums."""
     if dice.random() < 0.1:
         sign(folder, lambda body: _odd_value(body, dice))
     if dice.random() < 0.6:
@@ -205,7 +206,7 @@ def _mutate_history(folder: Path, dice: random.Random) -> None:
 
 
 def _odd_record(raw: bytearray, dice: random.Random) -> None:
-    """A flip anywhere, or other ids in a record whose checksum is made true again."""
+    """Flip a bit anywhere, or put other ids into a record whose checksum is made true again."""
     at = raw.find(b"NGRQ", dice.randrange(len(raw)))
     if at < 0 or dice.random() < 0.3:
         raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
@@ -222,7 +223,7 @@ def _odd_record(raw: bytearray, dice: random.Random) -> None:
 
 
 def fresh(whole: Path, folder: Path) -> None:
-    """`folder` holds the whole artifact again, and nothing else."""
+    """Restore the whole artifact in `folder`, and nothing else."""
     folder.mkdir(exist_ok=True)
     for entry in folder.iterdir():
         if not (whole / entry.name).exists():

@@ -31,7 +31,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def refused(words, code, said, attack="bad command lines"):
-    """The command ends with `code`, an error of one or two lines and the same in JSON."""
+    """Check that the command ends with `code`, an error of one or two lines and the same in
+    JSON."""
     result = run_here([*words, "--json"])
     shown = f"{words}: {result.code} {result.err}"
     assert result.code == code, shown
@@ -114,10 +115,10 @@ FILES = [
     ("p.parquet", uncompressed_broken, "is damaged"),
     ("p.parquet", lambda: b"PAR1", "is damaged"),
     ("a.arrow", lambda: b"ARROW1\0\0", "is damaged"),
-    ("u.py", lambda: b"# coding: undefined\nx = 1\n", "an encoding that nobody knows"),
-    ("u.py", lambda: b"# coding: punycode\nx = 1\n", "an encoding that nobody knows"),
-    ("u.py", lambda: b"# coding: zlib\nx = 1\n", "an encoding that nobody knows"),
-    ("u.py", lambda: b"# coding: no-such\nx = 1\n", "an encoding that nobody knows"),
+    ("u.py", lambda: b"# coding: undefined\nx = 1\n", "declares an unknown encoding"),
+    ("u.py", lambda: b"# coding: punycode\nx = 1\n", "declares an unknown encoding"),
+    ("u.py", lambda: b"# coding: zlib\nx = 1\n", "declares an unknown encoding"),
+    ("u.py", lambda: b"# coding: no-such\nx = 1\n", "declares an unknown encoding"),
     ("u.py", lambda: b"# coding: ascii\n\xff\n", "cannot be decoded"),
     ("u.txt", lambda: b"\xff\xfe\xfd", "cannot be decoded"),
     ("d.jsonl", lambda: b"[" * 100_000, "nests too deeply"),

@@ -1,4 +1,4 @@
-"""What is small and asks for much: manifests, templates, pipes, devices. All end, soon enough."""
+"""Small inputs that ask for much: manifests, templates, pipes, devices. All end in time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MANIFESTS = {
 
 @pytest.mark.parametrize("what", MANIFESTS)
 def test_a_manifest_of_many_values(folder, monkeypatch, what):
-    """57 MB of them would be gigabytes of Python's objects, and minutes: they are counted first."""
+    """Values are counted first: 57 MB of them would be gigabytes of Python objects."""
     text = MANIFESTS[what](57_000_000)
     manifest = Manifest("datastore", "b", TokenizerRecord("x", 10, "f")).to_json()
     body = manifest.replace('"corpus": {}', '"corpus": {"merged": MANY}').encode()
@@ -105,7 +105,7 @@ def test_templates_without_an_end(monkeypatch, what):
 
 
 def test_a_models_own_template_is_confined(folder, monkeypatch):
-    """From the command line too, and under any name that it can be asked for by."""
+    """From the command line too, and under every name for it."""
     import shutil
     from importlib.resources import files
 
@@ -126,7 +126,7 @@ def test_a_models_own_template_is_confined(folder, monkeypatch):
 
 
 def test_a_template_renders_in_a_forked_child():
-    """The parent's process renders for the parent alone."""
+    """The parent's rendering process is not used by the child."""
     assert render_confined("{{ messages[0].content }}", TURNS, {}) == "hello"
 
     def render():
@@ -194,7 +194,7 @@ def test_a_device_without_an_end(folder, option):
 
 
 def test_a_pipe_that_somebody_writes_to_is_read(folder):
-    """As bash's <(...) is one."""
+    """For example bash's <(...)."""
     reading, writing = os.pipe()
     os.write(writing, b"def f(")
     os.close(writing)

@@ -41,7 +41,7 @@ KNOWN = {
     "running": {
         "ngramkit/__init__.py": ["importlib.import_module"],  # names of its own table
         "ngramkit/drafters/registry.py": ["importlib.import_module"],  # the same
-        "cli/ngramkit_cli/commands.py": ["importlib.import_module"],  # the same
+        "cli/ngramkit_cli/main.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
@@ -81,7 +81,7 @@ def sources():
 
 
 def dotted(node):
-    """a.b.c of an expression, "" of anything else."""
+    """Return a.b.c for such an expression, "" for others."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -90,7 +90,7 @@ def dotted(node):
 
 
 def imported(tree):
-    """What a name of the module stands for."""
+    """Return what each imported name of the module stands for."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -105,7 +105,7 @@ def imported(tree):
 
 
 def calls(path):
-    """(dotted name, node) of every call, under the names that things have where they are from."""
+    """Yield (dotted name, node) of every call, by the names in the modules of origin."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     names = imported(tree)
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""A stranger's history whose files are links: what is added to it would be added to yours."""
+"""A stranger's history whose files are links to the user's own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_command_line_adds_to_no_link(tmp_path, mine, monkeypatch):
 
 
 def test_what_is_written_beside_a_text_is_no_link(tmp_path, mine):
-    """As recipe.json.tmp in a folder that a recipe is about to bring up to date."""
+    """For example recipe.json.tmp in a folder that a recipe is about to update."""
     (tmp_path / "recipe.json.tmp").symlink_to(mine)
     with pytest.raises(OSError, match="symbolic links"):
         write_text(tmp_path / "recipe.json", "{}")

@@ -1,4 +1,4 @@
-"""JSON that nests deeply, or is none, in what people hand over: one line, and at once."""
+"""JSON that nests deeply, or is invalid, in users' files: an error of one line, at once."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_malformed_json(whole, tmp_path, text):
 
 @pytest.mark.parametrize("name", ["manifest.json", "table.safetensors"])
 @pytest.mark.parametrize("thing", ["folder", "pipe", "dangling", "loop"])
-def test_no_plain_file(whole, tmp_path, name, thing):
+def test_links_folders_and_devices_in_place_of_files(whole, tmp_path, name, thing):
     import os
 
     folder = shutil.copytree(whole["frozen-table"], tmp_path / "crafted")

@@ -1,4 +1,4 @@
-"""Damaged files of strangers that are no artifacts: read, or refused in a line of our own.
+"""Damaged files of strangers that are no artifacts are read, or refused in one line.
 
 A share of what `python -m tests.attacks.fuzz` tries; those below fell once, or nearly.
 """
@@ -57,7 +57,7 @@ def written(path, batch):
 
 @pytest.mark.parametrize("offsets", [(0, 1 << 30), (9, 0), (-5, 4), (1 << 30, (1 << 30) + 9)])
 def test_offsets_that_lead_outside(tmp_path, offsets):
-    """pyarrow reads memory that is not the array's, and dies of some."""
+    """pyarrow would read memory outside the array, and may crash."""
     path = tmp_path / "a.arrow"
     written(path, pa.record_batch([["x" * 77]], names=["text"]))
     raw, true = path.read_bytes(), struct.pack("<ii", 0, 77)
@@ -77,7 +77,7 @@ def test_a_dictionarys_index_that_leads_outside(tmp_path):
 
 
 def test_files_of_every_form_are_read(whole):
-    """Also lists as dictionaries over several row groups, and texts written as differences."""
+    """Also lists as dictionaries over several row groups, and delta-encoded texts."""
     wanted = table()["text"].to_pylist()
     turns = [turn["content"] for row in table()["turns"].to_pylist() for turn in row]
     for kind in ("parquet", "arrow"):
@@ -88,7 +88,7 @@ def test_files_of_every_form_are_read(whole):
 
 @pytest.mark.parametrize("far", [1 << 24, (1 << 31) - 1, (1 << 32) - 1])
 def test_ids_far_apart(whole, tmp_path, far):
-    """tokenizers walks over all that lie between, and dies for want of memory."""
+    """tokenizers would walk over all ids between, and run out of memory."""
     body = json.loads((whole["tokenizer.json"] / "words.json").read_text())
     body["model"]["vocab"]["##e"] = far
     (tmp_path / "tokenizer.json").write_text(json.dumps(body))
@@ -109,7 +109,7 @@ def test_long_numbers_that_are_no_ids(whole, tmp_path):
 
 
 def test_a_panic_is_an_error_of_ours(whole, tmp_path):
-    """It is no Exception in Python, so it would end any process."""
+    """In Python it is no Exception, so it would end any process."""
     body = json.loads((whole["tokenizer.json"] / "pieces.json").read_text())
     body["decoder"] = {"type": "Strip", "content": "<", "start": 0, "stop": 1 << 63}
     (tmp_path / "tokenizer.json").write_text(json.dumps(body))
@@ -155,7 +155,7 @@ BOMBS = ("a list of entries", "structs of entries", "a buffer that unpacks", "a 
 
 @pytest.mark.parametrize("what", BOMBS)
 def test_bombs_of_tables(tmp_path, what):
-    """Kilobytes that stand for gigabytes; refused before these are there."""
+    """Kilobytes that unpack to gigabytes are refused before they are unpacked."""
     path = tmp_path / ("a.parquet" if what in ("a nested parquet", "differences") else "a.arrow")
     said = "a document of more than"
     entries = pa.DictionaryArray.from_arrays(

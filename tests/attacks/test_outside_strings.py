@@ -1,4 +1,4 @@
-"""What strangers write reaches the screen as text, on its own line, or not at all."""
+"""Strangers' strings reach the screen as text on a line of their own, or not at all."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ REBUILDS = 40
 
 
 def write(path, number):
-    """A store whose every token is `number`."""
+    """Build a store whose every token is `number`."""
     with ArtifactWriter(path, "tokens", {"number": number}, force=True) as writer:
         tokens, ends = np.full(2000, number, np.uint16), np.array([0, 2000], np.uint64)
         writer.write("shard-00000.safetensors", {"tokens": tokens, "documents": ends})
@@ -61,7 +61,7 @@ def test_readers_of_what_is_rebuilt_see_the_old_or_the_new(tmp_path):
 
 
 def test_readers_where_the_system_exchanges_nothing(tmp_path, monkeypatch):
-    """A kill between the two renames: the old one is found, and mended by the next build."""
+    """After a kill between the two renames the old one is found, and the next build repairs it."""
     monkeypatch.setattr(replacing, "exchange", lambda one, other: False)
     write(tmp_path / "x", 0)
     write(tmp_path / "x", 1)

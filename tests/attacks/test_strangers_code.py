@@ -1,4 +1,4 @@
-"""A stranger's folder, model or settings: nothing of it is run, whoever consents on stdin."""
+"""No code of a stranger's folder, model or settings is run, whatever stdin consents to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ CODE = "from pathlib import Path\nPath({!r}).write_text('it ran')\n"
 
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
-    """What code of the stranger's writes; the working folder is his."""
+    """Return the file that the stranger's code would write; the working folder is the
+    stranger's."""
     folder = tmp_path / "theirs"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -44,7 +45,7 @@ def planted(ran, *names):
 
 @pytest.fixture
 def model(ran):
-    """model(**config): the embedded model's files, with other values in its config.json."""
+    """Return model(**config): the embedded model's files, with other values in its config.json."""
 
     def made(name="model", tokenizer=None, **config):
         folder = Path(name)
@@ -60,7 +61,7 @@ def model(ran):
 
 @pytest.fixture
 def consenting(monkeypatch):
-    """stdin says yes to everything; what was asked is known from how much of it was read."""
+    """Let stdin say yes to everything; its position tells whether it was read."""
     stdin = io.StringIO("y\n" * 1000)
     stdin.isatty = lambda: False
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -78,13 +79,13 @@ def test_a_process_that_compiles_kernels(ran, tmp_path):
     with start_python(warming.PROGRAM, "none@2", env=kept, **streams) as process:
         out, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert "tree.fill_layout" in json.loads(out)
+    assert "budget.fill_cut" in json.loads(out)
     assert not ran.exists()
     tally(ATTACK, "not run")
 
 
 def test_processes_that_libraries_start(ran):
-    """As multiprocessing's tracker is: by `python -c`, in the working folder."""
+    """For example multiprocessing's tracker: by `python -c`, in the working folder."""
     planted(ran, *NAMES)
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import json, numpy'])"
     with start_python(child) as process:
@@ -186,7 +187,7 @@ def test_attention_kernels_of_a_repository(ran, model):
 
 
 class Evil:
-    """What unpickles to a call."""
+    """An object that unpickles to a call."""
 
     def __init__(self, ran):
         self.ran = ran

@@ -1,4 +1,4 @@
-"""What the operating system refuses: limits, closed streams, a home that is none."""
+"""Refusals of the operating system: limits, closed streams, a home that is no folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ngramkit_cli.system_errors import as_known
+from ngramkit_cli.errors import to_ngramkit_error
 
 from . import tally
 
@@ -40,8 +40,8 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("error", "code", "said"), REFUSALS, ids=range(len(REFUSALS)))
-def test_what_the_system_refuses(error, code, said):
-    known = as_known(error)
+def test_errors_of_the_operating_system(error, code, said):
+    known = to_ngramkit_error(error)
     assert (known.exit_code, said in f"{known} {known.hint}") == (code, True)
     assert "\x1b" not in str(known)
     tally("refusals of the system", f"an error, exit {code}")
@@ -59,7 +59,7 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
 
-def test_a_limit_on_files_is_said(folder):
+def test_a_limit_on_file_size_is_an_error_of_one_line(folder):
     Path("a.txt").write_text("some text " * 2000)
     done = child("tokenize", "--corpus", "a.txt", "--out", "t", preexec_fn=small_files)
     assert (done.returncode, "may not grow so large" in done.stderr) == (3, True), done.stderr

@@ -1,4 +1,4 @@
-"""What nothing has looked over: kernels cut or pass over what points outside their arrays.
+"""Unchecked values: kernels clip or skip values that point outside their arrays.
 
 Artifacts are opened here without the check of their values, in a forked child; there is none of a
 suffix array's own values, which kernels trust (see ngramkit.kernels.suffix.search). The draft may

@@ -42,7 +42,7 @@ def test_a_read_only_disk(tmp_path):
 
 @pytest.mark.parametrize("how", ["another owner", "others may write", "a file", "a link"])
 def test_a_cache_that_is_not_this_users_alone(tmp_path, monkeypatch, caplog, how):
-    """It proves nothing, nothing is written there, and that is said once."""
+    """Its proofs are not used, nothing is written there, and one warning says so."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "ngramkit" / "proofs"
     folder.parent.mkdir()

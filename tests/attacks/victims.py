@@ -1,4 +1,4 @@
-"""What an artifact's user does with it: opens it, asks it, drafts from it with every drafter."""
+"""Uses of an artifact: it is opened, queried, and drafted from with every drafter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROMPTS = ([5, 6, 7, 5, 6], [1], [VOCABULARY - 1, 0, 2])
 
 
 def build_all(folder: Path) -> dict[str, Path]:
-    """One small whole artifact of every kind."""
+    """Build one small whole artifact of every kind."""
     random = np.random.default_rng(5)
     words = [random.integers(4, VOCABULARY, 5).tolist() for _ in range(6)]
     documents = [
@@ -90,7 +90,7 @@ def _build_history(path: Path, documents: list[list[int]]) -> None:
 
 
 def use(path: Path) -> bool:
-    """Whether every draft is one: its ids inside the vocabulary, its tree a tree.
+    """Check that every draft is valid: its ids inside the vocabulary, its tree a tree.
 
     Raises NgramkitError where the artifact is refused.
     """
@@ -108,7 +108,7 @@ def use(path: Path) -> bool:
 
 
 def drafters(artifact: Artifact) -> Iterator[Drafter]:
-    """Every drafter that takes this kind."""
+    """Return every drafter that takes this kind."""
     if artifact.kind == "datastore":
         for name in ("rest", "blend"):
             yield load_drafter(name, datastores=[artifact])

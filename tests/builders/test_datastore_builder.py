@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 from attacks.crafted import craft, sign
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins.kernels import suffix_array
 
 from ngramkit.builders import datastore as module

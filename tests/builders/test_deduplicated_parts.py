@@ -8,8 +8,7 @@ from unittest import mock
 
 import pytest
 from elsewhere import Elsewhere, contents
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ngramkit.builders import token_parts
 from ngramkit.builders.tokens import tokenize

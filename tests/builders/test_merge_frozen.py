@@ -8,8 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from elsewhere import Elsewhere, contents
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from reporters import Notes
 from twins import kernels as reference
 

@@ -7,8 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from elsewhere import Elsewhere, contents
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ngramkit.builders import frozen
 from ngramkit.builders.datastore import build_datastore

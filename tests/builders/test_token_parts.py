@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from elsewhere import Elsewhere, contents
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ngramkit.builders.token_parts import cuts
 from ngramkit.builders.tokens import tokenize

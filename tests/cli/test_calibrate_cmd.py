@@ -33,11 +33,9 @@ def test_a_calibrated_model_is_decoded_with_auto(run):
         "seconds",
         "profile",
         "device",
-        "engine",
         "noise",
         "passes",
     }
-    assert facts["engine"] == "eager"
     assert set(facts["passes"][0]) == {"tree_size", "context_length", "seconds", "spread"}
     assert Path(facts["profile"]).exists()
     assert Path(facts["profile"]).with_suffix(".png").exists()
@@ -52,26 +50,12 @@ def test_a_calibrated_model_is_decoded_with_auto(run):
     assert (rows.exit_code, "budget: auto" in rows.stderr) == (0, True)
 
 
-def test_an_engine_is_calibrated_by_itself(run):
-    calibrated = run("calibrate", "demo", "--engine", "static", "--time", 0, "--json")
-    facts = json.loads(calibrated.stdout.splitlines()[-1])
-    assert facts["engine"] == "static"
-    eager = run(*DECODE, "--json")
-    assert "budget: auto\n" in eager.stderr
-    ours = run(*DECODE, "--engine", "static", "--json")
-    assert f"budget: auto, from {facts['profile']} on" in ours.stderr
-    tokens = [json.loads(result.stdout.splitlines()[-1])["token_ids"] for result in (eager, ours)]
-    assert tokens[0] == tokens[1]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--budget", "ten"], "no number of nodes"),
         (["--budget", "-1"], "must be 1 to 4096, is -1"),
         (["--verify", "rows"], "called 'rows'"),
-        (["--engine", "fast"], "no engine called 'fast'"),
-        (["--engine", "static", "--verify", "batch"], "as trees alone"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(run, options, said):

@@ -36,7 +36,6 @@ KEYS = {
     "drafter",
     "artifacts",
     "template",
-    "engine",
     "budget",
     "lossless",
 }
@@ -71,12 +70,11 @@ def test_json_has_exactly_the_promised_keys(decode):
     facts = last_line(decode(*SHORT, "--drafter", "rest", "--json"))
     assert set(facts) == KEYS
     assert facts["artifact"] == "artifacts/datastore"
-    named = {key: facts[key] for key in ("model", "drafter", "artifacts", "engine", "budget")}
+    named = {key: facts[key] for key in ("model", "drafter", "artifacts", "budget")}
     assert named == {
         "model": "demo",
         "drafter": "rest",
         "artifacts": ["artifacts/datastore"],
-        "engine": "eager",
         "budget": "auto",
     }
     assert facts["template"] is None

@@ -1,4 +1,4 @@
-"""Duplicates and evaluation sets are left out: which, how many, and the same after a resume."""
+"""Duplicates and texts of evaluation sets are left out, also after a resume."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ngramkit.builders.tokens import tokenize, tokens_plan
 from ngramkit.corpus.decontamination import LEAST, WORDS, EvaluationTexts, read_evaluation_texts
@@ -47,7 +46,7 @@ def test_the_first_of_several_is_kept(tmp_path):
     assert corpus.record()["dedup"] == "exact"
 
 
-def test_a_limit_counts_what_is_left(tmp_path):
+def test_a_limit_counts_kept_documents(tmp_path):
     corpus = corpus_of(tmp_path, ["a", "a", "b", "a", "c"], dedup="exact", limit=2)
     assert texts_of(corpus) == ["a", "b"]
     assert corpus.record()["limit"] == 2
@@ -66,7 +65,7 @@ def test_duplicates_across_the_corpora_of_a_mixture(tmp_path):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from("abcdef"), max_size=12), st.integers(0, 12))
-def test_it_goes_on_anywhere_with_the_same_documents(tmp_path_factory, letters, cut):
+def test_reading_resumes_anywhere_with_the_same_documents(tmp_path_factory, letters, cut):
     corpus = corpus_of(tmp_path_factory.mktemp("c"), letters, dedup="exact")
     whole = list(corpus.documents())
     counted = dict(corpus.left_out)
@@ -110,7 +109,7 @@ WORD = st.sampled_from(["a", "b", "c", "d"])
     st.lists(st.lists(WORD, min_size=LEAST, max_size=18), min_size=1, max_size=3),
     st.lists(WORD, max_size=40),
 )
-def test_what_stands_in_a_document_is_the_naive_one(texts, document):
+def test_contained_texts_are_those_of_a_naive_search(texts, document):
     joined = tuple(dict.fromkeys(" ".join(text) for text in texts))
 
     def grams(words, length):
@@ -125,7 +124,7 @@ def test_what_stands_in_a_document_is_the_naive_one(texts, document):
     assert EvaluationTexts(joined).stand_in(" ".join(document)) == expected
 
 
-def test_evaluation_sets_that_say_nothing(tmp_path):
+def test_evaluation_sets_without_long_texts(tmp_path):
     with pytest.raises(InputError, match="no text of 6 words"):
         read_evaluation_texts([questions(tmp_path, {"prompt": "Why?"})])
     (tmp_path / "broken.jsonl").write_text("{")
@@ -143,7 +142,7 @@ def test_an_unknown_method(tmp_path):
     assert error.value.option == ("dedup",)
 
 
-def test_a_store_says_what_was_left_out(tmp_path):
+def test_a_token_store_records_how_many_were_left_out(tmp_path):
     file = questions(tmp_path, {"prompt": SHORT})
     texts = ["one text", "one text", SHORT, "another"]
     corpus = corpus_of(tmp_path, texts, dedup="exact", exclude=file)

@@ -1,4 +1,4 @@
-"""gigatoken encodes only what it encodes as tokenizers does; a stand-in has each fault."""
+"""gigatoken is used only where it gives the ids of tokenizers; a stand-in has each fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH = 10
 
 
 class Fast:
-    """What gigatoken gives, by tokenizers; `wrong` of it are wrong in the way of `fault`."""
+    """A stand-in for gigatoken, by tokenizers; texts that are `wrong` get the `fault`."""
 
     def __init__(self, backend, wrong, fault):
         self.backend, self.wrong, self.fault = backend, wrong, fault
@@ -42,7 +42,7 @@ class Fast:
 
 @pytest.fixture
 def opened(monkeypatch):
-    """opened(wrong, fault) -> an encoder with a stand-in of gigatoken, that, and what was noted."""
+    """Return opened(wrong, fault) -> (encoder, its stand-in of gigatoken, the notes)."""
 
     def make(wrong=lambda text: False, fault=lambda ids: None, load=None):
         backend = load_tokenizer("demo").backend
@@ -69,7 +69,7 @@ def is_right(found):
     return np.array_equal(found[0], tokens) and np.array_equal(found[1], lengths)
 
 
-def test_it_is_used_in_long_builds_once_it_is_proven(opened):
+def test_long_builds_use_gigatoken_after_the_comparison(opened):
     encoder, fast, notes = opened()
     assert is_right(encoded(encoder))
     hard = len(list(hard_texts(fast.backend)))
@@ -77,7 +77,7 @@ def test_it_is_used_in_long_builds_once_it_is_proven(opened):
     assert notes == ["encoded by gigatoken, compared with tokenizers as it goes"]
 
 
-def test_short_builds_do_not_load_it(opened, monkeypatch):
+def test_short_builds_do_not_load_gigatoken(opened, monkeypatch):
     encoder, fast, notes = opened()
     monkeypatch.setattr(encoding, "LONG", 1 << 22)
     assert is_right(encoded(encoder))
@@ -110,11 +110,11 @@ def test_the_documents_that_a_build_began_with_are_compared_too(opened):
 
 
 def said_of(text):
-    """The part that is shown: here from its beginning."""
+    """Return the part of a text that a note shows."""
     return visible(text[: encoding.SHOWN])
 
 
-def test_a_tokenizer_that_it_does_not_take(opened):
+def test_a_tokenizer_that_gigatoken_does_not_read(opened):
     def load(text):
         raise RuntimeError("Byte remapping failed\n\nLocation:\n  mod.rs")
 
@@ -126,8 +126,8 @@ def test_a_tokenizer_that_it_does_not_take(opened):
 
 
 @pytest.mark.parametrize("number", [15, 39, 59])
-def test_a_difference_that_comes_later_ends_its_use(opened, caplog, number):
-    """Among the first documents all are compared; of a later batch its last one at least."""
+def test_a_later_difference_ends_the_use_of_gigatoken(opened, caplog, number):
+    """All of the first documents are compared, and at least the last one of each later batch."""
     wrong = TEXTS[number]
     encoder, fast, _ = opened(lambda text: text == wrong, lambda ids: ids.pop())
     assert is_right(encoded(encoder))
@@ -137,7 +137,7 @@ def test_a_difference_that_comes_later_ends_its_use(opened, caplog, number):
     assert "what follows is encoded by tokenizers" in said.getMessage()
 
 
-def test_half_a_pair_is_a_replacement_character():
+def test_a_lone_surrogate_becomes_a_replacement_character():
     plain = PlainEncoder(load_tokenizer("demo").backend)
     assert plain.encode(["a\ud800b"]).tokens.tolist() == plain.encode(["a\ufffdb"]).tokens.tolist()
 

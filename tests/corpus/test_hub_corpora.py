@@ -33,11 +33,11 @@ def stores(folder, results):
 
 
 def texts(store, demo):
-    """The documents' texts without their EOS."""
+    """Return the documents' texts without their EOS."""
     return [demo.decode(ids[:-1]) for ids in store.documents()]
 
 
-def test_the_used_command_runs_unmodified(hub, tmp_path, demo):
+def test_tokenize_runs_against_the_stand_in(hub, tmp_path, demo):
     command = Path(sys.executable).with_name("ngramkit")
     environment = {**os.environ, **hub.environment(tmp_path / "home")}
     arguments = ["tokenize", "--corpus", "openwebtext", "--sample", "0.01"]

@@ -1,4 +1,4 @@
-"""Files of every kind that is read, compressed or not, and what is said of those that cannot be."""
+"""Files of every kind, compressed or not, and errors for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -131,20 +131,20 @@ def test_licences_and_repositories_are_found(tmp_path):
         ("a.bin", b"", "no kind that can be read"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path, name, raw, said):
+def test_errors_name_the_unreadable_file(tmp_path, name, raw, said):
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(InputError, match=said):
         texts(tmp_path / name)
 
 
-def test_a_column_that_is_not_there(tmp_path):
+def test_a_missing_column(tmp_path):
     (tmp_path / "a.parquet").write_bytes(KINDS["a.parquet"])
     with pytest.raises(InputError, match="no column 'words'") as caught:
         texts(tmp_path / "a.parquet", column="words")
     assert caught.value.hint == "its columns: text, n"
 
 
-def test_no_such_corpus():
+def test_an_unknown_corpus():
     with pytest.raises(UsageError, match="did you mean openwebtext"):
         open_corpus("openwebtex")
     with pytest.raises(InputError, match="no file matches"):

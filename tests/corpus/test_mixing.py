@@ -1,4 +1,4 @@
-"""Several corpora as one: which documents, in which order, and what is said of them."""
+"""Mixtures: their documents, order, records and errors."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def texts(corpus, start=None):
     return [document.text for document in corpus.documents(start)]
 
 
-def test_a_weight_keeps_what_a_sample_of_the_corpus_alone_would(corpora):
+def test_a_weight_keeps_the_documents_of_a_sample_of_the_corpus_alone(corpora):
     both = open_corpus(["a.jsonl", ("b.jsonl", 0.3)])
     alone = texts(open_corpus("b.jsonl", sample=0.3))
     assert 0 < len(alone) < 40
@@ -44,7 +44,7 @@ def test_a_weight_keeps_what_a_sample_of_the_corpus_alone_would(corpora):
     assert texts(open_corpus([("b.jsonl", 0.6)], sample=0.5)) == alone
 
 
-def test_the_order_is_that_of_the_names_and_the_limit_is_of_all(corpora):
+def test_corpora_keep_their_order_and_the_limit_counts_all(corpora):
     assert texts(open_corpus(["b.jsonl", "a.jsonl"]))[:2] == ["b 0", "b 1"]
     limited = texts(open_corpus(["a.jsonl", "b.jsonl"], limit=45))
     assert limited[-1] == "b 4"
@@ -52,7 +52,7 @@ def test_the_order_is_that_of_the_names_and_the_limit_is_of_all(corpora):
     assert len(texts(open_corpus(["a.jsonl", "b.jsonl"], limit=40))) == 40
 
 
-def test_reading_begins_again_after_any_document(corpora):
+def test_reading_resumes_after_any_document(corpora):
     mixture = open_corpus(["a.jsonl", ("c", 0.5), ("b.jsonl", 0.3)], limit=60)
     documents = list(mixture.documents())
     whole = [document.text for document in documents]
@@ -83,12 +83,12 @@ def test_mixtures_bound_documents_too(corpora):
 
 
 @pytest.mark.parametrize("weight", [0, -1, 1.5, float("nan"), float("inf"), "much", True])
-def test_weights_that_are_no_share(corpora, weight):
+def test_weights_out_of_range(corpora, weight):
     with pytest.raises(UsageError, match=r"the weight of .*b.jsonl .*(must be above 0|no number)"):
         open_corpus(["a.jsonl", ("b.jsonl", weight)])
 
 
-def test_what_makes_no_sense_of_several(corpora):
+def test_options_that_make_no_sense_for_a_mixture(corpora):
     with pytest.raises(UsageError, match=r"a.jsonl is named twice"):
         open_corpus(["a.jsonl", ("a.jsonl", 0.5)])
     with pytest.raises(UsageError, match="split does not say of which corpus"):
@@ -136,7 +136,7 @@ def test_a_folder_whose_name_has_a_colon_is_a_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("said", ["0", "1.5", "nan", "inf", "-0.3", "2024"])
-def test_typed_weights_that_are_no_share(said):
+def test_typed_weights_out_of_range(said):
     with pytest.raises(UsageError, match=rf"weight of b must be above 0 and at most 1, is {said}"):
         parse_weighted(f"b:{said}")
 

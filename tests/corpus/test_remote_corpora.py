@@ -21,7 +21,7 @@ from ngramkit.remote.urls import as_path, as_url, is_url
 
 @pytest.fixture
 def bucket():
-    """memory://bucket with files of several kinds."""
+    """Fill memory://bucket with files of several kinds."""
     storage = fsspec.filesystem("memory")
     lines = "\n".join(json.dumps({"text": f"line {i}"}) for i in range(3))
     table = pa.table({"text": ["row 0", "row 1"]})
@@ -49,7 +49,7 @@ def test_a_file_a_folder_and_a_glob(bucket):
     assert texts("memory://bucket/a.jsonl", limit=2) == ["line 0", "line 1"]
 
 
-def test_artifacts_beside_texts_are_no_text(bucket):
+def test_artifacts_among_texts_are_skipped(bucket):
     bucket.pipe("/bucket/built/manifest.json", b'[{"text": "of an artifact"}]')
     bucket.pipe("/bucket/built/README.md", b"its card")
     bucket.pipe("/bucket/built/shard-00000.safetensors", b"")
@@ -73,7 +73,7 @@ def test_urls_are_mixed_and_built_from_like_files(bucket, tmp_path):
     assert 3 <= store.manifest.counts["documents"] <= 5
 
 
-def test_what_is_not_there_or_cannot_be_read(bucket, monkeypatch):
+def test_missing_and_unreadable_files(bucket, monkeypatch):
     with pytest.raises(InputError, match=r"no file matches bucket/\*.csv"):
         open_corpus("memory://bucket/*.csv")
     with pytest.raises(InputError, match=r"gone.txt is not there"):
@@ -105,7 +105,7 @@ def test_a_storage_that_needs_a_package_names_it(monkeypatch):
     assert "pip install 'ngramkit[cloud]'" in caught.value.hint
 
 
-def test_a_storage_that_fails_is_one_line(bucket, monkeypatch):
+def test_a_failing_storage_is_an_error_of_one_line(bucket, monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("secret-token\n\x1b[2J")
 
@@ -114,7 +114,7 @@ def test_a_storage_that_fails_is_one_line(bucket, monkeypatch):
         open_corpus("memory://bucket/a.jsonl")
 
 
-def test_what_is_a_url():
+def test_names_that_are_urls():
     assert is_url("s3://bucket/a")
     assert is_url("https://host/a.jsonl")
     assert not any(map(is_url, [r"C:\texts", "C://texts", "hf:me/data", "./a", "a:0.3"]))

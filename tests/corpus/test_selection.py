@@ -1,4 +1,4 @@
-"""What is kept depends on a document alone, never on the order of work."""
+"""The selection depends on each document alone, never on the order of work."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ngramkit.corpus.document import Corpus, Row
 from ngramkit.corpus.selection import Selection, read_exclusions
@@ -17,7 +16,7 @@ from ngramkit.errors import InputError, UsageError
 
 @dataclass(frozen=True)
 class Made:
-    """A source of made-up rows; `sizes[part][row]` is how many texts a row holds."""
+    """A source of made-up rows; a row has `sizes[part][row]` texts."""
 
     sizes: list[list[int]]
     id: str = "made-up"
@@ -38,7 +37,7 @@ SIZES = st.lists(st.lists(st.integers(0, 3), max_size=5), max_size=4)
 
 
 @given(SIZES, st.sampled_from([1.0, 0.5]), st.none() | st.integers(1, 8))
-def test_it_goes_on_anywhere(sizes, sample, limit):
+def test_reading_resumes_anywhere(sizes, sample, limit):
     corpus = Corpus(Made(sizes), Selection(sample=sample, seed=3, limit=limit))
     whole = list(corpus.documents())
     for n, document in enumerate(whole, 1):
@@ -80,7 +79,7 @@ def test_opt_outs_by_repository_and_by_digest(tmp_path):
     assert Selection(excluded=frozenset({"a/b"})).record() != select.record()
 
 
-def test_a_line_that_is_neither(tmp_path):
+def test_an_invalid_line_of_exclusions(tmp_path):
     path = tmp_path / "opt-outs.txt"
     path.write_text("owner/project\nnonsense\n")
     with pytest.raises(InputError, match=r"line 2.*nonsense"):

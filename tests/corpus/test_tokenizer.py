@@ -1,4 +1,4 @@
-"""Tokenizers from their own files: the same as transformers', from a folder and from the Hub."""
+"""Tokenizers are those of transformers, from a folder, from the Hub and from the cache."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_the_embedded_model_too():
 
 
 @pytest.mark.parametrize("text", ["a\udcff", "\ud83d"])  # a broken byte; half a pair
-def test_what_is_no_text_is_refused_as_such(text):
+def test_invalid_text_is_refused(text):
     tokenizer = load_tokenizer(str(resolve_model("demo")))
     for encode in (tokenizer.encode, tokenizer.encode_prompt):
         with pytest.raises(InputError, match=r"is no text$"):
             encode(text)
 
 
-def test_templates_see_what_transformers_gives_them(tmp_path):
+def test_templates_get_the_names_that_transformers_gives(tmp_path):
     template = (
         "{% set ns = namespace(n=0) %}{% for m in messages %}{% if loop.first %}"
         "{{ m | tojson }}{% continue %}{% endif %}{% set ns.n = ns.n + 1 %}"
@@ -73,7 +73,7 @@ def test_templates_see_what_transformers_gives_them(tmp_path):
     require_same(write(tmp_path / "m", byte_level().to_str(), config, "gpt2", {}))
 
 
-def test_a_template_that_breaks_or_reaches_out_is_an_error(tmp_path):
+def test_a_template_that_fails_or_leaves_the_sandbox_is_an_error(tmp_path):
     body = byte_level().to_str()
     refused = [
         "{{ raise_exception('no') }}",
@@ -95,7 +95,7 @@ def test_classes_with_steps_of_their_own(tmp_path):
     require_same(write(tmp_path / "roberta", json.dumps(body), config, "roberta", {}))
 
 
-def test_transformers_is_asked_once(folders, tmp_path, monkeypatch):
+def test_transformers_loads_a_tokenizer_once(folders, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = load_tokenizer(str(folders["llama-2-more-tokens"]))
     with monkeypatch.context() as without:
@@ -108,7 +108,7 @@ def test_transformers_is_asked_once(folders, tmp_path, monkeypatch):
     assert again.backend.to_str() == first.backend.to_str()
 
 
-def test_transformers_is_asked_again_where_it_might_answer_otherwise(tmp_path, monkeypatch):
+def test_transformers_loads_again_after_a_change_of_files_or_version(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = write(tmp_path / "m", byte_level().to_str(), {"eos_token": "<|im_end|>"}, "gpt2", {})
     kept = tmp_path / "ngramkit/tokenizers"
@@ -160,7 +160,7 @@ def test_a_folder_without_a_tokenizer(tmp_path):
 
 
 def test_from_the_hub_and_from_its_cache(hub, tmp_path, folders):
-    """One question, the small files only; then without a network."""
+    """One request for the list of files, the small files only; then without a network."""
     files = {file.name: file.read_bytes() for file in folders["qwen3"].iterdir()}
     hub.add("model", "acme/qwen", {**files, "model.safetensors": b"large"})
     code = (

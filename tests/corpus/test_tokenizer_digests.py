@@ -1,4 +1,4 @@
-"""What tells a tokenizer apart is found out once; a cache that lies decides nothing."""
+"""Digests of tokenizers are computed once; damaged entries of the cache are not used."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def backend(demo):
 
 
 def never(backend):
-    raise AssertionError("it was known")
+    raise AssertionError("it is in the cache")
 
 
-def test_found_once_then_kept(folder, backend):
+def test_digests_are_computed_once(folder, backend):
     assert digests(backend, lambda _: FOUND) == FOUND
     assert digests(backend, never) == FOUND
     assert len(list(folder.iterdir())) == 1
 
 
-def test_another_tokenizer_is_another(folder, backend):
+def test_each_tokenizer_has_an_entry_of_its_own(folder, backend):
     digests(backend, lambda _: FOUND)
     changed = [Tokenizer.from_str(backend.to_str()) for _ in range(3)]
     changed[0].add_tokens(["<another>"])
@@ -69,7 +69,7 @@ def test_another_tokenizer_is_another(folder, backend):
         json.dumps(TEXT | {"more": 1}),
     ],
 )
-def test_what_was_not_written_so_is_found_again(folder, backend, lie):
+def test_a_damaged_entry_is_computed_again(folder, backend, lie):
     digests(backend, lambda _: FOUND)
     file = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     file.write_text(lie)
@@ -78,7 +78,7 @@ def test_what_was_not_written_so_is_found_again(folder, backend, lie):
     assert digests(backend, never) == other
 
 
-def test_without_a_cache_it_is_found_each_time(folder, backend):
+def test_without_a_cache_digests_are_computed_each_time(folder, backend):
     folder.parent.mkdir(parents=True)
     folder.write_text("a file, no folder")
     asked = []
@@ -87,7 +87,7 @@ def test_without_a_cache_it_is_found_each_time(folder, backend):
     assert len(asked) == 2
 
 
-def test_the_oldest_go_first(folder, backend, monkeypatch):
+def test_the_oldest_entries_are_deleted_first(folder, backend, monkeypatch):
     monkeypatch.setattr(tokenizer, "CACHE", cache.TextCache("tokenizers", 3))
     for i in range(5):
         backend.add_tokens([f"<number {i}>"])
@@ -96,7 +96,7 @@ def test_the_oldest_go_first(folder, backend, monkeypatch):
     assert digests(backend, never) == FOUND
 
 
-def test_a_tokenizer_is_described_as_without_it(folder):
+def test_records_are_the_same_with_the_cache(folder):
     first, second = load_tokenizer("demo"), load_tokenizer("demo")
     assert first.record == second.record
     assert first.record.fingerprint == fingerprint(first.backend)

@@ -1,4 +1,4 @@
-"""Small tokenizers in the shapes that real models' repositories have, made without transformers."""
+"""Small tokenizers in the layouts of real models' repositories, made without transformers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ END, IM_END = "<|endoftext|>", "<|im_end|>"
 
 
 def byte_level():
-    """As GPT-2's and its many heirs'."""
+    """Return a tokenizer as GPT-2's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -29,7 +29,7 @@ def byte_level():
 
 
 def sentence_pieces():
-    """As Llama 2's: bytes where no piece fits, the text begins with a space, BOS is added."""
+    """Return a tokenizer as Llama 2's: bytes where no piece fits, a space and BOS at the start."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     prepend, replace = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
     tokenizer.normalizer = normalizers.Sequence([prepend, replace])
@@ -130,7 +130,7 @@ SHAPES = {
 
 
 def write_all(folder):
-    """A folder of each shape; {name: path}."""
+    """Write a folder of each shape; return {name: path}."""
     makers = {"bytes": byte_level().to_str(), "pieces": sentence_pieces().to_str()}
     return {
         name: write(folder / name, makers[made], *rest) for name, (made, *rest) in SHAPES.items()

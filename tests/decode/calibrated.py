@@ -10,4 +10,4 @@ def profile(node, base=1.0, contexts=(0, 100), per_context=0.0):
         for context in contexts
         for size in (0, 1, 4, 16)
     ]
-    return Profile("made-up", "cpu", "float32", "eager", passes)
+    return Profile("made-up", "cpu", "float32", passes)

@@ -2,7 +2,7 @@ import pytest
 from tiny_models import tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode import generate
+from ngramkit.decode import probe
 from ngramkit.decode.load import LanguageModel
 
 
@@ -14,6 +14,6 @@ def model(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def tried_at_once(monkeypatch):
+def probed_at_once(monkeypatch):
     """For texts that are short, and about drafts."""
-    monkeypatch.setattr(generate, "SHORT", 0)
+    monkeypatch.setattr(probe, "SHORT", 0)

@@ -53,9 +53,12 @@ def test_it_compares_and_takes_every_option(model):
         drafter=Context,
         max_new_tokens=6,
         stop=[":"],
-        sampling=ngramkit.Sampling(temperature=0.5, seed=3),
-        passes=ngramkit.PassOptions(budget=2, verify="batch"),
-    ).compared()
+        temperature=0.5,
+        seed=3,
+        budget=2,
+        verify="batch",
+        compare=True,
+    )
     assert answer.budget == 2
     assert answer.comparison.speedup > 0
     assert {"speedup", "identical", "baseline_seconds"} <= answer.to_dict().keys()
@@ -90,7 +93,7 @@ def test_a_conversation_is_refused_by_a_model_of_code(model):
 
 def test_budgets_are_checked(model):
     with pytest.raises(UsageError, match="must be 1 to 4096, is 0"):
-        ngramkit.decode("x", model, passes=ngramkit.PassOptions(budget=0))
+        ngramkit.decode("x", model, budget=0)
 
 
 def test_a_calibration_is_kept_and_used(model):

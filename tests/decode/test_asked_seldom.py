@@ -23,7 +23,7 @@ class Seldom:
     def ask(self, budget, length):
         return budget
 
-    def cut(self, tree, length, riding):
+    def cut(self, tree, length, replayed):
         self.declined = len(tree) == 0
         return tree
 

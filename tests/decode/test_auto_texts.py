@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,9 @@ from calibrated import profile
 from scripted import NoisyOracle
 
 from ngramkit.decode.generate import generate
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import profile_path
-from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.session import Runner, Task
+from ngramkit.decode.session import Session
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.registry import NoDraft
 
@@ -20,26 +22,29 @@ from ngramkit.drafters.registry import NoDraft
 @pytest.mark.parametrize("verify", ["tree", "batch"])
 def test_what_is_written_does_not_change(model, budget, verify):
     prompt = np.array([3, 14, 15, 92, 65], np.int32)
-    plain = Task(model, Runner.of(model.model, budget=6), 30).complete(prompt, NoDraft())
-    runner = Runner.of(model.model, budget=budget, verify=verify)
-    assert (runner.auto, runner.shown_budget) == (True, "auto")
+    options = DecodeOptions(budget=6, max_new_tokens=30)
+    plain = Session.settle(model, options).complete(prompt, NoDraft())
+    options = DecodeOptions(budget=budget, verify=verify, max_new_tokens=30)
+    session = Session.settle(model, options)
+    assert (session.is_auto, session.shown_budget) == (True, "auto")
     for seed in range(4):
         drafter = NoisyOracle(plain.token_ids, 4096, seed)
         drafter.draft = scored_draft(drafter.draft)
-        run = Task(model, runner, 30).complete(prompt, drafter)
+        run = session.complete(prompt, drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
         assert drafter.accepted == plain.token_ids.tolist()
 
 
 def test_a_seed_gives_the_same_text_whatever_is_drafted(model):
     """One random number is drawn for each token that is written, none for what was left out."""
-    prompt, sampling = np.array([3, 14, 15], np.int32), Sampling(temperature=1.0, seed=5)
-    plain = Task(model, Runner.of(model.model, budget=1), 30, sampling).complete(prompt, NoDraft())
+    prompt = np.array([3, 14, 15], np.int32)
+    options = DecodeOptions(budget=1, max_new_tokens=30, temperature=1.0, seed=5)
+    plain = Session.settle(model, options).complete(prompt, NoDraft())
     for budget in (1, 3, 12, "auto"):
-        task = Task(model, Runner.of(model.model, budget=budget), 30, sampling)
+        session = Session.settle(model, replace(options, budget=budget))
         drafter = NoisyOracle(plain.token_ids, 4096, seed=7)
         drafter.draft = scored_draft(drafter.draft)
-        run = task.complete(prompt, drafter)
+        run = session.complete(prompt, drafter)
         assert run.token_ids.tolist() == plain.token_ids.tolist()
         assert budget in (1, "auto") or run.passes < plain.passes
 

@@ -12,8 +12,7 @@ import torch
 
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.session import prompt_ids
-from ngramkit.decode.static import StaticVerifier
+from ngramkit.decode.text import prompt_ids
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.demo import demo_prompts
@@ -57,7 +56,7 @@ def behind(model, prompt, tokens):
     return ((best - logits) / 2.0 ** (best.abs().log2().floor() - BITS)).numpy()
 
 
-@pytest.mark.parametrize("way", [TreeVerifier, BatchVerifier, StaticVerifier])
+@pytest.mark.parametrize("way", [TreeVerifier, BatchVerifier])
 @pytest.mark.parametrize("name", ["context", "cacheback"])
 def test_the_first_difference_is_a_near_tie(model, cases, name, way):
     drafted = 0

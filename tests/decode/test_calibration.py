@@ -50,9 +50,17 @@ def test_a_damaged_profile_is_named(model):
             Profile.load(profile_file(model.model))
 
 
+def test_a_profile_of_an_earlier_version_is_read(model):
+    path = profile_path(model)
+    found = measure(model, sizes=(0, 1), contexts=(8,), seconds=0)
+    found.save(path)
+    path.write_text(json.dumps({"engine": "eager", **json.loads(path.read_text())}))
+    assert Profile.load(path) == found
+
+
 def test_noise_is_measured_and_shown_not_smoothed_away(model):
     passes = [Pass(0, 8, 2.0, 0.9), Pass(1, 8, 1.0, 0.1), Pass(2, 8, 3.0, 0.5)]
-    noisy = Profile("m", "d", "t", "eager", passes)
+    noisy = Profile("m", "d", "t", passes)
     assert noisy.measured().tolist() == [[2.0, 1.0, 3.0]]
     assert noisy.table().tolist() == [[1.0, 1.0, 3.0]]
     assert noisy.noise == 0.5
@@ -79,7 +87,7 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
         def note(self, text):
             notes.append(text)
 
-    monkeypatch.setattr(module, "filled", lambda runner, context: Slow(context))
+    monkeypatch.setattr(module, "filled", lambda model, verify, context, nodes: Slow(context))
     monkeypatch.setattr(module, "timed", timed)
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
     found = measure(model, sizes=(0, 1), contexts=(8, 32, 64), seconds=0.6, reporter=Notes())
@@ -105,7 +113,7 @@ def test_a_machine_that_is_too_busy_is_told_and_keeps_nobody_waiting(model, monk
 
     now = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(module, "filled", lambda runner, context: None)
+    monkeypatch.setattr(module, "filled", lambda model, verify, context, nodes: None)
     monkeypatch.setattr(module, "timed", slow)
     found = measure(model, sizes=(0, 1, 2), contexts=(8,), seconds=2, reporter=Notes())
     assert calls == [0, 1, 2, 0]  # a round that warms up, and what was left of the time

@@ -11,39 +11,9 @@ from tiny_models import tiny_model
 from ngramkit import NgramkitCandidates
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.cacheback import Cacheback
-from ngramkit.drafters.registry import NoDraft
 
 VOCABULARY = 60
 PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])
-
-
-def scored(pairs, scores):
-    tree = tree_of(pairs)
-    return DraftTree(tree.token_ids, tree.parents, np.array(scores, np.float32), tree.source)
-
-
-class OneTree(NoDraft):
-    """A drafter that always drafts the same tree."""
-
-    def __init__(self, tree):
-        self.tree = tree
-
-    def draft(self, budget):
-        return self.tree
-
-
-@pytest.mark.parametrize(
-    ("pairs", "scores", "path"),
-    [
-        ([], [], []),
-        ([(9, -1), (7, -1), (8, 1)], [0.6, 0.5, 0.4], [7, 8]),
-        ([(9, -1), (7, -1), (8, 1)], [0.6, 0.3, 0.2], [9]),
-        ([(1, -1), (2, 0), (3, 1), (4, 1)], [0.9, 0.8, 0.2, 0.5], [1, 2, 4]),
-    ],
-)
-def test_the_path_with_the_most_expected_tokens(pairs, scores, path):
-    ids, _ = NgramkitCandidates(OneTree(scored(pairs, scores))).get_candidates(PROMPT)
-    assert ids[0, PROMPT.shape[1] :].tolist() == path
 
 
 @pytest.mark.parametrize("drafter", [Cacheback(None), "oracle"])
@@ -75,7 +45,9 @@ class Line:
         self.heard.append(("start", prompt.tolist()))
 
     def draft(self, budget):
-        return scored([(10 + i, i - 1) for i in range(budget)], [0.5**i for i in range(budget)])
+        tree = tree_of([(10 + i, i - 1) for i in range(budget)])
+        scores = np.array([0.5**i for i in range(budget)], np.float32)
+        return DraftTree(tree.token_ids, tree.parents, scores, tree.source)
 
     def accept(self, tokens, evidence=None):
         self.heard.append(("accept", tokens.tolist()))

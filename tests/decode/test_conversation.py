@@ -11,8 +11,9 @@ import ngramkit
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel, load_model
-from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.session import PassOptions, Runner, Task, chat_ids
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.session import Session
+from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import common_beginning
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.registry import NoDraft
@@ -20,10 +21,9 @@ from ngramkit.errors import InputError, UsageError
 
 TURNS = ("def main(", "and again: def main(", "once more")
 WAYS = {
-    "tree": PassOptions(budget=8),
-    "batch": PassOptions(budget=8, verify="batch"),
-    "static": PassOptions(budget=8, engine="static"),
-    "chain": PassOptions(budget=8, verify="chain"),
+    "tree": {"budget": 8},
+    "batch": {"budget": 8, "verify": "batch"},
+    "chain": {"budget": 8, "verify": "chain"},
 }
 
 
@@ -54,16 +54,16 @@ class Read:
         self.hook.remove()
 
 
-def alone(model, conversation, messages, sampling=None):
+def alone(model, conversation, messages, **sampling):
     """What the model writes to the same prompt with an empty memory and no drafts."""
     prompt = chat_ids(model.tokenizer, conversation.template, messages)
-    task = Task(model, Runner.of(model.model, budget=1), 16, sampling or Sampling())
-    return task.complete(prompt, NoDraft())
+    options = DecodeOptions(budget=1, max_new_tokens=16, **sampling)
+    return Session.settle(model, options).complete(prompt, NoDraft())
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_turn_is_what_the_model_writes_alone(demo, way):
-    conversation = talk(demo, passes=WAYS[way], system="Be brief.")
+    conversation = talk(demo, **WAYS[way], system="Be brief.")
     drafted = 0
     for turn, text in enumerate(TURNS):
         messages = [*conversation.messages, Message("user", text)]
@@ -100,12 +100,11 @@ def test_a_new_conversation_keeps_the_system_message_and_what_begins_alike(demo)
 
 
 def test_sampled_turns_are_those_of_their_own_seeds(demo):
-    conversation = talk(demo, sampling=Sampling(temperature=0.8, seed=5))
+    conversation = talk(demo, temperature=0.8, seed=5)
     for turn, text in enumerate(TURNS):
         messages = [*conversation.messages, Message("user", text)]
         reply = conversation.ask(text)
-        rule = Sampling(temperature=0.8, seed=5 + turn)
-        expected = alone(demo, conversation, messages, rule)
+        expected = alone(demo, conversation, messages, temperature=0.8, seed=5 + turn)
         np.testing.assert_array_equal(reply.run.token_ids, expected.token_ids)
 
 

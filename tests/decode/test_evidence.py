@@ -8,10 +8,9 @@ import torch
 from scripted import NoisyOracle
 from tiny_models import tiny_model
 
-from ngramkit.decode import tops
+from ngramkit.decode.accept import best_and_tops
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.tops import best_and_tops
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import TOPS
 
@@ -95,39 +94,3 @@ def test_the_best_is_argmax_even_where_logits_are_equal(dtype):
     assert tops.ids.dtype == np.int32
     assert tops.log_probs.dtype == np.float32
     np.testing.assert_allclose(np.exp(tops.log_probs).sum(-1), 1, rtol=1e-2)
-
-
-def twisted(logits, change):
-    best, found = tops.in_one_copy(logits)
-    return change(best, found)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_one_copy_proves_itself(dtype, caplog):
-    assert tops.proven(torch.device("cpu"), dtype, tops.in_one_copy) is tops.in_one_copy
-    assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (lambda best, found: ([*best[:-1], best[-1] + 1], found), "comes with other tokens"),
-        (lambda best, found: (best, found._replace(ids=found.ids - 1)), "is something else"),
-        (lambda best, found: (best, found._replace(log_probs=found.log_probs / 2)), "is something"),
-        (lambda best, found: (best, found._replace(ids=found.ids + 999)), "fails (IndexError"),
-        (lambda best, found: 1 / 0, "fails (ZeroDivisionError: division by zero)"),
-    ],
-)  # fmt: skip
-def test_a_copy_that_brings_something_else_is_not_used(change, fault, caplog):
-    read = tops.proven(torch.device("cpu"), torch.float32, lambda each: twisted(each, change))
-    assert read is tops.apart
-    (said,) = caplog.records
-    assert fault in said.getMessage()
-
-
-def test_apart_is_the_same():
-    logits = torch.randn((5, 100))
-    (best, found), (other, same) = tops.in_one_copy(logits), tops.apart(logits)
-    assert best == other
-    np.testing.assert_array_equal(found.ids, same.ids)
-    np.testing.assert_allclose(found.log_probs, same.log_probs, rtol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from transformers import (
 
 import ngramkit
 
-pytestmark = pytest.mark.usefixtures("tried_at_once")
+pytestmark = pytest.mark.usefixtures("probed_at_once")
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +96,12 @@ def test_a_streamer_gets_the_prompt_and_every_token_once(model):
         def end(self):
             got.append("end")
 
-    drafter = oracle(model, PROMPT)
+    drafter, streamer = oracle(model, PROMPT), Streamer()
     found = model.generate(
         PROMPT,
-        custom_generate=ngramkit.custom_generate,
+        custom_generate=functools.partial(ngramkit.custom_generate, streamer=streamer),
         drafter=drafter,
-        streamer=Streamer(),
+        streamer=streamer,
         **GREEDY,
     )[0].tolist()
     begin = PROMPT.shape[1]

@@ -14,7 +14,7 @@ import ngramkit
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("tried_at_once")
+pytestmark = pytest.mark.usefixtures("probed_at_once")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Every drafter x every way to verify x every architecture: model.generate's tokens, in float32.
 
-What is asked for is a tree, rows or the static engine; a model that counts columns is given rows
+What is asked for is a tree or rows; a model that counts columns is given rows
 whatever is asked.
 """
 
@@ -15,7 +15,6 @@ from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode.loop import Request, decode
-from ngramkit.decode.static import StaticVerifier
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
@@ -24,7 +23,6 @@ from ngramkit.drafters.registry import DRAFTERS
 WAYS = {
     "tree": ({"mode": "tree"}, TreeVerifier),
     "batch": ({"mode": "batch"}, BatchVerifier),
-    "static": ({"engine": "static"}, StaticVerifier),
 }
 CASES = [
     *((name, way) for name in ARCHITECTURES for way in WAYS),
@@ -99,9 +97,3 @@ def test_sixty_siblings_change_nothing(architecture, name, way):
         run = decode(verifier, WideOracle(answer), request)
         np.testing.assert_array_equal(run.token_ids, answer)
         assert run.accepted_per_pass[0] == min(7, len(answer) - 1)
-
-
-@pytest.mark.parametrize("name", ROWS_ONLY)
-def test_a_static_engine_that_cannot_be_had_is_rows_too(name):
-    verifier = open_verifier(tiny_model(name), engine="static", room=8)
-    assert type(verifier) is BatchVerifier

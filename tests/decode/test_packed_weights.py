@@ -18,6 +18,7 @@ from ngramkit.builders.model_passes import flops_of_a_pass, weights_fingerprint
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.decode import packed_weights
 from ngramkit.decode.load import LanguageModel, device_facts, load_model
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.packed_weights import (
     PACKED,
     PLAIN,
@@ -26,8 +27,7 @@ from ngramkit.decode.packed_weights import (
     pack_linears,
     unpacked,
 )
-from ngramkit.decode.sampling import GREEDY
-from ngramkit.decode.session import Runner, Task
+from ngramkit.decode.session import Session
 from ngramkit.evaluate.contestants import foreign
 
 IDS = torch.arange(4, 44)[None]
@@ -306,9 +306,8 @@ def test_transformers_own_ways_run_on_the_model_that_they_are_given():
     plain.model.register_forward_hook(lambda *_: seen.append("plain"))
     packed.register_forward_hook(lambda *_: seen.append("packed"))
 
-    task = Task(
-        LanguageModel("tiny", packed, plain.tokenizer), Runner.of(packed, budget=4), 8, GREEDY, ()
-    )
+    model = LanguageModel("tiny", packed, plain.tokenizer)
+    task = Session.settle(model, DecodeOptions(budget=4, max_new_tokens=8))
     seen.clear()
     answer = foreign("generate", plain).answer
     assert answer is not None

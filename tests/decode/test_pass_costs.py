@@ -15,8 +15,8 @@ from ngramkit.budget.profile import Pass, Profile
 SIZES = (1, 2, 4, 8, 16, 32)
 
 
-def by_device(device="cpu", engine="eager"):
-    return PassCosts(Prior.by_device(device, engine, MOST + 1))
+def by_device(device="cpu"):
+    return PassCosts(Prior.by_device(device, MOST + 1))
 
 
 def fed(costs, seconds, rounds=LATEST, length=100, sizes=SIZES, outliers=0.0, seed=0):
@@ -187,19 +187,14 @@ def test_a_profile_is_where_costs_begin():
     assert costs.at(20)[4] == pytest.approx(3.0, rel=0.02)
 
 
-def test_an_engine_of_fixed_shapes_has_steps():
-    found = by_device("cuda", "static").at(10)
-    assert found[1] == found[8] < found[9] == found[16]
-
-
 def test_costs_live_as_long_as_the_model():
     model = tiny_model("llama")
-    costs = costs_of(model, "eager", "tree")
-    assert costs_of(model, "eager", "tree") is costs
-    assert costs_of(model, "eager", "batch") is not costs
-    assert costs_of(model, "eager", "batch").most > costs.most
-    assert costs_of(model, "eager", "tree", profile()) is not costs
-    assert costs_of(tiny_model("llama"), "eager", "tree") is not costs
+    costs = costs_of(model, "tree")
+    assert costs_of(model, "tree") is costs
+    assert costs_of(model, "batch") is not costs
+    assert costs_of(model, "batch").most > costs.most
+    assert costs_of(model, "tree", profile()) is not costs
+    assert costs_of(tiny_model("llama"), "tree") is not costs
     from ngramkit.budget.costs import _COSTS
 
     del costs

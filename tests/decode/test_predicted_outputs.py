@@ -10,10 +10,10 @@ from lossless import references
 from tiny_models import tiny_model
 
 import ngramkit
-from ngramkit.decode.answer import MOST_BYTES, read_reference
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.text import MOST_BYTES, read_reference
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS, load_drafter
@@ -67,7 +67,7 @@ def test_decode_takes_texts_files_and_ids(demo, tmp_path):
         def __getattr__(self, name):
             return lambda *_, **__: None
 
-    options = {"max_new_tokens": 24, "drafter": "context", "passes": ngramkit.PassOptions(budget=8)}
+    options = {"max_new_tokens": 24, "drafter": "context", "budget": 8}
     alone = ngramkit.decode("def main(", demo, **options)
     file = tmp_path / "old.py"
     file.write_text(alone.text)
@@ -105,10 +105,9 @@ def test_those_that_cannot_use_them_are_refused_before_a_model_is_loaded(demo):
             ngramkit.Conversation("no/such-model", drafter=drafter, references=[CODE])
         with pytest.raises(UsageError, match="cannot draft from references"):
             ngramkit.generate(demo, [1, 2], drafter=drafter, references=[[1]], max_new_tokens=2)
-    passes = ngramkit.PassOptions(cache=SpeCache())
     with pytest.raises(UsageError, match="no drafts and no references"):
-        ngramkit.decode("x", "no/such-model", references=[CODE], passes=passes)
-    with pytest.raises(UsageError, match="references are several texts"):
+        ngramkit.decode("x", "no/such-model", references=[CODE], cache=SpeCache())
+    with pytest.raises(UsageError, match="references are several"):
         ngramkit.decode("x", demo, references=CODE)
     with pytest.raises(UsageError, match="a reference is empty"):
         ngramkit.decode("x", demo, references=[""])

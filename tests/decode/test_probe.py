@@ -8,12 +8,11 @@ import pytest
 import torch
 from tiny_models import ARCHITECTURES, ROWS_ONLY, tiny_model
 
-from ngramkit.decode.probe import HollowCache, agrees, windows
-from ngramkit.decode.static import StaticVerifier
+from ngramkit.decode.probe import FakeCache, agrees, windows
 from ngramkit.decode.verify_rows import BatchVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 
-KINDS = (TreeVerifier, BatchVerifier, StaticVerifier)
+KINDS = (TreeVerifier, BatchVerifier)
 # What none of them reaches by reading: the models' own sizes.
 LONG = {
     "mistral": {"sliding_window": 4096, "max_position_embeddings": 8192},
@@ -29,13 +28,13 @@ def ways(model):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_models_that_take_trees_are_known(name, dtype):
-    assert ways(tiny_model(name).to(getattr(torch, dtype))) == [True, True, True]
+    assert ways(tiny_model(name).to(getattr(torch, dtype))) == [True, True]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ROWS_ONLY)
 def test_models_that_count_columns_are_found_out(name, dtype):
-    assert ways(tiny_model(name).to(getattr(torch, dtype))) == [False, True, False]
+    assert ways(tiny_model(name).to(getattr(torch, dtype))) == [False, True]
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -43,7 +42,6 @@ def test_windows_too_long_to_read_are_looked_beyond(name):
     model = tiny_model(name, **LONG[name])
     assert windows(model) == [LONG[name]["sliding_window"]]
     assert agrees(model, TreeVerifier)
-    assert agrees(model, StaticVerifier)
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.4])
@@ -88,16 +86,14 @@ def test_a_model_that_breaks_is_an_answer_and_can_be_asked_why(caplog):
     assert "TreeVerifier: ValueError" in caplog.text
 
 
-def test_a_hollow_cache_keeps_nothing():
-    cache = HollowCache(1, length=50, edge=20)
+def test_a_fake_cache_keeps_nothing():
+    cache = FakeCache(1, length=50, edge=20)
     new = torch.ones(2, 3, 4, 8)
-    for behind in (0, 7):
-        cache.behind = behind
+    for _ in range(2):
         keys, values = cache.update(new, new * 2, 0)
-        assert keys.shape == values.shape == (2, 3, 54 + behind, 8)
+        assert keys.shape == values.shape == (2, 3, 54, 8)
         assert cache.get_seq_length() == 50
         assert torch.equal(keys[:, :, 50:54], new)
         assert torch.equal(values[:, :, 50:54], new * 2)
         assert not keys[:, :, 20:50].any()
-        assert not values[:, :, 54:].any()
         assert values[:, :, :20].abs().mean() > 20

@@ -21,9 +21,11 @@ from ngramkit.decode.calibrate import measure
 from ngramkit.decode.conversation import Conversation
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import profile_path
 from ngramkit.decode.recurrent_cache import is_recurrent
-from ngramkit.decode.session import Runner, Task, chat_ids
+from ngramkit.decode.session import Session
+from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
 from ngramkit.drafters.base import DraftTree
@@ -103,14 +105,14 @@ def test_what_did_not_come_true_rides_along_and_no_pass_only_repairs(kind):
         verifier.prefill(np.arange(1, 6, dtype=np.int32))
         verifier.verify(7, chain(8, 9, 10))
         verifier.keep([0])  # 7 and 8 are written, 9 is not
-        assert (verifier.length, verifier.riding) == (7, 2)
+        assert (verifier.length, verifier.replayed) == (7, 2)
         verifier.verify(11, chain(12))
         verifier.keep([0])  # all of it: the states have caught up
-        assert (verifier.length, verifier.riding) == (9, 0)
+        assert (verifier.length, verifier.replayed) == (9, 0)
         verifier.verify(13, chain())
         verifier.keep([])
     assert widths == [5, 4, 4, 1]
-    assert (verifier.length, verifier.riding) == (10, 0)
+    assert (verifier.length, verifier.replayed) == (10, 0)
 
 
 def test_convolutions_alone_are_cut_and_nothing_rides():
@@ -120,7 +122,7 @@ def test_convolutions_alone_are_cut_and_nothing_rides():
         verifier.prefill(np.arange(1, 6, dtype=np.int32))
         verifier.verify(7, chain(8, 9, 10))
         verifier.keep([0])
-    assert (verifier.length, verifier.riding) == (7, 0)
+    assert (verifier.length, verifier.replayed) == (7, 0)
 
 
 def test_a_pass_has_no_more_rows_than_the_budget_allows():
@@ -150,7 +152,7 @@ def test_an_auto_budget_counts_the_rows_that_ride():
     unsure.scores[:] = [0.6, 0.3, 0.1, 0.05]
     kept = {}
     for per_row in (0.0, 0.2, 2.0):
-        cuts = [auto(per_row).cut(unsure, 9, riding) for riding in (0, 8)]
+        cuts = [auto(per_row).cut(unsure, 9, replayed) for replayed in (0, 8)]
         kept[per_row] = [len(each) for each in cuts]
         assert len(auto(per_row).cut(unsure, 9)) >= kept[per_row][0]
     assert kept == {0.0: [4, 4], 0.2: [1, 0], 2.0: [0, 0]}
@@ -165,11 +167,11 @@ def test_an_auto_budget_decodes_with_it(tmp_path, monkeypatch, tokenizer, calibr
     if calibrated:
         found = measure(model, sizes=(0, 1, 4, 8), contexts=(8, 32), seconds=0)
         found.save(profile_path(model))
-    runner = Runner.of(model.model, verify=verify)
-    assert (runner.verify, runner.shown_budget) == (verify or "chain", "auto")
-    assert (runner.profile is not None) == calibrated
-    request = Request(reference.prompt, 12, runner.budget, eos=frozenset({0}))
-    run = runner.decode(request, ChainOracle(reference.answer))
+    session = Session.settle(model, DecodeOptions(verify=verify))
+    assert (session.verify, session.shown_budget) == (verify or "chain", "auto")
+    assert (session.profile is not None) == calibrated
+    request = Request(reference.prompt, 12, session.budget, eos=frozenset({0}))
+    run = session.decode(request, ChainOracle(reference.answer))
     np.testing.assert_array_equal(run.token_ids, reference.answer)
 
 
@@ -199,7 +201,7 @@ def test_turns_of_a_conversation_go_on_from_the_states(tokenizer, name):
     made = Conversation(
         model, drafter=lambda: Cacheback(None), template="chatml", max_new_tokens=12
     )
-    task = Task(model, Runner.of(model.model, budget=1), 12)
+    task = Session.settle(model, DecodeOptions(budget=1, max_new_tokens=12))
     for turn, text in enumerate(("def main(", "and again: def main(", "once more")):
         messages = [*made.messages, Message("user", text)]
         reply = made.ask(text)

@@ -17,7 +17,7 @@ from ngramkit.formats.history import History
 from ngramkit.kernels.blend.counts import MEMO_ROWS, PAIRS_BYTES, new_corpus
 
 
-def test_a_frozen_table_of_the_datastores_corpus_says_nothing_new(datastore, frozen):
+def test_a_frozen_table_of_the_datastores_corpus_adds_nothing(datastore, frozen):
     documents = [[1, 2, 3, 4], [2, 3, 5]]
     alone, both = (
         Blend([datastore(documents)]),
@@ -34,7 +34,7 @@ def test_it_drafts_from_the_context_alone(datastore):
     assert max(scores_by_path(drafter.draft(8)), key=len)[:2] == (3, 4)
 
 
-def test_every_node_says_who_held_it_first(datastore, frozen, bigram):
+def test_every_node_has_its_first_source(datastore, frozen, bigram):
     store, table = datastore([[1, 2]]), frozen([[1, 3, 3, 3, 3]], 1, 3)
     drafter = Blend([store], table, bigram(0)[0], remembering(store))
     drafter.start(ids(1, 4))
@@ -74,7 +74,7 @@ def test_it_learns_from_past_requests(datastore, tmp_path):
     assert steps[1] > 2 * steps[0]
 
 
-def test_what_was_remembered_of_samples_changes_nothing(datastore):
+def test_memoized_samples_change_nothing(datastore):
     random = np.random.default_rng(0)
     store = datastore([random.integers(0, VOCABULARY, 300).tolist() for _ in range(9)])
     text = random.integers(0, VOCABULARY, 60).astype(np.int32)
@@ -108,7 +108,7 @@ def test_counts_of_shards_add_up(datastore):
     assert cut.draft(1).token_ids.tolist() == [4]
 
 
-def test_what_is_remembered_of_pairs_stays_small_however_many_shards():
+def test_the_memo_of_pairs_stays_small_however_many_shards():
     for shards in (1, 16, 17, 300):
         corpus = new_corpus(np.zeros((shards, 7), np.int64))
         rows = len(corpus.pair_keys)
@@ -118,7 +118,7 @@ def test_what_is_remembered_of_pairs_stays_small_however_many_shards():
         assert rows == MEMO_ROWS or 2 * corpus.pairs.nbytes > PAIRS_BYTES
 
 
-def test_a_datastore_twice_says_what_it_says_once(datastore):
+def test_naming_a_datastore_twice_has_no_effect(datastore):
     store = datastore([[1, 2, 3], [1, 2, 4], [1, 2, 4]])
     once, twice = Blend([store]), Blend([store, store])
     for drafter in (once, twice):
@@ -128,7 +128,7 @@ def test_a_datastore_twice_says_what_it_says_once(datastore):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_of_two_datastores_the_one_that_comes_true_is_believed(datastore, first):
+def test_of_two_datastores_the_one_that_is_right_is_trusted(datastore, first):
     """Both know every context, and go on in another way."""
     near = [[x, 10, 5 + x] for x in range(5)]
     other = [[x, 10, 5 + (x + 1) % 5] for x in range(5)]
@@ -163,27 +163,27 @@ def test_nothing_is_drafted_after_eos_nor_any_unknown_id(datastore):
             assert EOS not in path[:-1]
 
 
-def test_an_opinion_of_the_model_is_drafted_and_trusted_as_it_comes_true(datastore):
+def test_evidence_is_drafted_and_trusted_as_far_as_it_is_right(datastore):
     drafter = Blend([datastore([[1, 2, 3], [1, 2, 4]])])
     drafter.start(ids(5, 1))
 
-    def opinion(token, likely):
+    def evidence(token, likely):
         log_p = np.log(np.array([[0.9, 0.05]], np.float32))
         return Evidence(ids(token), ids(-1), ids(likely, 0)[None], log_p)
 
-    drafter.accept(ids(7), opinion(1, 7))  # after [5 1] the model holds 7 likely: nobody else does
+    drafter.accept(ids(7), evidence(1, 7))  # after [5 1] only the model has 7
     drafter.accept(ids(5, 1))
     before = scores_by_path(drafter.draft(8))[(7,)]
     assert before > 0.1
     for _ in range(12):
-        drafter.accept(ids(7, 9, 9, 8, 5, 1), opinion(1, 7))
+        drafter.accept(ids(7, 9, 9, 8, 5, 1), evidence(1, 7))
     blind = Blend([datastore([[1, 2, 3], [1, 2, 4]])])
     blind.start(ids(5, 1, 7, 5, 1))
     assert scores_by_path(blind.draft(8)).get((7,), 0) < before
 
 
-def test_where_the_likeliest_is_written_the_likely_is_held_likelier(datastore):
-    """What is told here is of another place, so that nothing else changes."""
+def test_greedy_decoding_sharpens_the_scores(datastore):
+    """What is evidence here is of another place, so that nothing else changes."""
     log_p = np.log(np.array([[0.9, 0.05]], np.float32))
 
     def after(likely):
@@ -193,21 +193,21 @@ def test_where_the_likeliest_is_written_the_likely_is_held_likelier(datastore):
         found = scores_by_path(drafter.draft(8))
         return drafter, {path: score for path, score in found.items() if len(path) == 1}
 
-    _, untold = after(None)
+    _, plain = after(None)
     _, drawn = after((8, 1))  # the second was written
     greedy, likelier = after((1, 8))
-    assert drawn == untold
-    assert untold[(3,)] > untold[(4,)]
-    assert likelier[(3,)] > 1.2 * untold[(3,)]  # what is left for the unlisted is cut
-    assert likelier[(3,)] / likelier[(4,)] == pytest.approx(untold[(3,)] / untold[(4,)], rel=1e-4)
+    assert drawn == plain
+    assert plain[(3,)] > plain[(4,)]
+    assert likelier[(3,)] > 1.2 * plain[(3,)]  # what is left for the unlisted is cut
+    assert likelier[(3,)] / likelier[(4,)] == pytest.approx(plain[(3,)] / plain[(4,)], rel=1e-4)
     assert sum(likelier.values()) <= 1
     greedy.start(ids(5, 9))
     greedy.accept(ids(1, 2))
     again = scores_by_path(greedy.draft(8))
-    assert {path: again[path] for path in untold} == untold  # a new request
+    assert {path: again[path] for path in plain} == plain  # a new request
 
 
-def test_what_was_listed_lately_anywhere_is_held_likelier_for_a_while(datastore):
+def test_recently_listed_tokens_are_raised_for_a_while(datastore):
     log_p = np.log(np.array([[0.9, 0.05]], np.float32))
     drafter = Blend([datastore([[1, 2, 3], [1, 2, 3], [1, 2, 4]])])
 
@@ -216,8 +216,8 @@ def test_what_was_listed_lately_anywhere_is_held_likelier_for_a_while(datastore)
         wrote so many tokens each."""
         drafter.start(ids(5, 9))
         for token, size in ((listed, 3), *((8, size) for size in since)):
-            told = Evidence(ids(9), ids(-1), ids(1, token)[None], log_p)
-            drafter.accept(ids(*(1, 6, 7, 8, 9, 5, 6, 8, 7, 9)[: size - 2], 1, 2), told)
+            evidence = Evidence(ids(9), ids(-1), ids(1, token)[None], log_p)
+            drafter.accept(ids(*(1, 6, 7, 8, 9, 5, 6, 8, 7, 9)[: size - 2], 1, 2), evidence)
         found = scores_by_path(drafter.draft(64))
         return found[(4,)] / (found[(3,)] + found[(4,)])
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from blend_sources import EOS, VOCABULARY, ids, scores_by_path
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from twins.blend import Twin
 
 from ngramkit.drafters.base import Evidence
@@ -36,8 +35,8 @@ texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
 some_texts = st.lists(texts, min_size=1, max_size=8)
 
 
-def assert_twins(drafter, twin, prompt, written, budget, told=None):
-    """`told`: a function of (text, tokens written next) that gives what `hear` takes."""
+def assert_twins(drafter, twin, prompt, written, budget, evidence_of=None):
+    """`evidence_of`(text, tokens written next) returns what `learn_evidence` takes."""
     drafter.start(ids(*prompt))
     live = list(prompt)
     for tokens in [[], *written]:
@@ -45,11 +44,11 @@ def assert_twins(drafter, twin, prompt, written, budget, told=None):
         for token in tokens:
             twin.judge(live, token)
             live.append(token)
-        if tokens and told is None:
+        if tokens and evidence_of is None:
             drafter.accept(ids(*tokens))
         elif tokens:
-            nodes, parents, tops = told(before, tokens)
-            twin.hear(before, tokens, nodes, parents, tops)
+            nodes, parents, tops = evidence_of(before, tokens)
+            twin.learn_evidence(before, tokens, nodes, parents, tops)
             drafter.accept(ids(*tokens), as_evidence(nodes, parents, tops))
         tree = drafter.draft(budget)
         tree.check()
@@ -157,7 +156,7 @@ def test_the_tree_of_several_corpora_is_its_twins(
     few=st.integers(2, VOCABULARY - 1),
     greedy=st.booleans(),
 )
-def test_the_tree_that_listens_to_the_model_is_its_twins(
+def test_the_tree_with_evidence_is_its_twins(
     datastore, bigram, documents, prompt, written, budget, seed, few, greedy
 ):
     """Passes over what was written and nodes beside it; of few tokens, so that contexts meet. Where
@@ -166,7 +165,7 @@ def test_the_tree_that_listens_to_the_model_is_its_twins(
     random = np.random.default_rng(seed)
     prompt, written = [t % few for t in prompt], [[t % few for t in each] for each in written]
 
-    def told(before, tokens):
+    def evidence_of(before, tokens):
         nodes, parents = [before[-1], *tokens[:-1]], list(range(-1, len(tokens) - 1))
         likeliest = tokens if greedy else []
         places = set(zip(parents[1:], nodes[1:], strict=True)) | {(len(tokens) - 1, tokens[-1])}
@@ -188,4 +187,4 @@ def test_the_tree_that_listens_to_the_model_is_its_twins(
     shards = [shard.tokens.tolist() for shard in store.shards]
     twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS, bigram=known)
     drafter = Blend([store], bigram=pairs, scan=3, sample=8, hops=5)
-    assert_twins(drafter, twin, prompt, written, budget, told)
+    assert_twins(drafter, twin, prompt, written, budget, evidence_of)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from twins.cacheback import Cacheback as Twin
-from twins.cacheback import frozen_table
+from hypothesis import HealthCheck, given, settings, strategies as st
+from twins.cacheback import Cacheback as Twin, frozen_table
 
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.drafters.base import Source

@@ -130,12 +130,12 @@ def test_the_older_half_of_many_new_requests_is_no_longer_the_newest(tmp_path):
     past = PastRequests(history, rebuild_tokens=10, newest_tokens=40, background=False)
     for i in range(8):
         past.remember(ids(*[i] * 4), 1)
-    assert past.shards.session == ()
+    assert past.shards.since == ()
     past.remember(ids(*[8] * 4), 1)
     past.remember(ids(*[9] * 4), 1)  # 50 tokens, more than 40: the newest 20 stay
-    assert past.shards.earlier == ()
-    (session,), (newest,) = past.shards.session, past.shards.newest
-    assert set(session.tokens.tolist()) == {0, 1, 2, 3, 4, 5, VOCABULARY}
+    assert past.shards.at_start == ()
+    (since,), (newest,) = past.shards.since, past.shards.newest
+    assert set(since.tokens.tolist()) == {0, 1, 2, 3, 4, 5, VOCABULARY}
     assert set(newest.tokens.tolist()) == {6, 7, 8, 9, VOCABULARY}
     assert contents(past) == [(i,) * 4 for i in range(10)]
     again = PastRequests(history, rebuild_tokens=10, background=False)
@@ -149,28 +149,28 @@ def test_a_long_request_stays_the_newest_until_another_comes():
     assert [len(part) for part in past.shards] == [0, 0, 1]
     for i in range(2, 7):
         past.remember(ids(*[i] * 4), 1)
-    assert [len(shard.tokens) for shard in past.shards.session] == [100]
+    assert [len(shard.tokens) for shard in past.shards.since] == [100]
     assert contents(past) == [(1,) * 99, *((i,) * 4 for i in range(2, 7))]
 
 
-def test_what_was_there_at_first_is_sorted_once_and_apart(tmp_path):
+def test_requests_at_start_are_sorted_once_and_apart(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     first = PastRequests(history, rebuild_tokens=10, background=False)
     for i in range(4):
         first.remember(ids(*[i] * 4), 1)
     second = PastRequests(history, rebuild_tokens=10, background=False)
-    (earlier,), *none = second.shards
-    assert (len(earlier.tokens), none) == (20, [(), ()])
+    (at_start,), *none = second.shards
+    assert (len(at_start.tokens), none) == (20, [(), ()])
     for i in range(4, 8):
         first.remember(ids(*[i] * 4), 1)
         second.refresh()
-    assert second.shards.earlier == (earlier,)
+    assert second.shards.at_start == (at_start,)
     assert sum(len(shard.tokens) for shard in second.shards.newest) == 20
     assert contents(second) == contents(first) == [(i,) * 4 for i in range(8)]
     history.trim(8)  # rewritten: nobody knows any more which are whose
     second.refresh()
-    assert [len(shard.tokens) for shard in second.shards.earlier] == [10]
-    assert second.shards.session == second.shards.newest == ()
+    assert [len(shard.tokens) for shard in second.shards.at_start] == [10]
+    assert second.shards.since == second.shards.newest == ()
 
 
 def test_a_smaller_buffers_index_hides_nothing_from_a_larger_one(tmp_path):

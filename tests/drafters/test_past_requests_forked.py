@@ -59,12 +59,12 @@ def test_a_child_is_forked_while_the_index_is_built(tmp_path, monkeypatch, where
     fill(past)
     past.wait()
     paused = {
-        "sorting": Paused(past_requests.sorted_shards),
+        "sorting": Paused(past_requests.sort_requests),
         "publishing": Paused(past_requests.Shards, nth=2),  # the first is what was sorted
         "saving": Paused(history.write_arrays),
     }[where]
     if where == "sorting":
-        monkeypatch.setattr(past_requests, "sorted_shards", paused)
+        monkeypatch.setattr(past_requests, "sort_requests", paused)
     elif where == "publishing":
         monkeypatch.setattr(past_requests, "Shards", paused)
     else:

@@ -1,4 +1,4 @@
-"""recycling and automaton: published methods over what the model says and what was repeated."""
+"""recycling and automaton: published methods over evidence and repetition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ids(*tokens):
 
 
 def evidence(**tops):
-    """What the model held likely: t7=[8, 9] after token 7."""
+    """The top-k by token: t7=[8, 9] after token 7."""
     rows = [(int(name[1:]), likely) for name, likely in tops.items()]
     width = len(rows[0][1])
     parents = np.arange(-1, len(rows) - 1, dtype=np.int32)
@@ -40,7 +40,7 @@ def recycling():
     return drafter
 
 
-def test_what_the_model_held_likely_is_drafted_best_first(recycling):
+def test_the_top_k_is_drafted_best_first(recycling):
     assert drafted(recycling)[0] == []
     recycling.accept(ids(7), evidence(t7=[8, 9], t8=[5, 6]))
     found, tree = drafted(recycling)
@@ -58,7 +58,7 @@ def test_the_newest_row_of_a_token_counts(recycling):
 
 
 @pytest.mark.parametrize(("keep", "left"), [(True, 2), (False, 0)])
-def test_what_was_learnt_outlives_a_request_if_it_is_to(keep, left):
+def test_the_matrix_outlives_a_request_with_keep(keep, left):
     drafter = load_drafter("recycling", keep=keep)
     drafter.start(ids(1))
     drafter.accept(ids(7), evidence(t7=[8, 9]))
@@ -91,7 +91,7 @@ def automaton(text, *datastores, **options):
 TEXT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5]
 
 
-def test_what_followed_a_long_match_is_one_line():
+def test_a_long_match_gives_one_chain():
     drafter = automaton(TEXT)
     found, tree = drafted(drafter, 3)
     assert found == [(6, -1), (7, 0), (8, 1)]

@@ -7,7 +7,7 @@ import pytest
 
 from ngramkit.drafters.base import DraftTree, Source
 from ngramkit.drafters.past_requests import PastRequests
-from ngramkit.drafters.references import ReferenceTexts, led, start
+from ngramkit.drafters.references import ReferenceTexts, put_before, start
 from ngramkit.drafters.registry import DRAFTERS, NoDraft, load_drafter
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.records import Turn
@@ -48,7 +48,7 @@ def test_a_reference_is_followed_before_the_context(name):
     drafter.start(ids([1, 2, 3, 104, 7, 7, 7, 104, 7]), references=[ids(TEXT)])
     tree = drafter.draft(8)
     tree.check()
-    drafter.accept(ids([100, 101, 102, 103, 104]))  # the context says 7, the reference 105
+    drafter.accept(ids([100, 101, 102, 103, 104]))  # 7 by the context, 105 by the reference
     tree = drafter.draft(8)
     tree.check()
     assert first_path(tree)[:6] == [105, 106, 107, 108, 109, 110]
@@ -57,7 +57,7 @@ def test_a_reference_is_followed_before_the_context(name):
 
 
 @pytest.mark.parametrize("name", ABLE)
-def test_a_prompt_that_ends_inside_a_reference_is_gone_on_with(name):
+def test_a_prompt_that_ends_inside_a_reference_goes_on_there(name):
     drafter = made(name)
     drafter.start(ids(TEXT[40:60]), references=[ids([5, 6]), ids(TEXT)])
     assert first_path(drafter.draft(8))[:4] == TEXT[60:64]
@@ -168,7 +168,7 @@ def test_a_chain_stands_before_a_tree():
         ids([7, 8, 9, 5]), ids([-1, 0, -1, 2]), np.array([0.5, 0.9, 0.3, 0.2], np.float32),
         np.zeros(4, np.uint8),
     )  # fmt: skip
-    found = led(ids([7, 6]), np.array([0.8, 0.7], np.float32), tree, 4)
+    found = put_before(ids([7, 6]), np.array([0.8, 0.7], np.float32), tree, 4)
     found.check()
     assert found.token_ids.tolist() == [7, 6, 8, 9]
     assert found.parents.tolist() == [-1, 0, 0, -1]

@@ -1,12 +1,11 @@
-"""ssd: drafts from past requests, as its twin's, and fewer where they do not come true."""
+"""ssd: drafts from past requests, as its twin has them, fewer where they are not accepted."""
 
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, ids, remembering, serve
 from twins import ssd as reference_ssd
 
@@ -98,7 +97,7 @@ def test_a_history_of_shuffled_words_costs_less_than_two_percent(tmp_path, least
         assert with_stale <= 1.02 * with_none
 
 
-def test_what_a_session_was_asked_long_ago_is_a_stale_history_too():
+def test_old_requests_of_a_session_are_a_stale_history_too():
     rng = np.random.default_rng(6)
     phrases = [rng.zipf(1.3, 5) % EOS for _ in range(60)]
     requests = [
@@ -169,7 +168,7 @@ def test_the_twin_agrees_through_the_whole_drafter(
         opened = len(stream)
         for step, request in requests:
             drafter.start(ids(*request[:4]))
-            begin = opened + sum(len(shard.tokens) for shard in past.shards.session)
+            begin = opened + sum(len(shard.tokens) for shard in past.shards.since)
             streams = stream[:opened], stream[opened:begin], stream[begin:]
             for at in range(4, len(request), step):
                 tree = drafter.draft(budget)

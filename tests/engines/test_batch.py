@@ -1,12 +1,11 @@
-"""Batches of sessions draft exactly what drafters of their own do, whatever an engine does."""
+"""A batch drafts for each row what a drafter of its own would, whatever rows an engine sends."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from forked import in_child
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
@@ -27,7 +26,7 @@ def ids(tokens):
 
 @pytest.fixture(scope="module")
 def makers(tmp_path_factory, token_store):
-    """Functions that make a drafter: one that learns from what was written, one that does not."""
+    """Functions that make a drafter: one with trust that is learnt, others without."""
     random = np.random.default_rng(5)
     texts = [random.integers(0, 4, 40).tolist() for _ in range(6)]
     store = token_store(texts, VOCABULARY, eos=11)
@@ -71,16 +70,16 @@ def same(one, other):
 
 
 def prompts(drafter, tokens):
-    """The prompts' lengths of the sessions that were drafted for as `tokens` in the last step."""
-    held = drafter.sessions.latest()
-    return [s.request.prompt for s in held if s.request.tokens.tolist() == tokens]
+    """Return the prompt lengths of the sessions that the last step drafted for as `tokens`."""
+    latest = drafter.sessions.latest()
+    return [s.request.prompt for s in latest if s.request.tokens.tolist() == tokens]
 
 
 token = st.integers(0, 3)
 step = st.lists(
     st.tuples(
         st.integers(0, 5),  # which request
-        st.integers(0, 9),  # of whose tokens so many are taken back
+        st.integers(0, 9),  # tokens of it that are taken back
         st.lists(token, max_size=20),  # and these are appended
         st.booleans(),  # its sibling is asked for too
     ),
@@ -115,7 +114,7 @@ def test_a_batch_drafts_what_single_drafters_do(makers, monkeypatch, which, step
             assert any(same(draft, each) for each in wanted)
 
 
-def test_a_session_goes_on_is_taken_back_and_forgotten(makers):
+def test_a_session_is_continued_rewound_and_forgotten(makers):
     drafter = drafter_over(makers["learning"], most=2)
     text = [0, 1, 2, 3, 0, 1, 2, 0, 1]
 
@@ -127,7 +126,7 @@ def test_a_session_goes_on_is_taken_back_and_forgotten(makers):
     assert asked(text) == 9
     assert asked([*text, 2]) == 9  # continued
     assert asked([*text, 2, 3, 3]) == 9
-    assert asked([*text, 2, 1]) == 9  # taken back, and another token
+    assert asked([*text, 2, 1]) == 9  # rewound, and another token
     assert asked([*text, 2, 1, *[3] * 40]) == 9  # a whole turn at once
     assert drafter.statistics.requests == 1
     asked([3, 3, 1]), asked([3, 2, 1])  # two others: it was the least recently used
@@ -135,7 +134,7 @@ def test_a_session_goes_on_is_taken_back_and_forgotten(makers):
     assert len(drafter.sessions) == 2
 
 
-def test_what_differs_is_never_continued(makers):
+def test_a_row_that_differs_anywhere_is_a_new_request(makers):
     drafter = drafter_over(makers["learning"])
     text = [0, 1, 2, 3] * 10
     drafter.draft_batch([ids(text)], [4])
@@ -156,7 +155,7 @@ def test_a_request_moves_between_threads_and_outgrows_its_arrays(makers, monkeyp
 
 
 class Certain(NoDraft):
-    """Always drafts 0 0 0 0, and is sure of it."""
+    """A drafter that always drafts 0 0 0 0 with scores of 0.99."""
 
     def draft(self, budget):
         n = min(budget, 4)
@@ -167,7 +166,7 @@ class Certain(NoDraft):
 
 
 @pytest.mark.parametrize("pause", [True, False])
-def test_what_does_not_pay_pauses_and_is_probed(pause):
+def test_a_request_whose_drafts_do_not_pay_pauses(pause):
     drafter = drafter_over(Certain, cost=0.4, pause=pause)
     tokens, drafted = [1], []
     for _ in range(200):
@@ -182,19 +181,19 @@ def test_what_does_not_pay_pauses_and_is_probed(pause):
         assert drafted == [4] * 200
         assert counts.paused == 0
         return
-    assert drafted[:6] == [4] * 6  # 24 tokens in vain
-    assert drafted[7:14] == [0] * 7  # and then none, but for probes, ever rarer
+    assert drafted[:6] == [4] * 6  # 24 rejected tokens
+    assert drafted[7:14] == [0] * 7  # and then none, but for a draft after ever longer pauses
     assert 0 < sum(drafted[14:24]) <= 12
     assert 0 < sum(drafted[100:]) <= 12
     assert counts.paused == drafted.count(0)
 
 
-def test_what_came_true_is_counted_and_goes_on():
+def test_accepted_tokens_are_counted_and_drafting_goes_on():
     drafter = drafter_over(Certain, cost=0.4)
     tokens = [1]
     for _ in range(50):
         drafter.chain_batch([ids(tokens)], [4])
-        tokens = [*tokens, 0, 0, 0, 1]  # three of four come true
+        tokens = [*tokens, 0, 0, 0, 1]  # three of four are accepted
     counts = drafter.statistics
     assert (counts.draft_tokens, counts.accepted_tokens, counts.paused) == (200, 147, 0)
     assert "200 drafted, 147 accepted (73.5%), 2.94 a step" in counts.line()

@@ -1,11 +1,10 @@
-"""The best chain is the best: against all paths that there are."""
+"""Chains against all paths that there are."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from twins.blend import Twin
 from twins.budget import best_chain
 
@@ -50,7 +49,7 @@ def chain_of(workspace, request, length, cost):
     length=st.integers(1, 3),
     cost=st.sampled_from([0.0, 0.05, 0.2, 0.4]),
 )
-def test_a_blends_chain_is_its_twins(datastore, documents, prompt, length, cost):
+def test_blends_chain_is_the_best_path(datastore, documents, prompt, length, cost):
     store = datastore(documents)
     shards = [shard.tokens.tolist() for shard in store.shards]
     weights = [w.tolist() for w in load_weights()]

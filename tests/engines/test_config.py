@@ -1,4 +1,4 @@
-"""What NGRAMKIT_DRAFT may say; every mistake is one line of its own."""
+"""NGRAMKIT_DRAFT: what it may hold, and the message of each mistake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ngramkit.engines.source import open_source
 from ngramkit.errors import ArtifactError, InputError, UsageError
 
 
-def test_all_that_can_be_said():
+def test_all_keys():
     given = {"drafter": "blend:scan=32", "datastores": ["hf://me/chat@v1"], "history": "past",
              "min_probability": 0.4, "tokens": 8, "budget": 16, "sessions": 64, "threads": 2,
              "pause": False, "log_steps": 0, "metrics": "m.prom", "bigram": "b", "unigram": "u",
@@ -45,7 +45,7 @@ def test_all_that_can_be_said():
         ("{", "not JSON"),
     ],
 )
-def test_each_mistake_is_said(text, says):
+def test_each_mistake_has_its_message(text, says):
     with pytest.raises((UsageError, InputError)) as caught:
         DraftConfig.read(text)
     assert says.lower() in str(caught.value).lower()
@@ -77,7 +77,7 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     assert (config.metrics, config.history) == (f"{tmp_path}/m", None)
 
 
-def test_what_cannot_be_opened_is_said(tmp_path):
+def test_artifacts_that_cannot_be_opened_are_named(tmp_path):
     with pytest.raises(UsageError, match="needs an artifact or a tokenizer"):
         open_source(DraftConfig())
     with pytest.raises(UsageError, match="the drafter rest needs a datastore"):
@@ -107,7 +107,7 @@ def test_drafters_that_need_no_artifact_serve(name):
     assert chain.token_ids.tolist() == tokens[50 : 50 + length]
 
 
-def test_a_drafter_that_wants_evidence_is_warned_of(caplog):
+def test_a_drafter_that_wants_evidence_gets_a_warning(caplog):
     with caplog.at_level("WARNING", "ngramkit"):
         open_source(DraftConfig("recycling"), 100)
     assert [each.getMessage() for each in caplog.records] == [
@@ -115,7 +115,7 @@ def test_a_drafter_that_wants_evidence_is_warned_of(caplog):
     ]
 
 
-def test_statistics_are_said_and_written(tmp_path, caplog):
+def test_statistics_are_logged_and_written(tmp_path, caplog):
     config = DraftConfig("context", log_steps=2, metrics=str(tmp_path / "m.prom"))
     drafter = BatchDrafter.open(config, vocabulary=100)
     with caplog.at_level("INFO", "ngramkit"):

@@ -18,7 +18,7 @@ PERIOD = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 def model(tokens):
-    """Its next token: an endless text, with a slip now and then."""
+    """Return the model's next token: an endless text, with a slip now and then."""
     return 7 if len(tokens) % 23 == 0 else PERIOD[len(tokens) % len(PERIOD)]
 
 
@@ -73,7 +73,7 @@ def drafted_late(clock):
     return sum(drafted[150:])
 
 
-def test_dear_tokens_are_left_out_by_the_time_that_passes_take():
+def test_tokens_that_cost_too_much_time_are_not_drafted():
     by_time, by_probability = drafted_late(None), drafted_late(False)
     assert 3 * by_time < by_probability
     assert by_probability > 50

@@ -10,8 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.drafters.base import DraftTree
@@ -100,7 +99,7 @@ def alone(folder, text):
     return paths_of(drafter.draft(K - 1)) - {(0,)}
 
 
-def test_trees_are_those_of_the_whole_text(folder):
+def test_trees_are_drafted_for_the_whole_text(folder):
     corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH, capacity=10)
     random, texts = np.random.default_rng(0), {}
     for step in range(25):
@@ -118,7 +117,7 @@ def test_trees_are_those_of_the_whole_text(folder):
     assert corpus.statistics.requests == 6  # three, and three after the reset
 
 
-def test_without_the_requests_the_tail_is_the_text(folder):
+def test_without_requests_the_last_tokens_are_the_text(folder):
     corpus, text = Corpus(draft_token_num=K), [3, 1, 5] * 5
     assert asked(corpus, {"a": text}, seen=False) == [alone(folder, text[-DEPTH:])]
     longer = [*text, 0, 1]

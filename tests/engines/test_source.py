@@ -61,7 +61,7 @@ def warnings(caplog):
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
-def test_by_what_is_encoded(built, models, caplog):
+def test_tokenizers_are_compared_by_what_they_encode(built, models, caplog):
     require_same(built, load_engine_tokenizer(models["own"]))
     assert warnings(caplog) == []
     require_same(built, load_engine_tokenizer(models["tuned"]))
@@ -71,14 +71,14 @@ def test_by_what_is_encoded(built, models, caplog):
     assert require_same([], load_engine_tokenizer(models["other"])) is None
 
 
-def test_by_a_function_that_encodes(built, models):
+def test_a_function_that_encodes_is_compared(built, models):
     own, other = (load_tokenizer(models[name]).backend for name in ("own", "other"))
     require_same(built, lambda text: own.encode(text, add_special_tokens=False).ids)
     with pytest.raises(ArtifactError, match="the datastore was built for the tokenizer of"):
         require_same(built, lambda text: other.encode(text, add_special_tokens=False).ids)
 
 
-def test_what_cannot_be_compared_is_said(built, caplog):
+def test_what_cannot_be_compared_is_logged(built, caplog):
     require_same(built, None)
     require_same(built, SimpleNamespace(encode=str))  # a tokenizer of another kind
     older = TokenizerRecord("some/model", 12, "ab" * 32)
@@ -110,7 +110,7 @@ def test_vllm_compares_when_it_starts(built, models, caplog):
     assert len(warnings(caplog)) == 1
 
 
-def test_sglang_compares_with_its_first_request_and_goes_on_without_drafts(built, models, caplog):
+def test_sglang_compares_at_its_first_request_and_drafts_nothing(built, models, caplog):
     def drafted(name):
         corpus = Corpus(draft_token_num=4)
         request = SimpleNamespace(
@@ -128,7 +128,7 @@ def test_sglang_compares_with_its_first_request_and_goes_on_without_drafts(built
     assert "nothing is drafted" in said
 
 
-def test_llama_cpp_compares_where_it_is_asked_to(built, models, caplog):
+def test_llama_cpp_compares_on_request(built, models, caplog):
     def llama(name):
         backend = load_tokenizer(models[name]).backend
 

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's drafter, against stand-ins of its classes: the real one was never asked."""
+"""TensorRT-LLM's drafter, against stand-ins of its classes: no real engine was used."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Base(ABC):
 
 
 class First(Base):
-    """As in 1.0."""
+    """The Drafter of 1.0."""
 
     def __init__(self, max_concurrency=None):
         self.max_concurrency = max_concurrency
 
 
 class Second(Base):
-    """As in 1.2 and on main."""
+    """The Drafter of 1.2 and main."""
 
     _needs_padding_kv_extension = False
 
@@ -58,11 +58,11 @@ class Second(Base):
 
 
 class Bare(Base):
-    """Made with nothing."""
+    """A Drafter without arguments."""
 
 
 class Request:
-    """As far as a drafter sees it, an LlmRequest."""
+    """The part of an LlmRequest that a drafter sees."""
 
     def __init__(self, name, prompt, most=60):
         self.request_id = name
@@ -127,7 +127,7 @@ def step(request, random):
     request.said += kept[:left]
 
 
-def test_requests_swapped_begun_finished_and_rejected_draft_as_alone(configured):
+def test_a_draft_depends_on_its_request_alone(configured):
     random, drafter = np.random.default_rng(4), make_drafter(MOST)
     running, begun, total, finished = [], 0, 0, 0
     for _ in range(100):
@@ -159,7 +159,7 @@ def test_requests_swapped_begun_finished_and_rejected_draft_as_alone(configured)
 
 
 @pytest.mark.parametrize("base", [First, Second, Bare])
-def test_it_is_made_as_its_version_wants_it(configured, version, base):
+def test_the_constructor_takes_what_its_version_does(configured, version, base):
     version(base)
     drafter = make_drafter(MOST)
     assert isinstance(drafter, base)
@@ -178,7 +178,7 @@ def test_options_of_another_version_are_refused(configured, version):
         make_drafter(0)
 
 
-def test_drafts_are_padded_and_shortened_as_the_engine_does(configured):
+def test_drafts_keep_to_the_schedule_and_max_tokens(configured):
     drafter, request = make_drafter(MOST), Request(1, [0, 1, 2, 3], most=3)
     batch = scheduled(request)
     drafter.prepare_draft_tokens(batch)
@@ -191,7 +191,7 @@ def test_drafts_are_padded_and_shortened_as_the_engine_does(configured):
     assert drafted(drafter, Request(1, [0, 1, 2, 3])) == [[]]
 
 
-def test_it_can_be_switched_off_and_goes_to_another_process(configured):
+def test_it_can_be_switched_off_and_pickled(configured):
     drafter, request = make_drafter(MOST), Request(1, [0, 1, 2, 3])
     there = pickle.loads(pickle.dumps(drafter))
     assert drafted(there, request) == drafted(drafter, request) == [[4, 5, 6, 7, 0]]
@@ -200,7 +200,7 @@ def test_it_can_be_switched_off_and_goes_to_another_process(configured):
     assert drafted(drafter) == []
 
 
-def test_its_configuration_is_checked_when_it_is_made(monkeypatch, version):
+def test_the_configuration_is_checked_at_once(monkeypatch, version):
     monkeypatch.delenv(VARIABLE, raising=False)
     drafter = make_drafter(3, DraftConfig(min_probability=0.01), vocabulary=VOCABULARY)
     assert drafted(drafter, Request(1, [0, 1, 2, 0, 1])) == [[2, 0, 1]]
@@ -208,7 +208,7 @@ def test_its_configuration_is_checked_when_it_is_made(monkeypatch, version):
         make_drafter(3, DraftConfig(datastores=("/nowhere",)))
 
 
-def test_without_tensorrt_llm_it_says_so(monkeypatch):
+def test_without_tensorrt_llm_the_error_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt_llm", None)
     with pytest.raises(UsageError, match="TensorRT-LLM cannot be imported"):
         make_drafter(3)

@@ -1,4 +1,4 @@
-"""One text at a time, by the time that passes take: made-up engines, whose costs are known."""
+"""One text at a time, drafted for by time: made-up engines whose costs are known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PASS = 0.01  # seconds of one without a draft
 
 
 class Zeros(NoDraft):
-    """Drafts zeros and says that each comes true in 8 of 10 cases, whatever comes."""
+    """A drafter of zeros with a probability of 0.8 each."""
 
     def draft(self, budget):
         parents = np.arange(-1, budget - 1, dtype=np.int32)
@@ -42,7 +42,7 @@ class Engine:
         return self.now
 
     def write(self, count, first=1):
-        """Lengths of drafts, and the passes' time in passes without drafts, by token."""
+        """Return the drafts' lengths, and the time of a token in passes without drafts."""
         text = np.where(self.random.random(count + 9) < self.zeros, 0, first).astype(np.int32)
         self.now += 300 * PASS  # a prompt is read
         lengths, at, time = [], 1, 0.0
@@ -76,14 +76,14 @@ def test_where_no_draft_pays_almost_none_is_tried(cost, zeros, begun):
     assert later < 1.02
 
 
-def test_drafts_that_promise_too_little_too():
-    """What is promised would pay for one token, what comes true for more."""
+def test_drafts_whose_scores_are_too_low_are_drafted_too():
+    """By its scores a draft pays for one token, by its acceptance for more."""
     lengths, took = Engine(0.5, zeros=0.99).write(800)
     assert np.mean(lengths[-50:]) > 2.5
     assert took < 0.75
 
 
-def test_the_time_of_another_text_or_of_a_prompt_is_no_pass():
+def test_time_before_another_text_or_after_a_prompt_is_no_pass():
     now = [0.0]
     batch = BatchDrafter(DrafterSource(NoDraft, 9), threads=1, pause=False)
     timed = TimedDrafter(batch, 0.6, lambda: now[0])
@@ -98,7 +98,7 @@ def test_the_time_of_another_text_or_of_a_prompt_is_no_pass():
     assert timed.costs.unit(21) == pytest.approx(0.01)
 
 
-def test_what_is_counted_is_what_is_verified():
+def test_verified_tokens_are_counted():
     engine = Engine(0.3)
     lengths, _ = engine.write(400)
     counts = engine.batch.statistics
@@ -108,7 +108,7 @@ def test_what_is_counted_is_what_is_verified():
     assert counts.requests == 1
 
 
-def test_a_pause_says_nothing_but_now_and_then():
+def test_a_pause_updates_the_session_now_and_then():
     engine = Engine(1.5, asked=0.1 * PASS)
     engine.write(900)
     counts = engine.batch.statistics
@@ -116,7 +116,7 @@ def test_a_pause_says_nothing_but_now_and_then():
     assert counts.requests == 1  # the text was found again
 
 
-def test_the_configuration_says_which():
+def test_the_configuration_turns_timing_off():
     config = {"drafter": "context", "vocabulary": 9}
     for given, by_time in [
         ({}, True), ({"clock": True}, True),

@@ -49,7 +49,7 @@ def configured(monkeypatch, token_store, tmp_path):
 
 
 class Batch:
-    """As far as a proposer sees it, vLLM's InputBatch: rows that move."""
+    """The part of vLLM's InputBatch that a proposer sees: rows that move."""
 
     def __init__(self):
         self.tokens = np.zeros((ROWS, LONGEST), np.int32)
@@ -74,7 +74,7 @@ class Batch:
         self.names[one], self.names[other] = self.names[other], self.names[one]
 
     def remove(self, row):
-        """The last row takes its place; what the request had said."""
+        """Replace a row by the last one, and return its tokens."""
         said = self.tokens[row, : self.lengths[row]].tolist()
         self.swap(row, len(self.names) - 1)
         self.names.pop()
@@ -82,7 +82,7 @@ class Batch:
 
 
 def written(name, length, wrong):
-    """What the model writes from `length` tokens on: up or down, with a slip."""
+    """Return what the model writes after `length` tokens: up or down, with a slip."""
     token = length if name % 2 else -length
     return 8 + name % 3 if wrong else token % 8
 
@@ -141,7 +141,7 @@ def test_it_can_be_switched_off_and_ends_with_the_model(configured):
     assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[]]
 
 
-def test_a_runner_that_loads_the_proposers_model_may(configured):
+def test_load_model_does_nothing(configured):
     """vLLM's CPU runner calls load_model without asking whether there is one."""
     proposer = Proposer(configured)
     assert proposer.load_model(object()) is None
@@ -149,7 +149,7 @@ def test_a_runner_that_loads_the_proposers_model_may(configured):
     assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[4, 5, 6, 7, 0]]
 
 
-def test_additional_config_configures_it_too(monkeypatch):
+def test_additional_config_configures_it(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
     said = {"drafter": "context", "tokens": 2, "min_probability": 0.01}
@@ -163,7 +163,7 @@ def test_additional_config_configures_it_too(monkeypatch):
 
 @contextmanager
 def loggers():
-    """ngramkit's and vLLM's loggers as in a server: vLLM's alone has a handler."""
+    """ngramkit's and vLLM's loggers as in a server, where only vLLM's has a handler."""
     ours, theirs = logging.getLogger("ngramkit"), logging.getLogger("vllm")
     with ExitStack() as stack:
         for logger in (logging.getLogger(), ours, theirs):
@@ -176,7 +176,7 @@ def loggers():
         yield ours, theirs
 
 
-def test_its_log_is_where_vllms_is(configured):
+def test_its_log_goes_where_vllms_does(configured):
     with loggers() as (ours, theirs):
         Proposer(configured)
         Proposer(configured)
@@ -184,7 +184,7 @@ def test_its_log_is_where_vllms_is(configured):
         assert "drafting with blend over" in theirs.handlers[0].stream.getvalue()
 
 
-def test_where_somebody_chose_the_log_it_is_left(configured):
+def test_a_handler_that_somebody_chose_is_left_alone(configured):
     chosen = logging.StreamHandler(io.StringIO())
     with loggers() as (ours, theirs):
         ours.addHandler(chosen)

@@ -8,8 +8,9 @@ import pytest
 
 from ngramkit.corpus.chat import KNOWN, Template
 from ngramkit.decode.load import load_model
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.session import Runner, Task
+from ngramkit.decode.session import Session
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
@@ -50,7 +51,7 @@ def contest(model):
         Contestant("ssd", ssd, learns=True),
         Contestant("context", lambda remember: Context()),
     ]
-    task = Task(model, Runner.of(model.model, budget=6), 16)
+    task = Session.settle(model, DecodeOptions(budget=6, max_new_tokens=16))
     bench = Bench(task, contestants, QUESTIONS, PLAIN)
     bench.made = made
     return bench
@@ -112,13 +113,13 @@ def _spec_bench_agrees(path, result):
 
 
 def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monkeypatch):
-    order, real = [], Task.complete
+    order, real = [], Session.complete
 
     def spying(task, prompt, drafter):
         order.append(type(drafter).__name__)
         return real(task, prompt, drafter)
 
-    monkeypatch.setattr(Task, "complete", spying)
+    monkeypatch.setattr(Session, "complete", spying)
     monkeypatch.setattr(module, "warm_up", lambda *a: None)
     contest.run(Runs(folder, {}))
     none, ssd, context = "NoDraft", "Ssd", "Context"
@@ -131,7 +132,7 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
     whole = Runs(folder.with_name("whole"), {"x": [1]})
     contest.run(whole)
     monkeypatch.setattr(module, "warm_up", lambda *a: None)
-    calls, real = [], Task.complete
+    calls, real = [], Session.complete
 
     def interrupted(*args):
         calls.append(1)
@@ -141,12 +142,12 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
             raise KeyboardInterrupt
         return replace(real(*args), ended_by="interrupt")
 
-    monkeypatch.setattr(Task, "complete", interrupted)
+    monkeypatch.setattr(Session, "complete", interrupted)
     with pytest.raises(KeyboardInterrupt):
         contest.run(Runs(folder, {"x": (1,)}))
     with (folder / NAME).open("a") as file:
         file.write('{"drafter": "ssd", "quest')
-    monkeypatch.setattr(Task, "complete", lambda *args: calls.append(2) or real(*args))
+    monkeypatch.setattr(Session, "complete", lambda *args: calls.append(2) or real(*args))
     runs = Runs(folder, {"x": [1]})
     known = len(runs.found)
     contest.run(runs)
@@ -157,7 +158,7 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
         assert run.same_text(whole.found[key])
         assert run.tokens_per_pass == whole.found[key].tokens_per_pass
     assert Runs(folder, {"x": [1]}).found == runs.found
-    monkeypatch.setattr(Task, "complete", None)
+    monkeypatch.setattr(Session, "complete", None)
     contest.run(Runs(folder, {"x": [1]}))  # nothing is left to do
 
 

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.decode.accept import accept
 from ngramkit.decode.loop import Request, decode
-from ngramkit.drafters.base import DraftTree, accepted
+from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
 from ngramkit.evaluate.leakage import leaked, leaked_share
@@ -130,7 +131,7 @@ def test_walk_follows_the_record_through_branches():
     )
     for written, nodes in (([7, 8, 5], [0, 1]), ([9, 5, 1], [2, 3]), ([4], [])):
         rest = iter(written)
-        assert accepted(tree, lambda _, rest=rest: next(rest)) == (nodes, written)
+        assert accept(tree, lambda _, rest=rest: next(rest)) == (nodes, written)
 
 
 def test_state_is_per_question_unless_kept():

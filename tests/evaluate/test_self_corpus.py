@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 import ngramkit
+from ngramkit.decode.batch import write_batch
 from ngramkit.decode.load import load_model
 from ngramkit.decode.sampling import GREEDY, Sampling
-from ngramkit.decode.session import write_batch
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate import self_corpus as module
 from ngramkit.evaluate.records import Question

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import ngramkit
 from ngramkit.decode.load import load_model
-from ngramkit.decode.session import PassOptions, Runner, Task
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.session import Session
 from ngramkit.drafters.base import TOPS
 from ngramkit.drafters.blend import Blend
 from ngramkit.errors import ArtifactError, UsageError
@@ -60,7 +61,7 @@ def make(model):
 
 
 def record(model, make, out, **changed):
-    options = {"max_new_tokens": TOKENS, "passes": PassOptions(budget=BUDGET), **changed}
+    options = {"max_new_tokens": TOKENS, "passes": DecodeOptions(budget=BUDGET), **changed}
     return ngramkit.record(QUESTIONS, model, out=out, drafters=make, template="none", **options)
 
 
@@ -74,7 +75,7 @@ def folder(model, make, tmp_path_factory):
 
 
 def live(model, drafter, turn, budget):
-    task = Task(model, Runner.of(model.model, budget=budget), TOKENS)
+    task = Session.settle(model, DecodeOptions(budget=budget, max_new_tokens=TOKENS))
     return task.complete(turn.prompt, drafter)
 
 
@@ -214,7 +215,7 @@ def test_another_record_is_not_added_to(model, make, folder):
     with pytest.raises(UsageError, match="recorded with max_new_tokens=24, not 25"):
         record(model, make, folder, max_new_tokens=25)
     with pytest.raises(UsageError, match="passes of one size"):
-        record(model, make, folder, passes=PassOptions(budget="auto"))
+        record(model, make, folder, passes=DecodeOptions(budget="auto"))
 
 
 def test_another_model_is_refused(model, folder):

@@ -17,7 +17,7 @@ def random_documents(*, vocabulary, documents, longest, seed=0):
 
 
 def bigram(path, record, even=(0.4, 0.35, 0.0001), odd=(0.6, 0.3, 0.1)):
-    """Three likeliest next tokens of each, so likely: after x come x + 1, 0 and 1."""
+    """Build a bigram table: after x come x + 1, 0 and 1, with these probabilities."""
     vocabulary = record.vocabulary
     table = np.array([[(x + 1) % vocabulary, *sorted({0, 1, 2} - {(x + 1) % vocabulary})[:2]]
                       for x in range(vocabulary)], np.uint16)  # fmt: skip

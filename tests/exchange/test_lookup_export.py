@@ -1,4 +1,4 @@
-"""What llama.cpp drafts from an export: by the naive twin of its rule, which overflows aloud."""
+"""llama.cpp's drafts from an export, by a naive twin of its rule that raises on overflow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from made_up import bigram, random_documents
 from reporters import Notes
 from twins import lookup as llama
@@ -30,13 +29,13 @@ ORDERS = (1, 2, 3, 4)
 
 
 def ngrams(*rows):
-    """(ids..., count) rows."""
+    """Make Ngrams of (ids..., count) rows."""
     array = np.array(rows, np.int64)
     return add_up(array[:, :-1].astype(np.int32), array[:, -1])
 
 
 def counted(documents, orders):
-    """The cache of all n-grams, as often as they are there; followers by count, then by token."""
+    """Return the cache of all n-grams with their counts; followers by count, then by token."""
     cache = {}
     for ids in documents:
         for order in orders:
@@ -63,7 +62,7 @@ def corpus(tmp_path_factory, token_store):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(text=st.lists(st.integers(0, 3), min_size=4, max_size=20), data=st.data())
-def test_llama_cpp_drafts_from_the_files_what_it_would_from_all_counts(corpus, text, data):
+def test_llama_cpp_drafts_the_same_from_an_export_as_from_all_counts(corpus, text, data):
     documents, _, folder = corpus
     static, dynamic = llama.load(folder / "static"), llama.load(folder / "dynamic")
     full = counted(documents, (2,)), counted(documents, ORDERS)
@@ -77,7 +76,7 @@ def test_llama_cpp_drafts_from_the_files_what_it_would_from_all_counts(corpus, t
         assert llama.draft(text, 8, *ours) == llama.draft(text, 8, *exact)
 
 
-def test_the_files_change_what_is_drafted(corpus):
+def test_llama_cpp_drafts_from_the_files(corpus):
     folder = corpus[2]
     static, dynamic = llama.load(folder / "static"), llama.load(folder / "dynamic")
     found = Counter()
@@ -116,7 +115,7 @@ def test_no_product_of_two_counts_overflows(tmp_path_factory, data):
         llama.draft(text, 6, dynamic, static)  # raises where 32 bits are not enough
 
 
-def test_the_most_that_is_written_just_does_not_overflow(tmp_path):
+def test_the_largest_count_does_not_overflow(tmp_path):
     write_cache(tmp_path / "static", [ngrams((1, 1, 1, 10**9))])
     write_cache(tmp_path / "dynamic", [ngrams((1, 1, 10**9))])
     static, dynamic = llama.load(tmp_path / "static"), llama.load(tmp_path / "dynamic")
@@ -150,7 +149,7 @@ def test_scaled_counts_keep_their_shares(rows):
         assert (np.diff(part) <= 0).all()
 
 
-def test_what_a_dynamic_cache_can_draft_from():
+def test_a_dynamic_cache_drafts_above_its_thresholds():
     rows = [(1, 9, 3), (2, 9, 4), (3, 9, 3), (3, 8, 1), (4, 9, 2), (4, 8, 2)]
     assert can_draft(ngrams(*rows)).tolist() == [False, True, True, False]
     pairs = [(1, 1, 9, 2), (1, 2, 9, 3), (1, 3, 9, 2), (1, 3, 8, 1), (1, 4, 9, 200), (1, 4, 8, 101)]
@@ -184,7 +183,7 @@ def test_rare_ngrams_are_left_out(corpus, tmp_path):
     assert selection.left_out == sum(sum(v.values()) < 20 for v in whole.values())
 
 
-def test_its_size_and_what_loading_costs_is_said_before_and_after(corpus, tmp_path, monkeypatch):
+def test_the_size_and_the_loading_time_are_reported(corpus, tmp_path, monkeypatch):
     datastore, notes = corpus[1], Notes()
     monkeypatch.setattr("ngramkit.exchange.llama_cpp.LOADED", 100)
     done = export_cache(datastore, tmp_path / "c", dynamic=True, reporter=notes)
@@ -206,7 +205,7 @@ def test_a_model_bigram_is_no_static_cache(tmp_path, word_tokenizer):
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def test_a_model_bigram_drafts_what_the_model_is_sure_of(tmp_path, word_tokenizer):
+def test_a_model_bigram_exports_what_the_model_is_sure_of(tmp_path, word_tokenizer):
     sure = bigram(tmp_path / "b", word_tokenizer.record, even=(0.7, 0.2, 0.1), odd=(0.8, 0.1, 0.1))
     export_cache(sure, tmp_path / "c", dynamic=True)
     cache = llama.load(tmp_path / "c")
@@ -219,14 +218,14 @@ def test_a_model_bigram_drafts_what_the_model_is_sure_of(tmp_path, word_tokenize
     assert llama.draft([9, 7, 3, 4], 3, cache, {}) == [5, 6, 7]  # and after two enough
 
 
-def test_a_frozen_table_has_the_orders_it_knows(tmp_path, token_store):
+def test_a_frozen_table_exports_the_orders_that_it_has(tmp_path, token_store):
     store = token_store([[0, 1, 2, 3] * 6], 4)
     table = build_frozen(store, tmp_path / "f", leader_len=1, follower_len=2, followers=100)
     export_cache(table, tmp_path / "c", dynamic=True)
     assert {len(key) for key in llama.load(tmp_path / "c")} == {1, 2}
 
 
-def test_orders_stand_one_after_the_other(corpus):
+def test_orders_are_written_one_after_another(corpus):
     lengths = [len(key) for key in llama.load(corpus[2] / "dynamic")]
     assert lengths == sorted(lengths)
     assert {3, 4} <= set(lengths) <= set(ORDERS)

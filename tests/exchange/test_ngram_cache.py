@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_up import random_documents
 
 from ngramkit.builders.datastore import build_datastore
@@ -23,7 +22,7 @@ GOLDEN = bytes.fromhex(
 
 
 def ngrams(*rows):
-    """(ids..., count) rows."""
+    """Make Ngrams of (ids..., count) rows."""
     array = np.array(rows, np.int64)
     return add_up(array[:, :-1].astype(np.int32), array[:, -1])
 
@@ -43,7 +42,7 @@ def counted(documents, order):
     return {key: dict(counts) for key, counts in found.items()}
 
 
-def test_the_bytes(tmp_path):
+def test_golden_bytes(tmp_path):
     path = tmp_path / "static.bin"
     written = write_cache(path, [ngrams((7, 8, 5, 1), (7, 8, 9, 3))])
     assert path.read_bytes() == GOLDEN
@@ -53,7 +52,7 @@ def test_the_bytes(tmp_path):
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_what_is_written_is_read(tmp_path_factory, data):
+def test_a_written_cache_is_read_back(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("cache") / "cache.bin"
     token = st.integers(0, 5)
     pieces, wanted = [], {}
@@ -71,14 +70,14 @@ def test_what_is_written_is_read(tmp_path_factory, data):
         assert sorted(set(read_cache(path).orders.tolist())) == sorted({len(k) for k in wanted})
 
 
-def test_pairs_stand_by_count_then_by_token(tmp_path):
+def test_pairs_are_sorted_by_count_then_by_token(tmp_path):
     write_cache(tmp_path / "c", [ngrams((1, 2, 4, 5), (1, 2, 3, 5), (1, 2, 9, 6), (0, 2, 1, 1))])
     assert read_cache(tmp_path / "c").pairs.tolist() == [[1, 1], [9, 6], [3, 5], [4, 5]]
 
 
 @pytest.mark.parametrize("shard_tokens", [None, 40])
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_a_datastore_counts_exactly(tmp_path, token_store, order, shard_tokens):
+def test_a_datastores_counts_are_exact(tmp_path, token_store, order, shard_tokens):
     documents = random_documents(vocabulary=7, documents=25, longest=12)
     store = build_datastore(token_store(documents, 7), tmp_path / "d", shard_tokens=shard_tokens)
     if shard_tokens:
@@ -115,7 +114,7 @@ def test_windows_that_are_too_short_are_refused(tmp_path, token_store):
         list(frozen_ngrams(table, 2))
 
 
-def test_a_cache_becomes_a_frozen_table_and_again_the_cache(tmp_path, token_store, word_tokenizer):
+def test_an_imported_cache_is_exported_as_it_was(tmp_path, token_store, word_tokenizer):
     documents = random_documents(vocabulary=9, documents=30, longest=12)
     store = build_datastore(token_store(documents, 9), tmp_path / "d")
     write_cache(tmp_path / "c", datastore_ngrams(store, 2))
@@ -126,7 +125,7 @@ def test_a_cache_becomes_a_frozen_table_and_again_the_cache(tmp_path, token_stor
     assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()
 
 
-def test_the_orders_of_a_dynamic_cache_are_chosen(tmp_path, word_tokenizer):
+def test_one_order_of_a_dynamic_cache_is_imported(tmp_path, word_tokenizer):
     write_cache(tmp_path / "c", [ngrams((1, 2, 3)), ngrams((1, 2, 3, 4))])
     with pytest.raises(UsageError, match="1, 2"):
         import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_up import random_documents
 from twins.kernels import suffix_array
 
@@ -18,7 +17,7 @@ GOLDEN = bytes.fromhex("08000000 0400 0500 0400 010010000000 03000000 02000000 0
 
 
 def idx(*chunks, width=2, order=None):
-    """What REST's Writer writes: ids wrap to `width` bytes, the order is that of whole ids."""
+    """Return what REST's Writer writes: ids wrap to `width` bytes, sorted by the whole ids."""
     raw = b""
     for tokens in chunks:
         ids = np.array(tokens, np.int64).astype(f"<u{width}").tobytes()
@@ -44,7 +43,7 @@ def test_the_bytes_of_an_export(tmp_path, token_store, width):
 
 
 @pytest.mark.parametrize("width", [2, 4])
-def test_documents_come_back(tmp_path, token_store, word_tokenizer, width):
+def test_exported_documents_are_imported_again(tmp_path, token_store, word_tokenizer, width):
     made = random_documents(vocabulary=9, documents=30, longest=12)
     ending = [[*(t + 2 for t in ids), 1] for ids in made]
     store = build_datastore(token_store(ending, 12), tmp_path / "ours", shard_tokens=90)
@@ -73,7 +72,7 @@ def test_documents_begin_at_bos_and_end_at_eos(tmp_path, word_tokenizer):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=40))
-def test_any_chunk_is_taken_and_no_other_order(tmp_path_factory, word_tokenizer, tokens):
+def test_any_chunk_in_order_is_taken(tmp_path_factory, word_tokenizer, tokens):
     folder = tmp_path_factory.mktemp("idx")
     (folder / "good").write_bytes(idx(tokens))
     if set(tokens) != {0}:

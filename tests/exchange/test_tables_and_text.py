@@ -1,4 +1,4 @@
-"""Parquet and jsonl exports, read back by other people's readers."""
+"""Parquet and jsonl exports, read by pandas and json."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_documents_are_json_strings_as_sglang_reads_them(tmp_path, words, word_t
 
 
 @pytest.mark.parametrize("rows", [2, 1 << 17])
-def test_a_frozen_table_is_rows(tmp_path, words, word_tokenizer, rows, monkeypatch):
+def test_the_rows_of_a_frozen_table(tmp_path, words, word_tokenizer, rows, monkeypatch):
     import pandas
 
     monkeypatch.setattr("ngramkit.exchange.parquet.ROWS", rows)
@@ -76,7 +76,7 @@ def test_another_tokenizer_is_refused(tmp_path, token_store, word_tokenizer):
         export_jsonl(store, word_tokenizer, tmp_path / "x")
 
 
-def test_a_model_bigram_is_rows(tmp_path, word_tokenizer):
+def test_the_rows_of_a_model_bigram(tmp_path, word_tokenizer):
     import pandas
 
     made = bigram(tmp_path / "b", word_tokenizer.record)

@@ -23,9 +23,9 @@ PROMPT = "def read_config(path):\n    with open(path) as file:\n"
 
 
 @pytest.fixture(autouse=True)
-def _tried_at_once(monkeypatch):
+def _probed_at_once(monkeypatch):
     """Texts here are short, and about drafts."""
-    monkeypatch.setattr("ngramkit.decode.generate.SHORT", 0)
+    monkeypatch.setattr("ngramkit.decode.probe.SHORT", 0)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_streamer_gets_every_token_once(folder, demo):
 
 
 @pytest.mark.parametrize("folder", ["datastore"], indirect=True)
-def test_what_cannot_be_honoured_is_refused_by_name(folder, demo, tmp_path):
+def test_options_that_cannot_be_honoured_are_refused_by_name(folder, demo, tmp_path):
     model, tokenizer = demo
     hub = {"custom_generate": str(folder), "trust_remote_code": True, "max_new_tokens": 4}
     inputs = tokenizer(PROMPT, return_tensors="pt")
@@ -199,7 +199,7 @@ def test_the_card_names_the_model_and_no_path_of_this_machine(
     assert "models/" not in text
 
 
-def test_what_no_drafter_takes_is_not_exported(parts, tmp_path):
+def test_a_kind_that_no_drafter_takes_is_not_exported(parts, tmp_path):
     with pytest.raises(UsageError, match="no drafter"):
         export_folder(parts["tokens"], tmp_path / "x")
     (tmp_path / "x").mkdir()

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ngramkit.errors import ArtifactError, NgramkitError, UsageError
 from ngramkit.formats.container import open_arrays, write_arrays

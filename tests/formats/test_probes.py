@@ -6,8 +6,7 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ngramkit.choose import select
 from ngramkit.corpus.tokenizer import load_tokenizer

@@ -6,8 +6,7 @@ import zlib
 import numpy as np
 import pytest
 from histories import held, ids
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import token_dtype

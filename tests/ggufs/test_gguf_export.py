@@ -1,4 +1,4 @@
-"""An export to llama.cpp, checked against the file that it will run."""
+"""Exports to llama.cpp are checked against the GGUF file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_another_is_refused_with_the_text_that_differs(table, tmp_path, changed,
     assert not (tmp_path / "x.bin").exists()
 
 
-def test_what_is_no_gguf_file_is_refused(table, tmp_path):
+def test_other_files_are_refused(table, tmp_path):
     with pytest.raises(UsageError, match="is no GGUF file"):
         ngramkit.export(table, "llama.cpp", tmp_path / "x.bin", gguf="demo")
     (tmp_path / "a.gguf").write_bytes(b"no")

@@ -1,4 +1,4 @@
-"""The first part of a GGUF file, from friends and from foes."""
+"""Headers of GGUF files: valid, damaged and hostile."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import struct
 import numpy as np
 import pytest
 from gguf_files import text, value, write_gguf
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ngramkit.errors import InputError
 from ngramkit.gguf import header
@@ -27,7 +26,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES, max_size=6))
-def test_what_was_written_is_read(tmp_path_factory, metadata):
+def test_written_metadata_is_read(tmp_path_factory, metadata):
     metadata.pop("general.alignment", None)
     path = tmp_path_factory.mktemp("gguf") / "a.gguf"
     found = read_header(write_gguf(path, metadata, TENSORS))
@@ -117,7 +116,7 @@ def test_two_tensors_of_one_name_are_refused(tmp_path):
         read_header(path)
 
 
-def test_what_is_not_there_and_what_may_not_be_read(tmp_path):
+def test_missing_and_unreadable_gguf_files(tmp_path):
     with pytest.raises(InputError, match="cannot be read: No such file"):
         read_header(tmp_path / "nowhere.gguf")
     with pytest.raises(InputError, match="cannot be read: Is a directory"):

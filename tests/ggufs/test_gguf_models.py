@@ -1,4 +1,4 @@
-"""A GGUF file as a model: by path, from the Hub, by a short name; and what is refused."""
+"""GGUF files as models: by path, from the Hub, by a short name; and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole(tmp_path_factory):
 
 
 @needs_gguf
-def test_its_weights_are_the_models(whole, tmp_path, caplog):
+def test_weights_are_those_of_the_model(whole, tmp_path, caplog):
     found, demo = load_model(str(whole), device="cpu"), load_model("demo", device="cpu")
     assert "converting demo.gguf once: 0.02 GB, float32" in caplog.text
     assert not hasattr(found.model.config, "quantization_config")
@@ -139,7 +139,7 @@ def test_one_of_the_hub_is_fetched_once(whole, hub, tmp_path, ngramkit_cli):
         ("demo", False),
     ],
 )
-def test_which_names_mean_a_file(name, meant):
+def test_names_of_gguf_files(name, meant):
     assert is_gguf(name) == meant
 
 
@@ -175,7 +175,7 @@ def test_a_file_is_kept_with_its_whole_path(whole, tmp_path, monkeypatch):
     assert CliRunner().invoke(app, ["use"]).stdout.startswith(str(whole))
 
 
-def test_names_that_mean_nothing(tmp_path):
+def test_unknown_names(tmp_path):
     for name in ("nowhere.gguf", str(tmp_path / "a.gguf")):
         with pytest.raises(InputError, match="there is no model file"):
             resolve_model(name)

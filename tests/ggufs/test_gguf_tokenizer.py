@@ -36,7 +36,7 @@ def test_the_embedded_model_as_a_gguf_file_has_its_tokenizer(tmp_path):
 
 
 def pieces(tmp_path, pre, text):
-    """What a text is split into, before bytes are looked at."""
+    """Return the parts into which the pre-tokeniser splits a text."""
     folder = tokenizer_folder(write_gguf(tmp_path / f"{pre}.gguf", demo_metadata(**{
         "tokenizer__ggml__pre": pre})))  # fmt: skip
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -69,7 +69,7 @@ def test_the_pre_tokenisers_are_their_published_expressions(tmp_path, text):
         assert pieces(tmp_path, pre, text) == expected
 
 
-def test_bos_a_template_and_tokens_that_are_no_words(tmp_path):
+def test_bos_template_and_special_tokens(tmp_path):
     tokens = [*demo_metadata()["tokenizer.ggml.tokens"], "<|user|>", "[PAD1]"]
     types = [3, *[1] * (len(tokens) - 3), 4, 5]
     found = load_tokenizer(
@@ -93,8 +93,8 @@ def test_bos_a_template_and_tokens_that_are_no_words(tmp_path):
     ("changed", "said"),
     [
         ({"tokenizer__ggml__tokens": None}, "holds no tokenizer"),
-        ({"tokenizer__ggml__tokens": 3}, "is no list"),
-        ({"tokenizer__ggml__model": 3}, "is no str"),
+        ({"tokenizer__ggml__tokens": 3}, "is not of type list"),
+        ({"tokenizer__ggml__model": 3}, "is not of type str"),
         ({"tokenizer__ggml__merges": None}, "merges"),
         ({"tokenizer__ggml__merges": ["a"]}, "merges"),
         ({"tokenizer__ggml__merges": ["no such"]}, "merges"),
@@ -105,21 +105,21 @@ def test_bos_a_template_and_tokens_that_are_no_words(tmp_path):
         ({"tokenizer__ggml__model": "\x1b[2J"}, "cannot be converted|not installed"),
     ],
 )
-def test_a_tokenizer_that_makes_no_sense_is_refused(tmp_path, changed, said):
+def test_an_inconsistent_tokenizer_is_refused(tmp_path, changed, said):
     with pytest.raises(InputError, match=said):
         load_tokenizer(gguf(tmp_path, **changed))
     kept = list((tmp_path / "cache").rglob("tokenizer.json"))
     assert not kept, "nothing half made is kept"
 
 
-def test_an_unknown_pre_tokeniser_is_said(tmp_path, caplog):
+def test_an_unknown_pre_tokeniser_is_a_warning(tmp_path, caplog):
     pytest.importorskip("gguf", reason="gguf is not installed")
     found = load_tokenizer(gguf(tmp_path, tokenizer__ggml__pre="of tomorrow"))
-    assert "the pre-tokeniser 'of tomorrow' is not known here" in caplog.text
+    assert "the pre-tokeniser 'of tomorrow' is unknown" in caplog.text
     assert found.decode(found.encode("Hello world")) == "Hello world"
 
 
-def test_it_is_made_once_and_again_where_the_file_changed(tmp_path):
+def test_a_tokenizer_is_converted_once_and_again_after_a_change(tmp_path):
     path = write_gguf(tmp_path / "a.gguf", demo_metadata())
     first = tokenizer_folder(path)
     written = (first / "tokenizer.json").stat().st_mtime_ns

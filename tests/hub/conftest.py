@@ -1,4 +1,4 @@
-"""Command lines against the stand-in of the Hub, and what they push and pull."""
+"""Command lines against the stand-in of the Hub, and artifacts to push and pull."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def artifacts(tmp_path_factory):
 
 @pytest.fixture
 def shared(hub, tmp_path, monkeypatch):
-    """shared(*lines, token=TOKEN) runs command lines against the stand-in, with one cache."""
+    """Return shared(*lines, token=TOKEN), which runs command lines against the stand-in."""
     from huggingface_hub import constants
 
     home = tmp_path / "home"

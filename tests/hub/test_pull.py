@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-c", "from ngramkit_cli.main import run; run()"]
 
 
 @pytest.mark.parametrize("what", ["flipped", "shorter", "missing", "newer", "outside"])
-def test_nothing_half_pulled_is_ever_opened(hub, shared, tmp_path, artifacts, what):
+def test_a_partial_pull_is_never_opened(hub, shared, tmp_path, artifacts, what):
     path = artifacts["frozen"]
     whole = (path / "table.safetensors").read_bytes()
     manifest = (path / "manifest.json").read_bytes()
@@ -112,7 +112,7 @@ def test_a_killed_pull_leaves_nothing_that_opens(hub, tmp_path, artifacts):
     assert list(verify_artifact(tmp_path / "x"))
 
 
-def test_a_source_may_be_a_path_that_lost_a_slash():
+def test_a_hub_name_may_be_a_path_that_lost_a_slash():
     from pathlib import Path
 
     from ngramkit.remote.hub import HubName, is_hub_name
@@ -123,7 +123,7 @@ def test_a_source_may_be_a_path_that_lost_a_slash():
     assert not is_hub_name(Path("artifacts/hf"))
 
 
-def test_anyone_can_generate_with_what_was_pushed(hub, shared, tmp_path, artifacts, monkeypatch):
+def test_generate_with_a_pushed_artifact(hub, shared, tmp_path, artifacts, monkeypatch):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -18,7 +18,7 @@ def sent(hub, since=0):
     return [line for line in hub.requests[since:] if line.startswith("PUT")]
 
 
-def test_what_is_pushed_can_be_pulled(hub, shared, tmp_path, artifacts):
+def test_a_pushed_artifact_can_be_pulled(hub, shared, tmp_path, artifacts):
     path = artifacts["datastore"]
     shards = len(list(path.glob("*.safetensors")))
     assert shards > 2

@@ -1,4 +1,4 @@
-"""What leaves the machine is what the artifact owns, whatever its folder holds or links to."""
+"""Only files of the artifact leave the machine, whatever its folder holds or links to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def theirs(tmp_path, artifacts):
 
 
 def everything(hub):
-    """All bytes that any repository or upload of the stand-in holds."""
+    """Return all bytes that any repository or upload of the stand-in holds."""
     found = list(hub.blobs.values())
     for repository in hub.repositories.values():
         for files in repository.commits.values():
@@ -98,7 +98,7 @@ def test_its_own_record_goes_along(hub, shared, theirs):
 
 
 def test_an_export_holds_nothing_but_the_artifact(hub, shared, theirs, secret, tmp_path):
-    """Neither where it is made of a stranger's folder, nor where something was added to it."""
+    """Neither one made of a stranger's folder, nor one to which a file was added."""
     for name in ("README.md", "recipe.json"):
         (theirs / name).unlink(missing_ok=True)
         (theirs / name).symlink_to(secret)
@@ -123,7 +123,7 @@ def test_an_export_holds_nothing_but_the_artifact(hub, shared, theirs, secret, t
 
 
 def test_a_table_that_is_a_link_is_not_exported(shared, theirs, secret, tmp_path):
-    """Other bytes than the manifest lists; and what was opened may have been changed since."""
+    """It has other bytes than the manifest lists, and may change after it was opened."""
     (theirs / "table.safetensors").unlink()
     (theirs / "table.safetensors").symlink_to(secret)
     [exported] = shared(["export", theirs, "--to", "transformers", "--out", tmp_path / "out"])

@@ -1,9 +1,8 @@
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins import budget as reference_budget
 
-from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, recorded
+from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, update_record
 
 SCORES = st.floats(0, 1, width=32)
 
@@ -46,13 +45,13 @@ def on_record(all_drafts, fade=1.0):
     for tokens, parents, scores, written in all_drafts:
         ids = np.array(tokens, np.int32)
         new = np.array(written, np.int32)
-        run = recorded(ids, *arrays(parents, scores), new, record, fade, run)
+        run = update_record(ids, *arrays(parents, scores), new, record, fade, run)
     return record, run
 
 
 @settings(max_examples=80, deadline=None)
 @given(scored_trees(), st.lists(drafts(), max_size=5), st.lists(SCORES, min_size=6, max_size=6))
-def test_scores_are_corrected_by_what_came_of_such_scores(tree, before, trust):
+def test_scores_are_corrected_by_the_acceptance_of_such_scores(tree, before, trust):
     record, run = on_record(before)
     found = chances(*arrays(*tree), record, np.array(trust, np.float32), run)
     assert found.dtype == np.float32
@@ -62,21 +61,21 @@ def test_scores_are_corrected_by_what_came_of_such_scores(tree, before, trust):
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(drafts(), max_size=5))
-def test_a_run_lasts_as_long_as_tokens_are_foreseen(all_drafts):
+def test_a_run_lasts_as_long_as_drafts_are_right(all_drafts):
     run = 0
     for draft in all_drafts:
         _, run = reference_budget.judged(draft, run)
     assert on_record(all_drafts)[1] == run
 
 
-def test_a_chain_that_came_true_is_a_run_of_its_length():
+def test_an_accepted_chain_is_a_run_of_its_length():
     chain = ([5, 6, 7], [-1, 0, 1], [0.75, 0.75, 0.75])
     assert on_record([(*chain, [5, 6, 7, 8])])[1] == 3
     assert on_record([(*chain, [5, 6, 7, 8]), (*chain, [5, 6, 9])])[1] == 0
     # Without a guess there is nothing to be wrong about.
     assert on_record([(*chain, [5, 6, 7, 8]), ([], [], [], [4])])[1] == 3
     record, _ = on_record([(*chain, [5, 9])])
-    assert record[1, 0].tolist() == [0.75, 1.0]  # the first came true
+    assert record[1, 0].tolist() == [0.75, 1.0]  # the first was right
     assert record[0, 1].tolist() == [1.0, 0.0]  # the second was certain after it, and wrong
     assert record.sum() == 2.75  # nothing is known of the third
 
@@ -154,8 +153,8 @@ def test_a_second_row_is_as_long_as_the_first():
     assert cells(parents, chance, 4).tolist() == [4, 5, 6, 13]
 
 
-def test_of_a_kind_that_is_new_as_much_is_believed_as_of_all():
+def test_a_class_without_a_record_is_corrected_as_all_are():
     record = np.zeros((LEVELS, RUNS, 2), np.float32)
-    record[3, 0] = 30.0, 0.0  # of other shares nothing came true
+    record[3, 0] = 30.0, 0.0  # of other shares nothing was right
     found = chances(*arrays([-1], [0.75]), record, np.ones(RUNS, np.float32), 0)
     assert found[0] < 0.05

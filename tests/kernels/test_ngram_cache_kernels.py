@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins.kernels import ngram_cache
 
 from ngramkit.kernels.ngram_cache import KEY, measure, split

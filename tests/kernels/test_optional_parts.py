@@ -29,7 +29,7 @@ def last(parts):
     return parts.values[-1]
 
 
-def test_what_is_absent_is_left_out_and_what_is_given_is_not():
+def test_a_part_is_left_out_where_its_argument_is_absent():
     values, sums = np.array([3, 4, 5]), Sums(np.zeros(1, np.int64))
     assert last(Packed(Parts(values, Absent()))) == 5
     assert last(Packed(Parts(values, sums))) == 5

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins import recycling as naive
 
-from ngramkit.kernels.automaton import extend, in_corpus, new_automaton, repeated
-from ngramkit.kernels.recycling import fixed_tree, recycle, recycled
+from ngramkit.kernels.automaton import extend, in_corpus, longest_repeat, new_automaton
+from ngramkit.kernels.recycling import fill_tree, fixed_tree, recycle
 from ngramkit.kernels.suffix.search import shard_table
 
 FEW = settings(max_examples=80, deadline=None)
@@ -51,14 +50,14 @@ def test_a_tree_is_filled_in_from_what_was_recycled(given_rows, last, budget):
         recycle(at_once, np.array(tokens, np.int32), np.array(tops, np.int32))
         np.testing.assert_array_equal(at_once, matrix)
     parents, ranks, scores = fixed_tree(np.array([0.5, 0.3, 0.1]), 16)
-    tokens, above, chances = recycled(matrix, last, parents, ranks, scores, budget)
+    tokens, above, chances = fill_tree(matrix, last, parents, ranks, scores, budget)
     paths = {-1: ()}
     for node, (token, parent) in enumerate(zip(tokens.tolist(), above.tolist(), strict=True)):
         assert parent < node
         paths[node] = (*paths[parent], token)
     assert len(tokens) == len(chances) <= budget
     found = set(paths.values()) - {()}
-    assert found == naive.recycled(known, last, parents.tolist(), ranks.tolist(), budget)
+    assert found == naive.fill_tree(known, last, parents.tolist(), ranks.tolist(), budget)
     assert len(found) == len(tokens)
 
 
@@ -70,15 +69,15 @@ def test_fewer_candidates_than_the_matrix_holds_end_a_row():
 
 @FEW
 @given(texts, st.data())
-def test_the_longest_end_that_came_before_and_what_followed(text, data):
+def test_the_longest_repeated_suffix_and_what_followed(text, data):
     automaton, size = new_automaton(len(text)), 0
     while size < len(text):
         more = data.draw(st.integers(1, len(text) - size))
         extend(automaton, np.array(text[size : size + more], np.int32))
         size += more
         width = data.draw(st.integers(1, 6))
-        matched, line = repeated(automaton, width)
-        assert (matched, line.tolist()) == naive.repeated(text[:size], width)
+        matched, line = longest_repeat(automaton, width)
+        assert (matched, line.tolist()) == naive.longest_repeat(text[:size], width)
 
 
 @pytest.mark.parametrize("text", [[7] * 50, [1, 2] * 25, list(range(50)), [1, 1, 2, 1, 1, 3] * 8])
@@ -86,12 +85,12 @@ def test_repetitive_texts_fit_into_the_room(text):
     automaton = new_automaton(len(text))
     for size, token in enumerate(text, 1):
         extend(automaton, np.array([token], np.int32))
-        matched, line = repeated(automaton, 4)
-        assert (matched, line.tolist()) == naive.repeated(text[:size], 4)
+        matched, line = longest_repeat(automaton, 4)
+        assert (matched, line.tolist()) == naive.longest_repeat(text[:size], 4)
 
 
 def test_nothing_is_repeated_in_no_text():
-    matched, line = repeated(new_automaton(0), 4)
+    matched, line = longest_repeat(new_automaton(0), 4)
     assert (matched, line.tolist()) == (0, [])
 
 

@@ -1,8 +1,7 @@
 import random
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins.alignment import Alignment
 
 from ngramkit.drafters.references import ReferenceTexts
@@ -51,8 +50,8 @@ def test_the_alignment_is_its_twins(seed, ids, count, after):
             assert found == twin.chain(6)
             wanted, kind = twin.offers()
             if kind is not None:
-                right, asked = ours.packed.parts.trust[kind]
-                np.testing.assert_allclose(score, right / asked * max(wanted.values()), rtol=1e-5)
+                right, used = ours.packed.parts.trust[kind]
+                np.testing.assert_allclose(score, right / used * max(wanted.values()), rtol=1e-5)
         if token is not None:
             ours.act(offers.FOLLOW, np.array([token], np.int32))
             twin.write(token)
@@ -64,7 +63,7 @@ class Alone:
 
     def __init__(self, references, prompt):
         self.texts = ReferenceTexts(references)
-        self.packed = Packed(self.texts.opened())
+        self.packed = Packed(self.texts.for_request())
         self.state = new_state()
         self.recent = np.array([*prompt[-8:][::-1], *[NO_TOKEN] * 8][:8], np.int32)
         self.act(offers.BEGIN, np.empty(0, np.int32))

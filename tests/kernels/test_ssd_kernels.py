@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from twins import kernels as reference
-from twins import ssd as reference_ssd
+from hypothesis import given, settings, strategies as st
+from twins import kernels as reference, ssd as reference_ssd
 
 from ngramkit.kernels import ssd
 from ngramkit.kernels.suffix.search import shard_table

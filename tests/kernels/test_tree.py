@@ -1,29 +1,14 @@
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins import kernels as reference
 
-from ngramkit.kernels.tree import best_path, layout, paths
+from ngramkit.kernels.tree import best_path, paths
 
 
 @st.composite
 def parent_lists(draw):
     size = draw(st.integers(0, 40))
     return [draw(st.integers(-1, i - 1)) for i in range(size)]
-
-
-@settings(max_examples=60, deadline=None)
-@given(parent_lists())
-def test_layout_agrees_with_paths_to_the_root(parents):
-    depths, mask = layout(np.array(parents, np.int32), np.float32(-9.0))
-    expected_depths, paths = reference.tree_layout(parents)
-    assert depths.tolist() == expected_depths
-    assert depths.dtype == np.int64
-    assert mask.dtype == np.float32
-    for row, path in enumerate(paths):
-        seen = set(np.flatnonzero(mask[row] == 0.0).tolist())
-        assert seen == path
-        assert all(mask[row, column] == -9.0 for column in range(len(paths)) if column not in path)
 
 
 @settings(max_examples=60, deadline=None)

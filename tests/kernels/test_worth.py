@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins import worth as reference
 
 from ngramkit.kernels.worth import choose, new_wanted, text_table, want, wanted_rows

@@ -13,7 +13,7 @@ KEY = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 @pytest.fixture(scope="session")
 def s3_server():
-    """(host, port) of moto's S3."""
+    """Yield (host, port) of moto's S3."""
     pytest.importorskip("s3fs", reason="make cloud installs it")
     server = pytest.importorskip("moto.server", reason="make cloud installs it")
     thread = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -24,14 +24,14 @@ def s3_server():
 
 @pytest.fixture(scope="session")
 def proxy(s3_server):
-    """One for all: a client that is made anew reads its descriptions of every service again."""
+    """One session for all clients: a new one reads the descriptions of every service again."""
     with FaultyProxy(*s3_server) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def s3(proxy, tmp_path, monkeypatch):
-    """The proxy before an empty bucket, as everything in this process sees it: s3://bucket/... ."""
+    """Yield the proxy before an empty bucket, s3://bucket/... in this process."""
     settings = {**KEY, "AWS_ENDPOINT_URL": proxy.endpoint, "AWS_DEFAULT_REGION": "us-east-1",
                 "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_MAX_ATTEMPTS": "2",
                 "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}  # fmt: skip
@@ -51,7 +51,7 @@ def s3(proxy, tmp_path, monkeypatch):
 
 @pytest.fixture
 def strange(s3, monkeypatch):
-    """Clients of this test are its own: made with what it sets."""
+    """Make clients anew for this test, with its own settings."""
     kind = type(s3.storage)
     kind.clear_instance_cache()
     yield monkeypatch
@@ -60,14 +60,14 @@ def strange(s3, monkeypatch):
 
 @pytest.fixture
 def impatient(strange):
-    """Who is stalled waits for a second only, and nothing is asked twice."""
+    """Make clients wait for a second only, and never retry."""
     strange.setenv("AWS_MAX_ATTEMPTS", "1")
     strange.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 1}})
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """The folder that this test's artifacts are staged in."""
+    """The folder in which this test's artifacts are staged."""
     monkeypatch.setenv("NGRAMKIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("NGRAMKIT_CACHE_SIZE", raising=False)
     return tmp_path / "cache"
@@ -87,7 +87,7 @@ def datastore(tokens, tmp_path_factory):
 
 @pytest.fixture
 def uploaded(s3, datastore):
-    """It lies at s3://bucket/phrases."""
+    """Upload the datastore to s3://bucket/phrases."""
     for file in datastore.path.iterdir():
         s3.storage.put_file(str(file), f"bucket/phrases/{file.name}")
     s3.requests.clear()

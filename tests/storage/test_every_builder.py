@@ -1,4 +1,4 @@
-"""Everything that builds an artifact writes it to a URL; what cannot says so."""
+"""Every builder writes its artifact to a URL, or says that it cannot."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_recipe_is_built_for_a_url_and_judged_there(s3, cache, tmp_path, monke
     assert not puts(s3)
 
 
-def test_what_is_made_of_a_fetched_artifact_is_not_put_into_the_cache(
+def test_results_made_of_a_fetched_artifact_are_not_written_into_the_cache(
     s3, tokens, cache, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def test_what_is_made_of_a_fetched_artifact_is_not_put_into_the_cache(
     assert [each for each in sorted(cache.rglob("*")) if each not in staged] == []
 
 
-def test_where_nothing_is_written(tokens, cache, tmp_path):
+def test_storages_that_cannot_be_written_to(tokens, cache, tmp_path):
     for url, hint in (
         ("https://host/x", "s3://, gs://"),
         ("hf://datasets/me/x/y", "ngramkit push"),

@@ -49,7 +49,7 @@ def test_files_of_a_dataset_and_of_a_bucket(hub, bucket):
     assert texts("hf://buckets/acme/ours/t/*.txt") == [TEXT]
 
 
-def test_what_is_not_there(hub, bucket):
+def test_missing_files(hub, bucket):
     with pytest.raises(InputError, match="is not there"):
         texts("hf://datasets/acme/no-such/a.txt")
     with pytest.raises(InputError, match="is not there"):

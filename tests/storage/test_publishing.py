@@ -1,4 +1,4 @@
-"""Artifacts written to URLs: built here, uploaded whole, resumed, and never two in one."""
+"""Artifacts written to URLs: built locally, uploaded whole, resumed, never mixed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_same_bytes_as_a_folder_and_the_manifest_last(s3, tokens, cache, tmp
     assert not [each for each in s3.requests if "shard-" in each]
 
 
-def test_what_is_there_already_is_kept(s3, tokens, cache, tmp_path, monkeypatch):
+def test_an_equal_artifact_is_kept(s3, tokens, cache, tmp_path, monkeypatch):
     build(tokens)
     s3.requests.clear()
     notes = Notes()
@@ -48,7 +48,7 @@ def test_what_is_there_already_is_kept(s3, tokens, cache, tmp_path, monkeypatch)
     assert not puts(s3, "")
 
 
-def test_a_stand_in_that_a_killed_process_left_is_in_nobodys_way(s3, tokens, cache):
+def test_a_killed_processs_stand_in_is_removed(s3, tokens, cache):
     built = build(tokens)
     left = next((cache / "work").iterdir()) / "phrases"
     left.mkdir()
@@ -57,7 +57,7 @@ def test_a_stand_in_that_a_killed_process_left_is_in_nobodys_way(s3, tokens, cac
     assert not left.exists()
 
 
-def test_something_else_is_replaced_only_by_force(s3, tokens, cache):
+def test_another_artifact_is_replaced_only_with_force(s3, tokens, cache):
     build(tokens)
     with pytest.raises(UsageError, match=f"^{OUT} exists$") as refused:
         build(tokens, shard_tokens=100)
@@ -69,7 +69,7 @@ def test_something_else_is_replaced_only_by_force(s3, tokens, cache):
     assert ngramkit.verify(OUT).ok
 
 
-def test_what_ngramkit_did_not_write_is_left_alone(s3, tokens, cache):
+def test_files_that_ngramkit_did_not_write_stay(s3, tokens, cache):
     for name in ("notes.txt", "README.md"):
         s3.storage.pipe(f"bucket/mine/{name}", b"mine")
         with pytest.raises(UsageError, match=rf"s3://bucket/mine holds {name}, which ngramkit did"):
@@ -89,7 +89,7 @@ def test_an_upload_that_fails_once_is_tried_again(s3, tokens, cache, kind):
 @pytest.mark.parametrize(
     ("kind", "said"), [(503, "503 ServiceUnavailable"), (403, "403 AccessDenied")]
 )
-def test_one_that_keeps_failing_leaves_no_artifact_and_goes_on_later(
+def test_an_upload_that_keeps_failing_leaves_no_artifact_and_resumes(
     s3, tokens, cache, impatient, kind, said
 ):
     code = "AccessDenied" if kind == 403 else "ServiceUnavailable"
@@ -110,7 +110,7 @@ def test_one_that_keeps_failing_leaves_no_artifact_and_goes_on_later(
     assert ngramkit.verify(OUT).ok
 
 
-def test_two_that_write_the_same_leave_one_whole_artifact(s3, tokens, tmp_path):
+def test_two_equal_writers_leave_one_whole_artifact(s3, tokens, tmp_path):
     def one(name):
         with ngramkit.using_cache(tmp_path / name):
             build(tokens)
@@ -124,9 +124,7 @@ def test_two_that_write_the_same_leave_one_whole_artifact(s3, tokens, tmp_path):
         assert ngramkit.verify(OUT).ok
 
 
-def test_of_two_that_write_different_ones_the_last_notices(
-    s3, tokens, cache, tmp_path, token_store
-):
+def test_the_last_of_two_different_writers_notices(s3, tokens, cache, tmp_path, token_store):
     alike = token_store([[2 + (i * j) % 50 for j in range(40)] for i in range(12)], vocabulary=64)
 
     def other():
@@ -156,7 +154,7 @@ def test_one_process_at_a_time_builds_for_a_url(s3, tokens, cache):
     assert said == [f"another process is building {OUT}"]
 
 
-def test_what_does_not_fit_the_cache_stays_where_it_was_built(s3, tokens, cache, monkeypatch):
+def test_an_artifact_larger_than_the_cache_stays_in_its_work_folder(s3, tokens, cache, monkeypatch):
     monkeypatch.setenv("NGRAMKIT_CACHE_SIZE", "100")
     notes = Notes()
     built = build(tokens, reporter=notes)
@@ -174,8 +172,8 @@ ngramkit.build_datastore(TokenStore.open(sys.argv[1]), sys.argv[2], shard_tokens
 """
 
 
-def test_a_process_that_is_killed_while_it_uploads_goes_on(s3, tokens, cache):
-    """Killed when its second shard arrives half; what arrived whole is not sent again."""
+def test_a_killed_upload_resumes(s3, tokens, cache):
+    """It is killed while its second shard arrives; whole shards are not sent again."""
     child = None
 
     def uploads():

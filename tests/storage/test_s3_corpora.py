@@ -1,4 +1,4 @@
-"""Corpora in a real S3 server: read, listed, and what is said where it fails."""
+"""Corpora in a real S3 server: reading, listing, and errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_connection_that_fails_once_is_tried_again(texts, kind):
     assert texts.faults[0].times == 0
 
 
-def test_one_that_stalls_is_asked_again_and_one_that_stays_away_is_one_line(texts, impatient):
+def test_a_stalled_connection_is_retried_and_a_dead_one_is_one_line(texts, impatient):
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", STALL))
     assert read("s3://bucket/texts") == EVERYTHING
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", 503, 99, "ServiceUnavailable"))
@@ -61,7 +61,7 @@ def test_one_that_stalls_is_asked_again_and_one_that_stays_away_is_one_line(text
         read("s3://bucket/texts/a.jsonl")
 
 
-def test_what_is_not_there_and_who_may_not_read_it(texts, strange):
+def test_missing_files_and_denied_access(texts, strange):
     with pytest.raises(InputError, match=r"gone\.txt is not there"):
         read("s3://bucket/texts/gone.txt")
     with pytest.raises(InputError, match=r"is not there|no file matches"):

@@ -1,4 +1,4 @@
-"""Artifacts by URL: fetched when they are opened, proven, staged within a bound, and never half."""
+"""Artifacts by URL: fetched when they are opened, proven, staged within a bound."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blobs(cache):
     return sorted(p for p in (cache / "blobs").iterdir() if len(p.name) == 64)
 
 
-def test_it_is_fetched_once_and_opened_as_the_local_one(s3, uploaded, datastore, cache):
+def test_an_artifact_is_fetched_once_and_opens_as_the_local_one(s3, uploaded, datastore, cache):
     opened = ngramkit.open_artifact(uploaded)
     assert opened.manifest == datastore.manifest
     for name in datastore.manifest.files:
@@ -49,8 +49,8 @@ def test_several_at_once_fetch_each_shard_once(s3, uploaded, datastore, cache):
     assert len(gets(s3, "shard-")) == 3
 
 
-def test_what_a_killed_process_left_is_no_shard_and_goes_in_a_day(s3, uploaded, cache):
-    """It had fetched half of one, and linked one whose blob never came."""
+def test_a_killed_processs_files_are_no_shards_and_are_deleted_after_a_day(s3, uploaded, cache):
+    """It had fetched half of one shard, and linked one whose blob never came."""
     name, record = next(iter(ngramkit.open_artifact(uploaded).manifest.files.items()))
     (cache / "blobs" / record.sha256).unlink()
     left = cache / "incoming" / f"{record.sha256}.99999"
@@ -100,7 +100,7 @@ def test_a_transfer_that_fails_once_is_tried_again(s3, uploaded, datastore, cach
         (403, NetworkError, "may not be read: 403"),
     ],
 )
-def test_one_that_keeps_failing_is_one_line_and_leaves_nothing_half(
+def test_a_transfer_that_keeps_failing_is_one_line_and_leaves_nothing_partial(
     s3, uploaded, cache, impatient, kind, error, said
 ):
     code = "AccessDenied" if kind == 403 else "ServiceUnavailable"
@@ -148,7 +148,7 @@ def test_an_artifact_on_a_web_server_that_knows_no_ranges(datastore, cache, monk
         server.shutdown()
 
 
-def test_what_is_no_artifact(s3, datastore, cache):
+def test_urls_without_an_artifact(s3, datastore, cache):
     s3.storage.pipe("bucket/x/manifest.json", b"{}")
     with pytest.raises(ArtifactError, match=r"s3://bucket/x/manifest\.json is not an ngramkit"):
         ngramkit.open_artifact("s3://bucket/x")
@@ -199,7 +199,7 @@ def test_a_damaged_blob_is_fetched_again(s3, uploaded, datastore, cache):
         assert (opened.path / name).read_bytes() == (datastore.path / name).read_bytes()
 
 
-def test_the_oldest_unused_goes_first(s3, uploaded, datastore, cache, token_store):
+def test_the_blob_unused_longest_is_deleted_first(s3, uploaded, datastore, cache, token_store):
     other = token_store([[1, 2, 3]] * 200, vocabulary=16)
     for file in other.path.iterdir():
         s3.storage.put_file(str(file), f"bucket/other/{file.name}")
@@ -210,7 +210,7 @@ def test_the_oldest_unused_goes_first(s3, uploaded, datastore, cache, token_stor
     oldest = min(blobs(cache))
     ngramkit.open_artifact("s3://bucket/other", cache_size=size)
     assert oldest not in blobs(cache)
-    assert Cache(cache, size).held() <= size
+    assert Cache(cache, size).total_bytes() <= size
     assert opened.shards[0].tokens.sum() > 0  # mapped, so it stays this process's
     s3.requests.clear()
     ngramkit.open_artifact(uploaded, cache_size=f"{size}")
@@ -220,8 +220,8 @@ def test_the_oldest_unused_goes_first(s3, uploaded, datastore, cache, token_stor
     assert raised.value.option == ("cache_size", "cache_dir")
 
 
-def test_an_upload_that_goes_on_is_not_taken_for_whole(s3, uploaded, datastore, cache, token_store):
-    """Between manifest and shards somebody replaces the artifact: the new one is opened."""
+def test_an_unfinished_upload_is_not_opened(s3, uploaded, datastore, cache, token_store):
+    """Somebody replaces the artifact between manifest and shards: the new one is opened."""
     other = token_store([[4, 5, 6]] * 100, vocabulary=16)
 
     def replace():

@@ -1,4 +1,4 @@
-"""What the tests of artifacts that are written to URLs share."""
+"""Helpers for tests of artifacts that are written to URLs."""
 
 from __future__ import annotations
 

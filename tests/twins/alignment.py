@@ -1,4 +1,4 @@
-"""The naive twin of ngramkit.kernels.blend.references: lists, and every position looked at."""
+"""The naive twin of ngramkit.kernels.blend.references: lists, and a look at every position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Alignment:
     def _at(self, position):
         return self.tokens[position] if 0 <= position < len(self.tokens) else None
 
-    def _agreeing(self, end):
+    def _match_before(self, end):
         match = 0
         while match < min(RECENT, len(self.written)) and self._at(end - 1 - match) is not None:
             if self._at(end - 1 - match) != self.written[-1 - match]:
@@ -39,7 +39,7 @@ class Alignment:
         return end - max(s for s in self.starts if s < end)
 
     def _locate(self):
-        matches = {end: self._agreeing(end) for end in range(1, len(self.tokens) + 1)}
+        matches = {end: self._match_before(end) for end in range(1, len(self.tokens) + 1)}
         longest = max(matches.values(), default=0)
         as_long = [end for end, match in matches.items() if match == longest]
         found = []
@@ -61,12 +61,12 @@ class Alignment:
             span = range(removed)
             if begin == cursor or any(self._at(begin + i) != self._at(cursor + i) for i in span):
                 continue
-            beside = [self._same(begin + i, cursor + i) for i in (-1, removed, removed + 1)]
-            beside[2] = beside[1] and beside[2]
-            if removed == 0 and not (beside[0] and beside[1]):
+            neighbours = [self._same(begin + i, cursor + i) for i in (-1, removed, removed + 1)]
+            neighbours[2] = neighbours[1] and neighbours[2]
+            if removed == 0 and not (neighbours[0] and neighbours[1]):
                 continue
-            if sum(beside) > most:
-                best, most = edit, sum(beside)
+            if sum(neighbours) > most:
+                best, most = edit, sum(neighbours)
         return best
 
     def _same(self, one, other):
@@ -150,7 +150,7 @@ class Alignment:
             self.anchor, self.lost = self.cursor, 0
 
     def _remember(self, anchor, written):
-        match = min(self._agreeing(self.cursor), written, self.cursor - anchor)
+        match = min(self._match_before(self.cursor), written, self.cursor - anchor)
         removed = self.cursor - match - anchor
         inserted = self.since[: written - match]
         short = max(removed, len(inserted)) <= LONGEST_EDIT and written <= SINCE

@@ -1,4 +1,4 @@
-"""blend's naive twin: what its kernels mean, with dictionaries and lists."""
+"""The naive twin of blend, with dictionaries and lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from twins.counts import LEVELS, Counting
-from twins.evidence import SURENESS, Opining, first_trust
+from twins.evidence import SURENESS, EvidenceTwin, first_trust
 from twins.experts import Weighing
 
 COLUMNS = 2 * len(LEVELS)
@@ -15,7 +15,7 @@ CONTINUATIONS, PRIOR, UNSEEN = 32, 10.0, 1e-6
 FIRST_PAST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)
 
 
-class Twin(Counting, Weighing, Opining):
+class Twin(Counting, Weighing, EvidenceTwin):
     """`stores`: of each datastore, its shards: token lists with separators. `weights`: the
     seven arrays, as lists.
 
@@ -30,8 +30,8 @@ class Twin(Counting, Weighing, Opining):
         self.stores, self.vocabulary, self.weights = stores, vocabulary, weights
         self.scan, self.sample, self.hops, self.eos = scan, sample, hops, eos
         self.frozen, self.bigram, self.past = frozen or {}, bigram or {}, past
-        self.opinions_none()
-        self.accounts = {}  # kind of opinion -> [times right, times asked]
+        self.forget_evidence()
+        self.accounts = {}  # kind of evidence -> [times right, times used]
         self.predictions = {}  # of the last draft, by path
         everything = Counter(t for shards in stores for shard in shards for t in shard)
         experts = max(len(stores) + bool(self.frozen), 1)
@@ -63,7 +63,7 @@ class Twin(Counting, Weighing, Opining):
     def predict(self, live, path, least, score):
         """{token: p}"""
         context = [*live, *path]
-        p = self._by_counts(live, context, least, self._asked(score))
+        p = self._by_counts(live, context, least, self._used(score))
         for origin in (0, 1):
             p = self._mixed(p, *self._past(origin, context))
         for number, theirs in self.evidence(context):
@@ -72,7 +72,7 @@ class Twin(Counting, Weighing, Opining):
         return self.sharpened(context, p) if likeliest else p
 
     def judge(self, live, written):
-        """Credits experts, past requests and the model's evidence with what came after `live`."""
+        """Credit experts, past requests and evidence with the token after `live`."""
         p = self._by_counts(live, live, 0.0, range(len(self.trust)), written)
         for origin in (0, 1):
             kind, theirs = self._past(origin, live)
@@ -86,8 +86,8 @@ class Twin(Counting, Weighing, Opining):
     def _mixed(self, p, kind, theirs):
         if kind is None:
             return p
-        right, asked = self._account(kind)
-        trust = right / asked
+        right, used = self._account(kind)
+        trust = right / used
         both = p.keys() | theirs.keys()
         return {t: (1 - trust) * p.get(t, 0.0) + trust * theirs.get(t, 0.0) for t in both}
 
@@ -96,16 +96,16 @@ class Twin(Counting, Weighing, Opining):
             return
         account = self._account(kind)
         trust = account[0] / account[1]
-        opinion, ours = (max(each.get(written, 0.0), UNSEEN) for each in (theirs, p))
-        account[0] += trust * opinion / (trust * opinion + (1 - trust) * ours)
+        theirs_p, ours = (max(each.get(written, 0.0), UNSEEN) for each in (theirs, p))
+        account[0] += trust * theirs_p / (trust * theirs_p + (1 - trust) * ours)
         account[1] += 1
 
     def _account(self, kind):
-        first = first_trust(*kind[1:]) if kind[0] == "opinion" else FIRST_PAST_TRUST[kind[1]]
+        first = first_trust(*kind[1:]) if kind[0] == "evidence" else FIRST_PAST_TRUST[kind[1]]
         return self.accounts.setdefault(kind, [PRIOR * first, PRIOR])
 
     def _past(self, origin, context):
-        """What followed the longest match in past requests; its kind is how long and how often."""
+        """Successors of the longest past match; the kind is its length and frequency."""
         columns = [Counter() for _ in LEVELS]
         totals, distinct = [0.0] * len(LEVELS), [0.0] * len(LEVELS)
         self._datastores(self.past[origin], context, columns, totals, distinct)
@@ -117,9 +117,9 @@ class Twin(Counting, Weighing, Opining):
         found = {t: n / total for t, n in columns[level].items() if n >= total / CONTINUATIONS}
         return (origin, level, 0 if total < 2 else 1 if total < 4 else 2), found
 
-    def _by_counts(self, live, context, least, asked, written=None):
+    def _by_counts(self, live, context, least, experts, written=None):
         weights, mixtures, nones, pairs = [], [], [], set()
-        for e in asked:
+        for e in experts:
             columns = [Counter() for _ in range(COLUMNS)]
             totals, distinct = [0.0] * COLUMNS, [0.0] * COLUMNS
             if e < len(self.stores):
@@ -191,6 +191,6 @@ class Twin(Counting, Weighing, Opining):
 
 
 def _kind(number, p):
-    """An opinion's account: which it is, and how sure the counts and those before it are."""
+    """The account of a kind of evidence: its number, and how sure the prediction before it is."""
     sure = min(int(max(p.values(), default=0.0) * SURENESS), SURENESS - 1)
-    return "opinion", number, sure
+    return "evidence", number, sure

@@ -7,10 +7,10 @@ from collections import Counter
 
 
 def judged(draft, run):
-    """What a text says of a draft (token_ids, parents, scores, written), and the run after it.
+    """The acceptance of a draft (token_ids, parents, scores, written), and the run after it.
 
-    Every child of a node that came true is (share of its parent's score, run before it, whether it
-    came true). A run is how many tokens in a row were foreseen.
+    Every child of an accepted node is (share of its parent's score, run before it, whether it was
+    accepted). A run is how many tokens in a row were drafted right.
     """
     tokens, parents, scores, written = draft
     found, at = [], -1
@@ -32,8 +32,8 @@ def share_of(parents, scores, node):
 def corrected_scores(parents, scores, drafts, trust, run):
     """A node's chance is its parent's times its share times what such shares were worth in `drafts`
 
-    (those before it; token_ids, parents, scores, written): (came true + 1.5 trust * all) /
-    (sum + 1.5), where all = (all that came true + 1.5) / (the sum of all shares times trust + 1.5).
+    (those before it; token_ids, parents, scores, written): (accepted + 1.5 trust * all) /
+    (sum + 1.5), where all = (all accepted + 1.5) / (the sum of all shares times trust + 1.5).
     Shares are alike above 0.9, else by power of two; runs are 0, 1, 2, 3-4, 5-8 or more.
     """
 

@@ -1,4 +1,4 @@
-"""blend's evidence of the model, naively: see kernels.blend.evidence."""
+"""The naive twin of ngramkit.kernels.blend.evidence."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import Counter
 
 ROWS, ORDERS, NODES, MOST = 1 << 14, 3, 8, 64
 SURENESS = 4
-FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)  # bigrams, by order, beside, aside
+FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)  # bigrams, by order, siblings, skip-gram
 SIBLINGS, SKIP_GRAM = 4, 5
-HELD, RAISES, REST = 1e-4, (0.07, 0.04, 0.06, 0.03), 0.33
-RECENT_TOP_K, FADES, TOP_K_ROWS, HELD_RECENTLY = 0.06, 2, 4096, 1e-3
+LEAST_P, RAISES, REST = 1e-4, (0.07, 0.04, 0.06, 0.03), 0.33
+RECENT_TOP_K, FADES, TOP_K_ROWS, LEAST_RECENT_P = 0.06, 2, 4096, 1e-3
 WORD = (1 << 64) - 1
 SALT, BY_ORDER = 0x51ED270B76A3C9F1, 0xD6E8FEB86659FD93
 
@@ -28,26 +28,26 @@ def of_order(context, order):
     return hashed(context[: -order - 1 : -1], order * BY_ORDER)
 
 
-def without_last_but_one(context):
+def skip_gram_of(context):
     return hashed([context[-1], context[-3], context[-4]], SALT)
 
 
-class Opining:
+class EvidenceTwin:
     """`bigram`: {token: {next: p}}."""
 
-    def opinions_none(self):
-        self.rows, self.beside, self.written, self.likeliest = {}, ((), {}), 0, 0
+    def forget_evidence(self):
+        self.rows, self.siblings, self.written, self.likeliest = {}, ((), {}), 0, 0
         self.recent_top_k, self.clock = {}, 0
 
-    def hear(self, before, written, nodes, parents, tops):
-        """After a pass over `nodes`, the text's last token first: what the model held likely, a
-        {token: p} for each. The text was `before` and goes on with `written`."""
+    def learn_evidence(self, before, written, nodes, parents, tops):
+        """Learn from a pass over `nodes`, the text's last token first, with the model's top-k of
+        each, {token: p}. The text was `before` and goes on with `written`."""
         contexts = [before]
         for node in range(1, len(nodes)):
             contexts.append([*contexts[parents[node]], nodes[node]])
         for context, top in reversed(list(zip(contexts, tops, strict=True))):
             if len(context) >= 4:
-                self._keep(without_last_but_one(context), top)
+                self._keep(skip_gram_of(context), top)
         for context, top in zip(contexts, tops, strict=True):
             for order in range(1, ORDERS + 1):
                 if len(context) >= order:
@@ -58,19 +58,19 @@ class Opining:
                 self.recent_top_k[row] = level, token
         self.clock += len(written)
         text = [*before, *written]
-        self._watch(len(before), text, dict(zip(map(tuple, contexts), tops, strict=True)))
+        self._count_likeliest(len(before), text, dict(zip(map(tuple, contexts), tops, strict=True)))
         end = contexts.index(text[:-1])
-        instead = [n for n in range(1, len(nodes)) if parents[n] == end and nodes[n] != text[-1]]
-        weights = [1e-3 + tops[end].get(nodes[n], 0.0) for n in instead[:NODES]]
+        others = [n for n in range(1, len(nodes)) if parents[n] == end and nodes[n] != text[-1]]
+        weights = [1e-3 + tops[end].get(nodes[n], 0.0) for n in others[:NODES]]
         sums = Counter()
-        for node, weight in zip(instead[:NODES], weights, strict=True):
+        for node, weight in zip(others[:NODES], weights, strict=True):
             for token, p in tops[node].items():
                 if token in sums or len(sums) < MOST:
                     sums[token] += weight * p
-        self.beside = tuple(text[-3:]), {t: p / math.fsum(weights) for t, p in sums.items()}
+        self.siblings = tuple(text[-3:]), {t: p / math.fsum(weights) for t, p in sums.items()}
 
-    def _watch(self, begin, text, tops):
-        """Counts what was written, as far as it was verified, and how much was the likeliest."""
+    def _count_likeliest(self, begin, text, tops):
+        """Count the written tokens that were verified, and those that were the likeliest."""
         for size in range(begin, len(text)):
             top = tops.get(tuple(text[:size]))
             if top is None:
@@ -81,42 +81,42 @@ class Opining:
     def _keep(self, key, top):
         self.rows[(key >> 1) % ROWS] = key, top
 
-    def _known(self, key):
-        held, top = self.rows.get((key >> 1) % ROWS, (None, {}))
-        return top if held == key else None
+    def _top_k(self, key):
+        row_key, top = self.rows.get((key >> 1) % ROWS, (None, {}))
+        return top if row_key == key else None
 
     def evidence(self, context):
-        """(number of FIRST_TRUST, {token: p}) of each that has a say, in the order mixed in."""
-        if self.beside[1] and tuple(context[-3:]) == self.beside[0]:
-            yield SIBLINGS, self.beside[1]
+        """(number of FIRST_TRUST, {token: p}) of each kind of evidence, in the order mixed in."""
+        if self.siblings[1] and tuple(context[-3:]) == self.siblings[0]:
+            yield SIBLINGS, self.siblings[1]
         orders = range(min(ORDERS, len(context)), 0, -1)
-        known = [(order, self._known(of_order(context, order))) for order in orders]
+        known = [(order, self._top_k(of_order(context, order))) for order in orders]
         order, top = next(((o, t) for o, t in known if t is not None), (-1, {}))
         if order < ORDERS and len(context) >= 4:
-            aside = self._known(without_last_but_one(context))
-            if aside is not None:
-                yield SKIP_GRAM, aside
+            skip_gram = self._top_k(skip_gram_of(context))
+            if skip_gram is not None:
+                yield SKIP_GRAM, skip_gram
         if order < 0 and context[-1] in self.bigram:
             order, top = 0, self.bigram[context[-1]]
         if order >= 0:
             yield order, top
 
     def sharpened(self, context, p):
-        """See kernels.blend.evidence.sharpen; the caller asks whether it is due."""
+        """See kernels.blend.evidence.sharpen; the caller decides when."""
         one, two = (
-            self._known(of_order(context, order)) if len(context) >= order else None
+            self._top_k(of_order(context, order)) if len(context) >= order else None
             for order in (1, 2)
         )
-        aside = self._known(without_last_but_one(context)) if len(context) >= 4 else None
-        beside = self.beside[1] if tuple(context[-3:]) == self.beside[0] else None
+        skip_gram = self._top_k(skip_gram_of(context)) if len(context) >= 4 else None
+        siblings = self.siblings[1] if tuple(context[-3:]) == self.siblings[0] else None
         raised = dict(p)
-        for weight, top in zip(RAISES, (one, two, aside, beside), strict=True):
+        for weight, top in zip(RAISES, (one, two, skip_gram, siblings), strict=True):
             for token in (top or {}).keys() & p.keys():
-                raised[token] *= max(top[token] / HELD, 1.0) ** weight
+                raised[token] *= max(top[token] / LEAST_P, 1.0) ** weight
         for level, token in self.recent_top_k.values():
             if token in p:
-                held = math.exp(level - self.clock / FADES)
-                raised[token] *= max(held / HELD_RECENTLY, 1.0) ** RECENT_TOP_K
+                recent_p = math.exp(level - self.clock / FADES)
+                raised[token] *= max(recent_p / LEAST_RECENT_P, 1.0) ** RECENT_TOP_K
         whole = sum(raised.values()) + REST * max(1 - sum(p.values()), 0.01)
         return {t: v / whole for t, v in raised.items()}
 

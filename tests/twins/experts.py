@@ -1,4 +1,4 @@
-"""How blend's naive twin weighs its datastores and its frozen table against each other."""
+"""The naive twin of blend's experts: its datastores and its frozen table, by their trust."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LEVELS = 6
 class Weighing:
     """`trust` and `share` by expert. The attributes are the twin's."""
 
-    def _asked(self, score):
-        """The experts that a node of this score asks."""
+    def _used(self, score):
+        """The experts that a node of this score uses."""
         best = max(range(len(self.share)), key=lambda e: (self.share[e], -e))
         near = [trust >= self.trust[best] - FARTHEST for trust in self.trust]
         return [e for e in range(len(near)) if e == best or (near[e] and score >= LIKELY)]
@@ -23,7 +23,7 @@ class Weighing:
         return odds * math.exp(self.trust[e])
 
     def _weigh(self, weights, mixtures, written):
-        """What came, by experts: `weights` [experts], `mixtures` [{token: p}]."""
+        """Learn from the written token: `weights` [experts], `mixtures` [{token: p}]."""
         if len(weights) == 1:
             return
         came = [w * (UNSEEN + m.get(written, 0.0)) for w, m in zip(weights, mixtures, strict=True)]

@@ -19,7 +19,7 @@ def recycle(matrix, tokens, top_ids):
     return {**matrix, **{t: list(ids) for t, ids in zip(tokens, top_ids, strict=True)}}
 
 
-def recycled(matrix, last, parents, ranks, budget):
+def fill_tree(matrix, last, parents, ranks, budget):
     """The paths of tokens that the shape's first nodes stand for."""
     paths = {-1: (last,)}
     for node, (parent, rank) in enumerate(zip(parents, ranks, strict=True)):
@@ -30,7 +30,7 @@ def recycled(matrix, last, parents, ranks, budget):
     return {path[1:] for path in paths.values() if len(path) > 1}
 
 
-def repeated(tokens, width):
+def longest_repeat(tokens, width):
     """The longest end of `tokens` that ends earlier too, and what follows where it does first."""
     size = len(tokens)
     for matched in range(size - 1, 0, -1):

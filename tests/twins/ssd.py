@@ -57,7 +57,7 @@ def merge(first, second, budget):
 
 
 class Origin:
-    """Drafts from one stream of requests; `record` says what became of them."""
+    """Drafts from one stream of requests; `record` holds their acceptance."""
 
     def __init__(self, rules, least, constants):
         self.query, self.deepest, self.separator, self.eos = rules

@@ -28,7 +28,7 @@ QUERIES = 256  # of a prompt, at a time, where the model wants more than plain a
 
 @contextmanager
 def attending(model: Any) -> Iterator[None]:
-    """The model attends by this module's function within; passes name their run in RUN."""
+    """Let the model attend by this module's function within; passes name their run in RUN."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     config = model.config.get_text_config()
@@ -41,7 +41,7 @@ def attending(model: Any) -> Iterator[None]:
 
 
 def _set(model: Any, name: str) -> None:
-    """Quietly: whether the model obeys is found out by its first pass."""
+    """Set the attention quietly: the first pass shows whether the model obeys."""
     logger = logging.getLogger("transformers.modeling_utils")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -62,7 +62,8 @@ def attend(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [1, query heads, rows, dim], key and value [1, heads, n, dim] -> [1, rows, heads, dim].
+    """Attend: query [1, query heads, rows, dim], key and value [1, heads, n, dim] -> [1, rows,
+    heads, dim].
 
     A prompt is attended in full precision; of a pass, the last row's weights are handed over.
     """
@@ -94,7 +95,8 @@ class _Call:
     def weights(
         self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, last: int = -1
     ) -> torch.Tensor:
-        """[heads, query heads per head, rows, n], each row a distribution (less its sink)."""
+        """Return [heads, query heads per head, rows, n], each row a distribution (less its
+        sink)."""
         heads, n, dim = key.shape[1:]
         rows = query.shape[2]
         grouped = query[0].reshape(heads, -1, dim)  # a head's query heads, row by row
@@ -111,7 +113,7 @@ class _Call:
     def in_pieces(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """All rows of a prompt, some at a time: their weights together would be a square."""
+        """Attend with some rows of a prompt at a time: their weights together would be a square."""
         out = []
         for begin in range(0, query.shape[2], QUERIES):
             rows = query[:, :, begin : begin + QUERIES]
@@ -122,7 +124,7 @@ class _Call:
 
 
 def _weighted(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """[1, rows, query heads, dim]."""
+    """Return the weighted values, [1, rows, query heads, dim]."""
     heads, group, rows, n = weights.shape
     out = weights.to(value.dtype).reshape(heads, group * rows, n) @ value[0]
     return out.view(1, heads * group, rows, -1).transpose(1, 2).contiguous()
@@ -131,8 +133,8 @@ def _weighted(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 def _seen(
     mask: torch.Tensor | None, rows: int, n: int, last: int, device: torch.device
 ) -> torch.Tensor:
-    """bool[rows, n]: what each row attends to. Without a mask all until itself; the last row's own
-    place is `last` - 1, or the end."""
+    """Return what each row attends to, bool[rows, n]. Without a mask that is all until itself; the
+    last row's own place is `last` - 1, or the end."""
     if mask is not None:
         return mask[0, 0, :, :n] if mask.dtype == torch.bool else mask[0, 0, :, :n] >= 0
     end = n if last < 0 else last

@@ -17,7 +17,8 @@ from ngramkit.errors import InputError, UsageError
 
 @dataclass
 class Hits:
-    """How good the fetched pairs were, summed over heads and steps; one entry per layer."""
+    """Measures of how good the fetched pairs were, summed over heads and steps; one entry per
+    layer."""
 
     mass: list[float]  # attention that the written row pays to quantised pairs
     held: list[float]  # of it, to pairs that were fetched
@@ -29,18 +30,18 @@ class Hits:
         return cls([0.0] * layers, [0.0] * layers, [0] * layers, [0] * layers)
 
     def mass_held(self) -> list[float]:
-        """Per layer, the share of the attention mass that was fetched, 0 to 1."""
+        """Return, per layer, the share of the attention mass that was fetched, 0 to 1."""
         return [
             held / mass if mass else 1.0 for held, mass in zip(self.held, self.mass, strict=True)
         ]
 
     def top_k_found(self) -> list[float]:
-        """Per layer, the share of the true top-k that was fetched, 0 to 1."""
+        """Return, per layer, the share of the true top-k that was fetched, 0 to 1."""
         return [f / w if w else 1.0 for f, w in zip(self.found, self.wanted, strict=True)]
 
 
 class SpeCacheRun(Cache):
-    """What `model(past_key_values=run)` is given. One request at a time."""
+    """The cache that `model(past_key_values=run)` is given, for one request at a time."""
 
     def __init__(
         self,
@@ -80,7 +81,8 @@ class SpeCacheRun(Cache):
         weights: torch.Tensor | None,
         exactly: Callable[[torch.Tensor], torch.Tensor] | None,
     ) -> None:
-        """Called by the attention of every layer: `weights` [heads, group, rows, n] of a pass.
+        """Take a layer's attention `weights` [heads, group, rows, n] of a pass; every layer calls
+        this.
 
         `exactly` gives the weights that the same queries have over other keys.
         """
@@ -99,7 +101,7 @@ class SpeCacheRun(Cache):
         layer.ask(weights[:, :, -1].flatten(0, 1), self.keeps)
 
     def end_pass(self) -> None:
-        """The pass's rows that were to stay do; what its last row asked for is on its way."""
+        """Keep the pass's rows that were to stay, and fetch what its last row asked for."""
         if self.reads_prompt:  # layer by layer all of it was kept already
             self.reads_prompt = False
             return
@@ -109,14 +111,15 @@ class SpeCacheRun(Cache):
             layer.prefetch_asked()
 
     def reset(self) -> None:
-        """For another request."""
+        """Empty the cache for another request."""
         for layer in self.low_layers:
             layer.reset()
         self._attended.clear()
         self.reads_prompt = True
 
     def _measure(self, index: int, exact: torch.Tensor) -> None:
-        """Row 0, the one whose result is written: what it would attend to, what was there."""
+        """Measure row 0, the one whose result is written: what it would attend to, and what was
+        there."""
         layer, hits = self.low_layers[index], self.hits
         assert layer.fetched is not None
         weights = exact[:, :, 0, : layer.quantised].mean(1)  # [heads, quantised]
@@ -137,6 +140,49 @@ class SpeCacheRun(Cache):
         return total
 
 
+@dataclass(frozen=True)
+class CacheFacts:
+    """Facts of a SpeCache's use for one text: sizes, and what was fetched."""
+
+    options: SpeCache
+    bytes: dict[str, int]  # see SpeCacheRun.bytes
+    mass_held: list[float] | None  # per layer, where hits were measured
+    top_k_found: list[float] | None
+
+    @classmethod
+    def of(cls, run: SpeCacheRun) -> CacheFacts:
+        hits = run.hits if run.options.measure else None
+        return cls(
+            run.options,
+            run.bytes,
+            None if hits is None else hits.mass_held(),
+            None if hits is None else hits.top_k_found(),
+        )
+
+    def __str__(self) -> str:
+        sizes = {name: f"{size / 1e6:.1f} MB" for name, size in self.bytes.items()}
+        what = f"specache, {self.options.bits} bits" if self.options.fetches else "low bits alone"
+        return (
+            f"cache: {what}, not lossless; {sizes['low_bit']} low-bit, "
+            f"{sizes['residual']} residual, {sizes['fetched']} fetched, "
+            f"{sizes['mixed']} work space, {sizes['store']} in CPU memory"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        options = self.options
+        return {
+            "cache": "specache" if options.fetches else "low-bit",
+            "bits": options.bits,
+            "group": options.group,
+            "top_k": options.top_k,
+            "residual": options.residual,
+            "speculative_token": options.speculative,
+            "cache_bytes": self.bytes,
+            "mass_held": self.mass_held,
+            "top_k_found": self.top_k_found,
+        }
+
+
 # One layer of the cache: low-bit pairs, the pairs fetched back, the newest in full precision.
 #
 # In the order of the text: [quantised | residual | the pass's own rows]. A pass reads the
@@ -153,7 +199,8 @@ class Workspace:
         self._held: dict[tuple[int, int, int], torch.Tensor] = {}
 
     def take(self, which: int, like: torch.Tensor, tokens: int) -> torch.Tensor:
-        """[1, heads, tokens, dim], what `like` [1, heads, n, dim] is; its content is anything."""
+        """Return memory [1, heads, tokens, dim] like `like` [1, heads, n, dim], with any
+        content."""
         _, heads, _, dim = like.shape
         held = self._held.get((which, heads, dim))
         if held is None or held.shape[2] < tokens:
@@ -224,7 +271,8 @@ class SpeCacheLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> Pair:
-        """[1, heads, rows, dim] of a pass -> [1, heads, length + rows, dim] to attend to."""
+        """Return what a pass attends to: [1, heads, rows, dim] -> [1, heads, length + rows,
+        dim]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         if self.length == 0:
@@ -236,7 +284,7 @@ class SpeCacheLayer(CacheLayerMixin):
         return self._mixed(0, key_states), self._mixed(1, value_states)
 
     def _mixed(self, which: int, rows: torch.Tensor) -> torch.Tensor:
-        """Of the keys (0) or the values (1)."""
+        """Mix low-bit, fetched and residual keys (0) or values (1) with the pass's rows."""
         assert self._residual is not None
         out = self._space.take(which, rows, self.length + rows.shape[2])
         self._low[which].read_into(out[0, :, : self.quantised])
@@ -249,7 +297,8 @@ class SpeCacheLayer(CacheLayerMixin):
         return out
 
     def exact_keys(self) -> torch.Tensor:
-        """[1, heads, length + rows, dim] in full precision, the last pass's rows too."""
+        """Return the keys [1, heads, length + rows, dim] in full precision, the last pass's rows
+        too."""
         assert self._residual is not None
         assert self._pass is not None
         newest = torch.cat([self._residual[0], self._pass[0]], 2)
@@ -258,7 +307,7 @@ class SpeCacheLayer(CacheLayerMixin):
         return torch.cat([self.store.everything[0][None].to(newest), newest], 2)
 
     def ask(self, weights: torch.Tensor, keeps: int) -> None:
-        """Notes which pairs the next pass will want: the heaviest in the mean of their head's
+        """Note which pairs the next pass will want: the heaviest in the mean of their head's
         `weights` [query heads, n], among those that are quantised by then, `keeps` tokens later.
 
         Begins to bring the positions to the CPU; `prefetch_asked` does the rest.
@@ -277,21 +326,21 @@ class SpeCacheLayer(CacheLayerMixin):
         self._asked = (positions, there, self._copies.mark())
 
     def prefetch_asked(self) -> None:
-        """Brings what was asked for last to the device, beside what the last pass has read."""
+        """Bring what was asked for last to the device, beside what the last pass has read."""
         self.fetched = None
         if self._asked is None:
             return
         assert self._residual is not None
         positions, there, mark = self._asked
         self._copies.wait_here(mark)
-        found = self.store.gather(there)
+        pairs = self.store.gather(there)
         buffers = self._buffer(self._residual, positions.shape[1])
-        for buffer, part in zip(buffers, found, strict=True):
+        for buffer, part in zip(buffers, pairs, strict=True):
             self._copies.copy(buffer, part, now=True)
         self.fetched = Fetched(positions, *buffers, self._copies.mark())
 
     def _buffer(self, like: Pair, k: int) -> Pair:
-        """The one of two that the last pass did not read, cut to `k` pairs."""
+        """Return the one of two buffers that the last pass did not read, cut to `k` pairs."""
         if not self._buffers or self._buffers[0][0].shape[1] < k:
             size = max(k, min(self.top_k, self.options.quantised(self._room)))
             self._buffers = [_empty_pairs(like, size) for _ in range(2)]
@@ -300,7 +349,7 @@ class SpeCacheLayer(CacheLayerMixin):
         return keys[:, :k], values[:, :k]
 
     def keep(self, rows: int) -> None:
-        """The last pass's first `rows` rows stay."""
+        """Keep the first `rows` rows of the last pass."""
         assert self._pass is not None
         keys, values = self._pass
         self._pass = None
@@ -308,7 +357,8 @@ class SpeCacheLayer(CacheLayerMixin):
             self._add(keys[:, :, :rows], values[:, :, :rows])
 
     def _add(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """[1, heads, n, dim]. Whole groups beyond the residual are quantised and stored."""
+        """Add pairs [1, heads, n, dim]. Whole groups beyond the residual are quantised and
+        stored."""
         assert self._residual is not None
         parts = [
             torch.cat([old, new], 2)
@@ -324,7 +374,7 @@ class SpeCacheLayer(CacheLayerMixin):
         self._residual = (parts[0], parts[1])
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Of the last pass's rows the last ones go (transformers' way to say `keep`).
+        """Drop the last rows of the last pass (transformers' way to say `keep`).
 
         What is quantised is not taken back.
         """

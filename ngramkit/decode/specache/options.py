@@ -1,4 +1,4 @@
-"""What a SpeCache is asked to be. Checked against a model before anything is decoded."""
+"""Options of a SpeCache, checked against a model before anything is decoded."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SpeCache:
             )
 
     def of_layers(self, layers: int) -> list[tuple[int, int]]:
-        """(bits, top_k) of each layer. Raises UsageError where a list has another length."""
+        """Return (bits, top_k) of each layer. Raises UsageError where a list has another length."""
         columns = []
         for name, given in (("bits", self.bits), ("top_k", self.top_k)):
             values = [given] * layers if isinstance(given, int) else list(given)
@@ -70,11 +70,11 @@ class SpeCache:
         return list(zip(*columns, strict=True))
 
     def quantised(self, length: int) -> int:
-        """How many of `length` tokens lie in low bits: whole groups, oldest first."""
+        """Count how many of `length` tokens lie in low bits: whole groups, oldest first."""
         return max(length - self.residual, 0) // self.group * self.group
 
     def without_fetching(self) -> SpeCache:
-        """The low-bit copy alone."""
+        """Return the options of the low-bit copy alone."""
         return replace(self, top_k=0, measure=False, speculative="model")
 
     @property
@@ -83,7 +83,8 @@ class SpeCache:
 
 
 def cache_of(name: str, options: SpeCache) -> SpeCache | None:
-    """full: None, the model's own cache; low-bit: `options` without fetching; specache: `options`.
+    """Return the cache of a name: full is None, the model's own; low-bit is `options` without
+    fetching; specache is `options`
 
     Raises UsageError for another name.
     """
@@ -95,7 +96,7 @@ def cache_of(name: str, options: SpeCache) -> SpeCache | None:
 
 
 def require_fit(options: SpeCache, config: Any) -> None:
-    """Raises UsageError where the model's heads cannot be divided so. `config` is a text config."""
+    """Raise UsageError where the model's heads cannot be divided so. `config` is a text config."""
     heads = getattr(config, "num_attention_heads", None) or 1
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     if head_dim % options.group:
@@ -107,6 +108,16 @@ def require_fit(options: SpeCache, config: Any) -> None:
             option="group",
         )
     options.of_layers(config.num_hidden_layers)
+
+
+def require_no_drafts(options: SpeCache, drafter: object) -> None:
+    """Raise UsageError where a drafter is given that nothing would be asked of."""
+    if drafter not in (None, "none") and options.speculative != "drafter":
+        raise UsageError(
+            "drafts are not verified with a SpeCache; a drafter may only guess the next token",
+            "leave out the drafter, or add speculative_token=drafter",
+            option="speculative_token",
+        )
 
 
 def _each(value: int | Sequence[int]) -> Sequence[int]:

@@ -49,7 +49,7 @@ class LowBits:
         self.length = 0  # tokens
 
     def append(self, numbers: torch.Tensor) -> None:
-        """[heads, tokens, dim], whole groups of tokens."""
+        """Append [heads, tokens, dim], whole groups of tokens."""
         parts = quantize(numbers, self._kind, self._bits, self._group).parts
         end = self.length + numbers.shape[1]
         if not self._held or end > self._room:
@@ -59,7 +59,7 @@ class LowBits:
         self.length = end
 
     def read_into(self, out: torch.Tensor) -> None:
-        """All of it, into `out` [heads, length, dim]."""
+        """Read all of it into `out` [heads, length, dim]."""
         if self.length:
             dequantize_into(out, Block(*self._filled()), self._kind, self._bits, self._group)
 
@@ -72,7 +72,7 @@ class LowBits:
         return [part[:, : self.length // tokens] for part, tokens in held]
 
     def _grow(self, like: Sequence[torch.Tensor], end: int) -> None:
-        """A quarter more than is needed, so that growing group by group copies seldom."""
+        """Grow by a quarter more than is needed, so that growing group by group copies seldom."""
         filled = self._filled() if self._held else []
         spare = end // 4 // self._group * self._group if self._held else 0
         self._room = max(self._room, end + spare)
@@ -86,7 +86,7 @@ class LowBits:
 
 
 def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
-    """`numbers` [heads, tokens, dim]; for keys, whole groups of tokens."""
+    """Quantise `numbers` [heads, tokens, dim]; for keys, whole groups of tokens."""
     heads, tokens, dim = numbers.shape
     exact = numbers if numbers.dtype == torch.float64 else numbers.float()
     groups = _grouped(exact.contiguous(), kind, group)
@@ -106,7 +106,7 @@ def quantize(numbers: torch.Tensor, kind: str, bits: int, group: int) -> Block:
 
 
 def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group: int) -> None:
-    """Reads all of `block` back into `out` [heads, tokens, dim]."""
+    """Read all of `block` back into `out` [heads, tokens, dim]."""
     axis = _axis(kind)
     codes = embedding(block.codes.int(), _codes(bits, out.dtype, out.device)).flatten(-2)
     scale, zero = (part.unsqueeze(axis).to(out.dtype) for part in (block.scale, block.zero))
@@ -115,12 +115,13 @@ def dequantize_into(out: torch.Tensor, block: Block, kind: str, bits: int, group
 
 @cache
 def _codes(bits: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """[256, 8 / bits]: the codes in every byte. Looking them up takes a third of shifting them."""
+    """Return the codes in every byte, [256, 8 / bits]. Looking them up takes a third of shifting
+    them."""
     return _unpack(torch.arange(256, dtype=torch.uint8, device=device)[:, None], bits).to(dtype)
 
 
 def _grouped(numbers: torch.Tensor, kind: str, group: int) -> torch.Tensor:
-    """A view: what is written there is written to `numbers`."""
+    """Return a view in groups: what is written there is written to `numbers`."""
     heads, tokens, dim = numbers.shape
     if kind == KEYS:
         return numbers.view(heads, tokens // group, group, dim)
@@ -132,7 +133,7 @@ def _axis(kind: str) -> int:
 
 
 def _pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """uint8 [..., dim] of small codes -> uint8 [..., dim * bits / 8]."""
+    """Pack small codes, uint8 [..., dim] -> uint8 [..., dim * bits / 8]."""
     apart = codes.view(*codes.shape[:-1], -1, 8 // bits)
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
     packed: torch.Tensor = (apart << shifts).sum(-1, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Where the full-precision pairs lie, and how some of them come back: CPU memory and copies.
+"""The full-precision pairs in CPU memory, and the copies that bring some of them back.
 
 A pair lies in full precision in one place: on the device while it is in the residual, here after
 that. On CUDA the memory is pinned and the copies run on a stream of their own; on a CPU the same
@@ -16,19 +16,19 @@ class Copies(Protocol):
     """Copies between the device and CPU memory, ordered by marks."""
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, *, now: bool = False) -> None:
-        """Begins a copy after all work issued before it; `now`: without waiting for any."""
+        """Begin a copy after all work issued before it; `now`: without waiting for any."""
         ...
 
     def mark(self) -> Any:
-        """What is waited for: all copies begun until now."""
+        """Return what is waited for: all copies begun until now."""
         ...
 
     def wait(self, mark: Any) -> None:
-        """The device's later work runs after the mark."""
+        """Let the device's later work run after the mark."""
         ...
 
     def wait_here(self, mark: Any) -> None:
-        """Returns when the mark is reached: its data may be read by the CPU."""
+        """Wait until the mark is reached: its data may be read by the CPU."""
         ...
 
 
@@ -42,14 +42,14 @@ class InLine:
         return None
 
     def wait(self, mark: Any) -> None:
-        """Nothing is under way."""
+        """Do nothing: nothing is under way."""
 
     def wait_here(self, mark: Any) -> None:
-        """Nothing is under way."""
+        """Do nothing: nothing is under way."""
 
 
 class OnStream:
-    """A side stream of a CUDA device. It has never run on one here: `proof` tries it first."""
+    """A side stream of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -76,8 +76,13 @@ class OnStream:
         mark.synchronize()
 
 
+def copies_for(device: torch.device) -> Copies:
+    """Return how pairs travel between `device` and CPU memory."""
+    return OnStream(device) if device.type == "cuda" else InLine()
+
+
 def cpu_memory(like: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Uninitialised, pinned where `like` is on CUDA."""
+    """Take uninitialised memory, pinned where `like` is on CUDA."""
     return torch.empty(shape, dtype=dtype, pin_memory=like.is_cuda)
 
 
@@ -92,7 +97,7 @@ class PairStore:
         self.length = 0
 
     def append(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """[heads, n, dim] each, on the device."""
+        """Append [heads, n, dim] each, on the device."""
         end = self.length + keys.shape[1]
         parts = self._with_room(keys, values, end)
         for part, new in zip(parts, (keys, values), strict=True):
@@ -101,8 +106,8 @@ class PairStore:
         self.length = end
 
     def gather(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pairs at `positions` (int64[heads, k], on the CPU): [heads, k, dim] each, in memory
-        that lies together, since scattered copies to a device are the slow ones (Fig. 2)."""
+        """Gather the pairs at `positions` (int64[heads, k], on the CPU): [heads, k, dim] each, in
+        memory that lies together, since scattered copies to a device are the slow ones (Fig. 2)."""
         self._copies.wait_here(self._written)
         keys, values = self.everything
         return _rows(keys, positions), _rows(values, positions)
@@ -137,7 +142,8 @@ class PairStore:
 
 
 def _rows(numbers: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """numbers [heads, n, dim] at positions [heads, k] -> [heads, k, dim], pinned if they are."""
+    """Take numbers [heads, n, dim] at positions [heads, k] -> [heads, k, dim], pinned if they
+    are."""
     index = positions.unsqueeze(-1).expand(-1, -1, numbers.shape[-1])
     out = torch.empty(index.shape, dtype=numbers.dtype, pin_memory=numbers.is_pinned())
     return torch.gather(numbers, 1, index, out=out)

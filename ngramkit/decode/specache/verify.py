@@ -17,7 +17,7 @@ from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache, require_fit
-from ngramkit.decode.specache.store import Copies
+from ngramkit.decode.specache.store import Copies, copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -38,7 +38,7 @@ class Guesses:
         self._drafter.start(prompt)
 
     def draft(self, budget: int) -> DraftTree:
-        """None; the best node of one is kept as `best`."""
+        """Draft nothing; keep the drafter's best node as `best`."""
         tree = self._drafter.draft(1)
         self.best = int(tree.token_ids[0]) if len(tree) else None
         return DraftTree.empty()
@@ -56,7 +56,7 @@ class SpeCacheVerifier:
 
     `room` is the number of tokens that memory is taken for at first. Raises UsageError where the
     options do not fit the model, InputError where the model's attention cannot be had. `copies`:
-    those in line, unless others are given.
+    those for the model's device, unless others are given.
     """
 
     def __init__(
@@ -80,13 +80,14 @@ class SpeCacheVerifier:
             raise UsageError("speculative is drafter, but no drafter is given", option="drafter")
         self._model, self._options, self._guesses = model, options, guesses
         self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
+        copies = copies or copies_for(model.device)
         self.run = SpeCacheRun(options, config.num_hidden_layers, room=room, copies=copies)
         self._speculative: torch.Tensor | None = None
         self._open = ExitStack()
         self._open.enter_context(attending(model))
 
     def close(self) -> None:
-        """The model attends as before."""
+        """Let the model attend as before."""
         self._open.close()
 
     @property
@@ -95,7 +96,7 @@ class SpeCacheVerifier:
         return self.run.length
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
-        """Reads the prompt in full precision; the logits [1, V] after its last token."""
+        """Read the prompt in full precision; return the logits [1, V] after its last token."""
         self._speculative = None
         logits = self._pass(prompt.tolist(), logits_to_keep=1)
         if self.run.missing:
@@ -107,15 +108,15 @@ class SpeCacheVerifier:
         return logits
 
     def take_over(self, cache: InPlaceCache) -> None:
-        """In place of `prefill`: the prompt that `cache`, this model's own, has read already. The
-        paper reads it in full precision too, so both come to the same."""
+        """Take over, in place of `prefill`, the prompt that `cache`, this model's own, has read
+        already. The paper reads it in full precision too, so both come to the same."""
         self._speculative = None
         for layer, full in zip(self.run.low_layers, cache.in_place, strict=True):
             layer.update(full.keys[:1, :, : cache.length], full.values[:1, :, : cache.length])
         self.run.end_pass()
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
-        """Logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""
+        """Return logits [1, V] after `root`, read beside the speculative token. `tree` is empty."""
         if len(tree):
             raise UsageError("SpeCache takes no drafts", "leave out the drafter")
         if not self._options.fetches:
@@ -129,7 +130,8 @@ class SpeCacheVerifier:
         return logits[:1]
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """The root stays, and stayed at the end of its pass; the speculative row never does."""
+        """Do nothing: the root was kept at the end of its pass, and the speculative row never
+        is."""
 
     def _pass(self, tokens: list[int], keeps: int = 1, **inputs: Any) -> torch.Tensor:
         self.run.keeps = keeps

@@ -1,11 +1,11 @@
-"""Successors of the text's last tokens, counted in itself, in corpora and in frozen tables.
+"""Successors of the last tokens, counted in the live context, in corpora and in frozen tables.
 
-Candidates: the table that successors are counted in, by column. The first columns are the
-corpora's levels, then come those of the text itself; level i counts the successors of the last
-LEVELS[i] tokens.
-Live: the text itself, with a chain from every token to where the same token stood before.
-Corpus: shards of suffix arrays. Their intervals of the last 1, 2, 3, ... tokens follow the text, or
-a draft, token by token; wide ones are sampled, and what was counted for frequent contexts is kept.
+Candidates: the table that successors are counted in, by column. The first columns are the levels of
+corpora, then come those of the live context; level i counts the successors of the last LEVELS[i]
+tokens.
+Live: the live context, with a chain from every token to its previous occurrence.
+Corpus: shards of suffix arrays. Their intervals of the last 1, 2, 3, ... tokens follow the context,
+or a draft, token by token; wide ones are sampled, and counts of frequent contexts are memoized.
 Frozen: a table of n-grams with the counts of their successors.
 
 `recent` is everywhere int32[DEPTH]: the last tokens, the newest first, NO_TOKEN before the first.
@@ -26,7 +26,7 @@ LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
 N_LEVELS = 6
 COLUMNS = 2 * N_LEVELS
 PAIR = 1  # the corpora's column of the last two tokens
-DEPTH = 8  # the longest order told apart
+DEPTH = 8  # tokens of the longest context that is matched
 # The highest level that a match of m tokens reaches: LEVELS[REACHED[m]] <= m.
 REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 CANDIDATES = 512
@@ -36,18 +36,33 @@ NEVER = -1
 
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
 
+# By order: the divisor of the sample's size. Longer contexts come back less often.
+SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)
+KEPT = 32  # successors memoized of a context
+MEMO_ROWS = 1 << 17
+PAIRS_BYTES = 1 << 25  # of memoized intervals, at most
+APART = np.uint64(0x8CB92BA72F3D8DD6)  # separates sources in keys; even, so a key is never 0
+
+ALL = -1  # as `awake`: every source is searched
+LAST_BIT = 62  # of `awake`; it stands for all sources from there on
+
+# Columns of `where`: five addresses, three item sizes, two lengths of n-grams, two of arrays.
+LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
+ID_BYTES, LEADER_COUNT_BYTES, FOLLOWER_COUNT_BYTES = range(5, 8)
+LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
+
 
 class Candidates(NamedTuple):
     """Successors of one context, with their counts by column."""
 
     tokens: Array  # int32[CANDIDATES]
     counts: Array  # float32[CANDIDATES, COLUMNS]
-    newest: Array  # int32[CANDIDATES], where it last followed the last token live, or NEVER
-    source: Array  # uint8[CANDIDATES], drafters.base.Source: who held it first
+    newest: Array  # int32[CANDIDATES], where it last followed the last token in Live, or NEVER
+    source: Array  # uint8[CANDIDATES], drafters.base.Source: where it was counted first
     known: Array  # uint8[CANDIDATES], see `erase`
     slot: Array  # int32[V + 1], a token's row ...
     stamp: Array  # int32[V + 1], ... if this is the current stamp
-    totals: Array  # float32[COLUMNS], of all successors, those without a row too
+    totals: Array  # float32[COLUMNS], of all successors, also those without a row
     distinct: Array  # float32[COLUMNS]
     state: Array  # int64[3], rows in use, current stamp, source of new rows
     positions: Array  # int64[BUFFER], scratch
@@ -73,7 +88,7 @@ def new_candidates(vocabulary: int) -> Candidates:
 
 @part
 def clear(into):
-    """Begins a new table."""
+    """Empty the table."""
     into.state[0] = 0
     into.state[1] += 1
     for column in range(COLUMNS):
@@ -83,8 +98,8 @@ def clear(into):
 
 @part
 def erase(into):
-    """The corpora's columns are empty again, for the next of them; the candidates stay, and whether
-    one had counts in the column PAIR is `known`."""
+    """Empty the columns of corpora, for the next of them. The candidates stay; `known` says which
+    had counts in the column PAIR."""
     for column in range(N_LEVELS):
         into.totals[column] = 0
         into.distinct[column] = 0
@@ -96,8 +111,8 @@ def erase(into):
 
 @part
 def row_of(into, token):
-    """The candidate's row, a new one where it has none yet; -1 where the table is full, or where
-    it is no id: whatever a file says, nothing is written outside."""
+    """Return the row of a candidate, a new one where it has none yet; -1 where the table is full,
+    or the token is no id: whatever a file holds, nothing is written outside."""
     if token < 0 or token >= len(into.stamp):
         return np.int64(-1)
     if into.stamp[token] == into.state[1]:
@@ -119,7 +134,7 @@ def row_of(into, token):
 
 @part
 def count(into, token, first, last):
-    """One more occurrence of `token`, in the columns first..last."""
+    """Count an occurrence of `token` in the columns first..last; return its row."""
     row = row_of(into, token)
     for column in range(first, last + 1):
         into.totals[column] += 1
@@ -131,8 +146,9 @@ def count(into, token, first, last):
 
 
 @part
-def hashed(recent, order):
+def hash_recent(recent, order):
     # Far from any token, or an order that equals its newest token would cancel it.
+    """Return a hash of the last `order` tokens: uint64, odd."""
     key = np.uint64(order) * np.uint64(0xD6E8FEB86659FD93)
     for i in range(order):
         key = (key ^ np.uint64(recent[i])) * np.uint64(0x9E3779B97F4A7C15)
@@ -142,17 +158,18 @@ def hashed(recent, order):
 
 @part
 def slot_of(key, rows):
-    """A key's row, of as many as a power of two. A key is odd, so its last bit tells nothing."""
+    """Return the row of a key among `rows`, a power of two. Keys are odd, so the last bit is
+    dropped."""
     return np.int64(key >> np.uint64(1)) & (rows - 1)
 
 
 class Live(NamedTuple):
-    """The live context, with a chain from every token to where the same token stood before."""
+    """The live context, with a chain from every token to its previous occurrence."""
 
     tokens: Array  # int32[capacity]
     previous: Array  # int32[capacity], -1 ends a chain
     latest: Array  # int32[V + 1], the newest position of each token, -1 for none
-    seen: Array  # int32[capacity], how often the token has stood, up to and with this position
+    seen: Array  # int32[capacity], occurrences of the token up to this position
 
 
 def new_live(vocabulary: int, capacity: int) -> Live:
@@ -165,7 +182,7 @@ def new_live(vocabulary: int, capacity: int) -> Live:
 
 
 def grown(live: Live, capacity: int) -> Live:
-    """The same with room for `capacity` tokens."""
+    """Return a copy with room for `capacity` tokens."""
     more = capacity - len(live.tokens)
     return live._replace(
         tokens=np.concatenate([live.tokens, np.empty(more, np.int32)]),
@@ -176,7 +193,7 @@ def grown(live: Live, capacity: int) -> Live:
 
 @part
 def remember(live, begin, end):
-    """Links live.tokens[begin:end] into the chains."""
+    """Link live.tokens[begin:end] into the chains."""
     for position in range(begin, end):
         token = live.tokens[position]
         before = live.latest[token]
@@ -187,14 +204,14 @@ def remember(live, begin, end):
 
 @part
 def unlearn(live, begin, end):
-    """live.tokens[begin:end], the newest ones, were taken back."""
+    """Unlink live.tokens[begin:end], the newest, from the chains."""
     for position in range(end - 1, begin - 1, -1):
         live.latest[live.tokens[position]] = live.previous[position]
 
 
 @part
 def count_live(live, size, recent, into, hops):
-    """Adds what followed `recent` in live.tokens[:size], at the newest `hops` occurrences.
+    """Count what followed `recent` in live.tokens[:size], at its newest `hops` occurrences.
 
     An id that equals the separator stands for all that the tokenizer does not know.
     """
@@ -202,7 +219,7 @@ def count_live(live, size, recent, into, hops):
     if recent[0] < 0 or recent[0] == separator:
         return
     position = live.latest[recent[0]]
-    if position == size - 1:  # what follows it is the question
+    if position == size - 1:  # nothing follows it yet
         position = live.previous[position]
     while position >= 0 and hops > 0:
         match = 1
@@ -219,36 +236,29 @@ def count_live(live, size, recent, into, hops):
         hops -= 1
 
 
-SPARSER = np.array([1, 1, 1, 2, 4, 4, 4, 4, 4], np.int64)  # longer orders are met again less often
-KEPT = 32  # successors remembered of a context
-MEMO_ROWS = 1 << 17
-PAIRS_BYTES = 1 << 25  # of remembered intervals, at most
-APART = np.uint64(0x8CB92BA72F3D8DD6)  # of sources in keys; even, so a key is never 0
-
-
 class Memo(NamedTuple):
-    """What followed, by a hash of order and tokens; a row is overwritten by the next."""
+    """Successors of contexts, by a hash of order and tokens; a row is overwritten by the next."""
 
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows, KEPT]
     counts: Array  # float32[rows, KEPT]
-    sizes: Array  # int32[rows, 2], successors kept, distinct successors seen
+    sizes: Array  # int32[rows, 2], successors in the row, distinct successors
     totals: Array  # float32[rows], of all successors
 
 
 class Corpus(NamedTuple):
-    """Sources, each of shards that are looked up together, and what was found there so far."""
+    """Sources, each with shards that are searched together, and memos of what was counted there."""
 
     table: Array  # int64[shards, 7], see suffix.search.shard_table
-    ends: Array  # int64[sources], where the shards of each end in it
-    firsts: Array  # int64[sources, vocabulary], where each token stands; [0, 0] where not summed up
+    ends: Array  # int64[sources], where the shards of each end in `table`
+    firsts: Array  # int64[sources, vocabulary], occurrences of each token; [0, 0] where not given
     memo: Memo
     pair_keys: Array  # uint64[pair rows]
     pairs: Array  # int64[pair rows, shards, 2], the intervals of two tokens in a row
 
 
 def new_memo(rows: int) -> Memo:
-    """Pages are taken as they are touched: about 280 bytes a row at most."""
+    """Return an empty memo. Pages are taken as they are touched: about 280 bytes a row at most."""
     return Memo(
         keys=np.zeros(rows, np.uint64),
         tokens=np.zeros((rows, KEPT), np.int32),
@@ -261,8 +271,9 @@ def new_memo(rows: int) -> Memo:
 def new_corpus(
     table: Array, rows: int = MEMO_ROWS, ends: Array | None = None, firsts: Array | None = None
 ) -> Corpus:
-    """The shards behind `table` (see suffix.search.shard_table) must outlive it; of one source,
-    where `ends` does not part them. `firsts` saves a look into every shard for each token."""
+    """Return a corpus over the shards behind `table` (see suffix.search.shard_table), which must
+    outlive it; of one source, unless `ends` separates several. `firsts` saves a search in every
+    shard for each token."""
     shards = len(table)
     rows = rows if shards else 1
     pair_rows = _pair_rows(rows, shards)
@@ -277,7 +288,7 @@ def new_corpus(
 
 
 def _pair_rows(rows: int, shards: int) -> int:
-    """As many as there is room for, a power of two: an interval takes 16 bytes."""
+    """Return the largest power of two, at most `rows`, of rows that fit into PAIRS_BYTES."""
     while rows > 1 and rows * shards * 16 > PAIRS_BYTES:
         rows //= 2
     return rows
@@ -285,19 +296,19 @@ def _pair_rows(rows: int, shards: int) -> int:
 
 @part
 def first_of(corpus, source):
-    """The source's first shard."""
+    """Return the source's first shard."""
     return corpus.ends[source - 1] if source else np.int64(0)
 
 
 @part
 def first_width(corpus, source, token):
-    """How many suffixes begin with `token`, as `corpus.firsts` say."""
+    """Return how many suffixes of a source begin with `token`, by `corpus.firsts`."""
     return corpus.firsts[source, token] if 0 <= token < corpus.firsts.shape[1] else np.int64(0)
 
 
 @part
 def buckets(table, first, end, token, intervals):
-    """The intervals of one token in shards of [first, end); returns how wide they are together."""
+    """Set the intervals of one token in the shards [first, end); return their total width."""
     width = np.int64(0)
     for s in range(first, end):
         intervals[s, 0], intervals[s, 1] = bucket(table[s], token)
@@ -307,8 +318,8 @@ def buckets(table, first, end, token, intervals):
 
 @part
 def _width(corpus, source, order, recent, intervals, scan):
-    """How often the last `order` tokens stand in a source. Where one token stands is only looked
-    up where that is asked for: few occurrences are read, and many sampled once."""
+    """Return how often the last `order` tokens occur in a source. The intervals of a single token
+    are only searched where they are needed: few occurrences are read, many are sampled once."""
     first, end = first_of(corpus, source), corpus.ends[source]
     if order == 1 and len(corpus.firsts):
         token = np.int64(recent[0])
@@ -326,7 +337,7 @@ def _width(corpus, source, order, recent, intervals, scan):
 
 @part
 def _key(source, order, recent):
-    return hashed(recent, order) + APART * np.uint64(source)
+    return hash_recent(recent, order) + APART * np.uint64(source)
 
 
 @part
@@ -336,7 +347,7 @@ def _slot(corpus, source, order, recent):
 
 @part
 def count_corpus(corpus, source, intervals, recent, into, scan, sample):
-    """Adds what followed `recent` in a source; `intervals` are those of `descend`."""
+    """Count what followed `recent` in a source; `intervals` are those of `descend`."""
     table, memo = corpus.table, corpus.memo
     first, end = first_of(corpus, source), corpus.ends[source]
     level = 0
@@ -360,6 +371,8 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
 
 @part
 def _read(shard, interval, order, recent, into, first):
+    """Count the successors at every occurrence, in the columns from `first` to its longest
+    match."""
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
     # Loads that do not wait for each other: the memory answers many at once.
@@ -383,7 +396,7 @@ def _read(shard, interval, order, recent, into, first):
 
 @part
 def _sample(corpus, first, end, intervals, order, width, sample, slot, into):
-    """Successors at `sample` evenly spaced occurrences, run by run: they come sorted by token.
+    """Memoize the successors at `sample` evenly spaced occurrences, run by run: they are sorted.
 
     The most frequent KEPT runs are kept, the lower token first among equals.
     """
@@ -402,6 +415,8 @@ def _sample(corpus, first, end, intervals, order, width, sample, slot, into):
 
 @part
 def _runs(shard, into, first, last, order, memo, slot, worth):
+    """Memoize the runs of equal tokens at into.positions[first:last], each for `worth`
+    occurrences."""
     tokens = into.successors
     for i in range(first, last):
         tokens[i] = token_at(shard, into.positions[i] + order)
@@ -415,8 +430,8 @@ def _runs(shard, into, first, last, order, memo, slot, worth):
 
 @part
 def begin_row(memo, slot, key, total):
-    """An empty row of the memo, for a context with `total` successors (float32: of each other type
-    that comes, a part is compiled once more)."""
+    """Empty a row of the memo, for a context with `total` successors. (float32: for any other type
+    of it this part is compiled once more.)"""
     memo.keys[slot] = key
     memo.totals[slot] = total
     memo.sizes[slot, 0] = memo.sizes[slot, 1] = 0
@@ -424,7 +439,7 @@ def begin_row(memo, slot, key, total):
 
 @part
 def keep(memo, slot, token, estimate):
-    """Inserts a successor into the row's list, which stays sorted by count. `estimate`: float32."""
+    """Insert a successor into a row's list, sorted by count. `estimate`: float32."""
     tokens, counts, sizes = memo.tokens[slot], memo.counts[slot], memo.sizes[slot]
     sizes[1] += 1
     at = np.int64(sizes[0])
@@ -442,7 +457,7 @@ def keep(memo, slot, token, estimate):
 
 @part
 def recall(memo, slot, into, column):
-    """Adds a row's successors to the column."""
+    """Add a memoized row's successors to a column."""
     into.totals[column] += memo.totals[slot]
     into.distinct[column] += memo.sizes[slot, 1]
     for i in range(memo.sizes[slot, 0]):
@@ -451,22 +466,18 @@ def recall(memo, slot, into, column):
             into.counts[row, column] += memo.counts[slot, i]
 
 
-ALL = -1  # as `awake`: every source is looked up
-LAST_BIT = 62  # of `awake`; it stands for all sources from there on
-
-
 @part
 def is_awake(awake, source):
-    """Whether a source is looked up; `awake` has a bit for each, -1 is all of them."""
+    """Return whether a source is searched; `awake` has a bit for each, -1 is all of them."""
     return (awake >> min(source, LAST_BIT)) & 1
 
 
 @part
 def descend(corpus, parent, child, recent, scan, awake):
-    """The intervals of every order of `recent`, from those of the context one token shorter.
+    """Set the intervals of every order of `recent`, from those of the context one token shorter.
 
     `parent`, `child` int64[DEPTH + 1, shards, 2]. Stops in each source at the first order with at
-    most `scan` occurrences: longer ones are told apart there by comparing backwards. Sources that
+    most `scan` occurrences: longer ones are counted there by comparing backwards. Sources that
     are not `awake` have none. Those of one token are left to `count_corpus` where it has `firsts`.
     """
     for order in range(1, DEPTH + 1):
@@ -479,6 +490,7 @@ def descend(corpus, parent, child, recent, scan, awake):
 
 @part
 def _descend(corpus, source, parent, child, recent, scan):
+    """Descend in one source."""
     table, first, end = corpus.table, first_of(corpus, source), corpus.ends[source]
     token = np.int64(recent[0])
     if len(corpus.firsts):
@@ -502,14 +514,15 @@ def _descend(corpus, source, parent, child, recent, scan):
 
 @part
 def _pair(corpus, source, child, recent):
-    """The intervals of the last two tokens: the widest searches, and the most often repeated."""
-    key = hashed(recent, 2) + APART * np.uint64(source)
+    """Set the intervals of the last two tokens, which are the widest searches and the ones most
+    often repeated; return their total width."""
+    key = hash_recent(recent, 2) + APART * np.uint64(source)
     slot = slot_of(key, len(corpus.pair_keys))
-    known = corpus.pair_keys[slot] == key
+    memoized = corpus.pair_keys[slot] == key
     table, pairs = corpus.table, corpus.pairs
     width = 0
     for s in range(first_of(corpus, source), corpus.ends[source]):
-        if not known:
+        if not memoized:
             low, high = bucket(table[s], np.int64(recent[1]))
             if low < high:
                 low, high = narrow(table[s], low, high, 1, np.int64(recent[0]))
@@ -518,12 +531,6 @@ def _pair(corpus, source, child, recent):
         width += child[s, 1] - child[s, 0]
     corpus.pair_keys[slot] = key
     return width
-
-
-# Columns of `where`: five addresses, three item sizes, two lengths of n-grams, two of arrays.
-LEADERS, LEADER_COUNTS, OFFSETS, FOLLOWERS, FOLLOWER_COUNTS = range(5)
-ID_BYTES, LEADER_COUNT_BYTES, FOLLOWER_COUNT_BYTES = range(5, 8)
-LEADER_LEN, FOLLOWER_LEN, SIZE, FOLLOWERS_SIZE = range(8, 12)
 
 
 class Frozen(NamedTuple):
@@ -536,7 +543,7 @@ class Frozen(NamedTuple):
 def frozen_row(
     leaders: Array, leader_counts: Array, offsets: Array, followers: Array, follower_counts: Array
 ) -> Array:
-    """int64[12], `where` of these arrays; they must outlive it."""
+    """Return `Frozen.where` for these arrays, int64[12]; they must outlive it."""
     arrays = (leaders, leader_counts, offsets, followers, follower_counts)
     sizes = [array.itemsize for array in (leaders, leader_counts, follower_counts)]
     lengths = [leaders.shape[1], followers.shape[1], len(leaders), len(followers)]
@@ -544,7 +551,7 @@ def frozen_row(
 
 
 def new_frozen(where: Array | None) -> Frozen:
-    """The table behind `where` (see frozen_row) must outlive it."""
+    """Return the frozen table behind `where` (see frozen_row), which must outlive it."""
     if where is None:
         return Frozen(np.zeros(FOLLOWERS_SIZE + 1, np.int64), new_memo(1))
     return Frozen(where, new_memo(MEMO_ROWS))
@@ -552,7 +559,7 @@ def new_frozen(where: Array | None) -> Frozen:
 
 @part
 def count_frozen(frozen, recent, into, second):
-    """Adds what followed `recent` in the table. `second` is another table, for its sums."""
+    """Count what followed `recent` in the frozen table. `second`, another table, is scratch."""
     where, memo = frozen.where, frozen.memo
     for level in range(N_LEVELS):
         order = LEVELS[level]
@@ -561,7 +568,7 @@ def count_frozen(frozen, recent, into, second):
             continue
         if more >= where[FOLLOWER_LEN] or recent[order - 1] < 0:
             return
-        key = hashed(recent, order)
+        key = hash_recent(recent, order)
         slot = slot_of(key, len(memo.keys))
         if memo.keys[slot] != key:
             _look_up(where, recent, order, more, memo, slot, key, second)
@@ -571,27 +578,27 @@ def count_frozen(frozen, recent, into, second):
 
 @part
 def _look_up(where, recent, order, more, memo, slot, key, second):
-    """One context's row of the memo: the leader's followers that begin with its last tokens."""
+    """Memoize one context: the leader's followers that begin with the context's last tokens."""
     row = _find(where, recent, order)
     if row < 0:
         begin_row(memo, slot, key, np.float32(0))
         return
     clear(second)
     total = np.float32(0)
-    begin = max(load_i64(where[OFFSETS], row), 0)  # whatever a file says, nothing outside is read
+    begin = max(load_i64(where[OFFSETS], row), 0)  # whatever a file holds, nothing outside is read
     for index in range(begin, min(load_i64(where[OFFSETS], row + 1), where[FOLLOWERS_SIZE])):
         at = index * where[FOLLOWER_LEN]
         same = True
         for i in range(more):
-            found = unsigned_at(where[FOLLOWERS], where[ID_BYTES], at + i)
-            same = same and found == recent[more - 1 - i]
+            token = unsigned_at(where[FOLLOWERS], where[ID_BYTES], at + i)
+            same = same and token == recent[more - 1 - i]
         if same:
             times = unsigned_at(where[FOLLOWER_COUNTS], where[FOLLOWER_COUNT_BYTES], index)
             successor = row_of(second, unsigned_at(where[FOLLOWERS], where[ID_BYTES], at + more))
             total += times
             if successor >= 0:
                 second.counts[successor, 0] += times
-    if more == 0:  # all that followed, the followers that were not kept too
+    if more == 0:  # the followers that are not in the table too
         total = np.float32(unsigned_at(where[LEADER_COUNTS], where[LEADER_COUNT_BYTES], row))
     begin_row(memo, slot, key, np.float32(total))
     for successor in range(second.state[0]):
@@ -600,7 +607,8 @@ def _look_up(where, recent, order, more, memo, slot, key, second):
 
 @part
 def _find(where, recent, order):
-    """The row of the leader that the last `order` tokens begin with, -1 where it was not kept."""
+    """Return the row of the leader that the last `order` tokens begin with, -1 where there is
+    none."""
     low, high = np.int64(0), where[SIZE]
     while low < high:
         middle = (low + high) >> 1
@@ -613,10 +621,11 @@ def _find(where, recent, order):
 
 @part
 def _order(where, row, recent, order):
-    """Below, at or above 0, as the row's leader is below, equal to or above the context's."""
+    """Return less than, equal to or more than 0 as the row's leader is below, equal to or above the
+    context's."""
     for i in range(where[LEADER_LEN]):
-        found = unsigned_at(where[LEADERS], where[ID_BYTES], row * where[LEADER_LEN] + i)
-        difference = found - recent[order - 1 - i]
+        token = unsigned_at(where[LEADERS], where[ID_BYTES], row * where[LEADER_LEN] + i)
+        difference = token - recent[order - 1 - i]
         if difference != 0:
             return difference
     return np.int64(0)

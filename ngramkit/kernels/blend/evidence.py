@@ -1,34 +1,34 @@
-"""Evidence: what the model itself held likely at verified nodes, mixed with the counts' prediction.
+"""Evidence: the model's top-k at verified nodes, mixed with the prediction from counts.
 
-By context: as Token Recycling (arXiv:2408.08696) keeps the model's top candidates of a token, they
-are kept of the last one, two and three tokens; where nothing is known of these, the model's bigrams
-(N-Grammys) say what follows the last token alone. The longest context that is known is mixed in.
+By context: as Token Recycling (arXiv:2408.08696) keeps the model's top-k after each token, it is
+kept after the last one, two and three tokens; where there is none of these, the model's bigrams
+(N-Grammys) give the successors of the last token alone. That of the longest context is mixed in.
 
-Siblings: a pass ends where the model disagrees with the draft, so of the last written token no
-evidence exists: no node held it. But the nodes in its place were verified too, and what is likely
-after "the big" is likely after "the large". The candidates of each are summed, each weighed by how
-likely the model held the node itself; that is evidence for the next draft's root. For the same
-reason evidence is found by skip-grams too: contexts whose last token but one is another.
-LogitSpec (arXiv:2507.01449) takes the likely tokens of that place, not what follows them.
+Siblings: a pass ends where the model disagrees with the draft, so there is no evidence after the
+last written token: no node held it. But its siblings were verified, and what is likely after "the
+big" is likely after "the large". The top-k of each is summed, weighed by the model's probability of
+the sibling itself; that is evidence for the next draft's root. For the same reason evidence is
+looked up by skip-grams too: contexts that differ in their second newest token alone.
+LogitSpec (arXiv:2507.01449) takes the likely tokens in that place, not what follows them.
 
 Recent top-k: what the model lists at one place it often writes at another soon after. Each token
 has a level, the highest log probability at which a recent node listed it, one less for every FADES
 tokens written since.
 
 Sharpening: a top-k is how often a draw would give each token, but greedy decoding writes the
-likeliest every time; and where several kinds of evidence are mixed one after another, what none
-lists is counted against all of them again and again. Together that promises too little: the scores
-of 64 nodes sum up to 0.6 of what is accepted. So what evidence lists is raised, by how likely the
-model held it (q), the more so the more kinds list it, and what is left for the unlisted is cut:
+likeliest every time; and where several kinds of evidence are mixed one after another, the
+probability of unlisted tokens is set aside again by each. Both make scores too low: those of 64
+nodes sum up to 0.6 of what is accepted. So listed tokens are raised by the model's probability (q),
+once for each kind of evidence that lists them, and what is left for the unlisted is cut:
 
     p'(t) = raised(t) / (sum over t of raised(t) + REST * (1 - sum over t of p(t)))
-    raised(t) = p(t) * product over evidence of max(q(t) / HELD, 1) ^ weight
+    raised(t) = p(t) * product over evidence of max(q(t) / LEAST_P, 1) ^ weight
 
-The weights (RAISES) and REST were fitted on SmolLM2's records, see research/drafting.md. Sampled
-text is not sharpened: a request without evidence, or in which more than one written token in ten
-was not the likeliest, stays as it is.
+The weights (RAISES) and REST were fitted on SmolLM2's records, see research/drafting.md. A request
+without evidence, or in which more than one written token in ten was not the likeliest (sampled
+text), is not sharpened.
 
-How much each kind is trusted is learnt while decoding (`blend.mixture.consult`).
+The trust in each kind is learnt while decoding (`blend.mixture.consult`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import NO_TOKEN, Array
-from ngramkit.kernels.blend.counts import CANDIDATES, hashed, slot_of
-from ngramkit.kernels.blend.mixture import ASKED, PRIOR, RIGHT, SURENESS, consult, sureness
+from ngramkit.kernels.blend.counts import CANDIDATES, hash_recent, slot_of
+from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, SURENESS, USED, consult, sureness
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.ngrammys import probabilities_by_bits
 from ngramkit.kernels.packed import load_u16, unsigned_at
@@ -48,14 +48,31 @@ ORDERS = 3
 EVIDENCE_ROWS = 1 << 14
 OTHERS = 2  # kinds of evidence that have no order
 SIBLINGS, SKIP_GRAM = ORDERS + 1, ORDERS + 2
-# By order, the bigrams' first, then the others; the less the surer the counts are.
+# Trust at first, by order (the bigrams' first), then of the others; less where counts are sure.
 FIRST_TRUST = (0.1, 0.3, 0.5, 0.7, 0.4, 0.4)
 TOPS = 16  # candidates kept, at most
-# How much what it lists is raised, see `sharpen`: by the last token, the last two, the skip-gram,
-# siblings, and the recent top-k.
+# Weights in `sharpen`: of the last token, the last two, the skip-gram, siblings, recent top-k.
 RAISES = (0.07, 0.04, 0.06, 0.03, 0.06)
 # Columns of `where`: two addresses, an item size, two lengths.
 NEXT_TOKENS, LOG_PROBS, ID_BYTES, ROWS, K = range(5)
+
+AFTER = 3  # of the newest tokens tell the root from other nodes
+NODES = 8  # siblings of the last token that are used, the likeliest first
+MOST = 64  # tokens that their top-k list, at most
+LEAST_WEIGHT = np.float32(1e-3)  # of a sibling that is not in the top-k
+SALT = np.uint64(0x51ED270B76A3C9F1)
+SKIP_GRAM_LENGTH = 4  # tokens back that `hash_skip_gram` reaches
+
+TOP_K_ROWS = 1 << 12
+FADES = np.float32(2)  # tokens
+LEAST_LEVEL = np.float32(np.log(1e-3))  # below, a token counts as never listed
+NO_LEVEL = np.float32(-np.inf)
+
+REST = np.float32(0.33)
+LEAST_REST = np.float32(0.01)  # left for the unlisted, before it is cut
+LEAST_P = 1e-4
+LOG_LEAST_P = np.float32(np.log(LEAST_P))
+WRITTEN, LIKELIEST = range(2)  # columns of `chosen`: written tokens, those that were the likeliest
 
 
 class Bigram(NamedTuple):
@@ -66,8 +83,8 @@ class Bigram(NamedTuple):
 
 
 class EvidenceTable(NamedTuple):
-    """Top-k by a hash of the last 1, 2 or 3 tokens, or of a skip-gram; newer ones overwrite older
-    ones."""
+    """The model's top-k by a hash of the last 1, 2 or 3 tokens, or of a skip-gram; newer ones
+    overwrite older ones."""
 
     keys: Array  # uint64[rows], 0 is an empty row
     tokens: Array  # int32[rows + 1, TOPS], -1 ends a row; the last row is scratch
@@ -76,13 +93,14 @@ class EvidenceTable(NamedTuple):
     siblings: Siblings
     recent_top_k: RecentTopK
     chosen: Array  # int64[2], see `count_likeliest`
-    # float64[ORDERS + 1 + OTHERS, SURENESS, 2], accounts; order 0 is the bigrams'
+    # float64[ORDERS + 1 + OTHERS, SURENESS, 2], accounts; order 0: bigrams
     trust: Array
     raises: Array  # float32[CANDIDATES], scratch, 0 between any two calls
 
 
 def new_bigram(next_tokens: Array | None = None, log_probs: Array | None = None) -> Bigram:
-    """Wrap a table's arrays ([V, k]), which must outlive it; without them, stand for none."""
+    """Return the table behind these arrays ([V, k]), which must outlive it; one without rows where
+    there are none."""
     if next_tokens is None or log_probs is None:
         return Bigram(np.zeros(K + 1, np.int64), np.zeros(1, np.float32))
     sizes = [next_tokens.itemsize, *next_tokens.shape]
@@ -107,14 +125,14 @@ def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
 
 
 def forget(evidence: EvidenceTable) -> None:
-    """Begin a new request: other text, other evidence."""
+    """Forget everything, for a new request."""
     evidence.keys[:] = 0
     evidence.siblings.tokens[0] = -1
     forget_recent_top_k(evidence.recent_top_k)
     evidence.chosen[:] = 0
     unsure = 1 - (np.arange(SURENESS) + 0.5) / SURENESS
     evidence.trust[..., RIGHT] = PRIOR * np.outer(FIRST_TRUST, unsure)
-    evidence.trust[..., ASKED] = PRIOR
+    evidence.trust[..., USED] = PRIOR
 
 
 @entry
@@ -136,7 +154,7 @@ def learn_evidence(
         _context(recent, tokens, parents, row, scratch)
         for order in range(1, ORDERS + 1):
             if scratch[order - 1] >= 0:
-                _keep(evidence, hashed(scratch, order), top_ids[row], top_log_probs[row])
+                _keep(evidence, hash_recent(scratch, order), top_ids[row], top_log_probs[row])
     list_top_k(evidence.recent_top_k, len(written), top_ids, top_log_probs)
     gather_siblings(evidence.siblings, now, written, tokens, parents, top_ids, top_log_probs)
 
@@ -156,13 +174,14 @@ def _context(recent, tokens, parents, row, newest):
 
 @part
 def _keep(evidence, key, ids, log_probs):
+    """Write one node's top-k under a key."""
     slot = slot_of(key, len(evidence.keys))
     evidence.keys[slot] = key
     for i in range(TOPS):
-        held = i < len(ids)
-        evidence.tokens[slot, i] = ids[i] if held else -1
-        evidence.p[slot, i] = np.exp(log_probs[i]) if held else 0
-        evidence.beyond[slot, i] = log_excess(log_probs[i]) if held else 0
+        listed = i < len(ids)
+        evidence.tokens[slot, i] = ids[i] if listed else -1
+        evidence.p[slot, i] = np.exp(log_probs[i]) if listed else 0
+        evidence.beyond[slot, i] = log_excess(log_probs[i]) if listed else 0
 
 
 @part
@@ -177,7 +196,7 @@ def _longest(evidence, bigram, recent):
     """Return the order and the row of the longest known context; -1, 0 where there is none."""
     for order in range(ORDERS, 0, -1):
         if recent[order - 1] >= 0:
-            row = _row(evidence, hashed(recent, order))
+            row = _row(evidence, hash_recent(recent, order))
             if row >= 0:
                 return np.int64(order), row
     token = np.int64(recent[0])
@@ -185,20 +204,25 @@ def _longest(evidence, bigram, recent):
         return np.int64(-1), np.int64(0)
     where, scratch = bigram.where, np.int64(len(evidence.keys))
     for i in range(TOPS):
-        held = i < where[K]
+        listed = i < where[K]
         at = token * where[K] + i
         evidence.tokens[scratch, i] = (
-            unsigned_at(where[NEXT_TOKENS], where[ID_BYTES], at) if held else -1
+            unsigned_at(where[NEXT_TOKENS], where[ID_BYTES], at) if listed else -1
         )
-        evidence.p[scratch, i] = bigram.probabilities[load_u16(where[LOG_PROBS], at)] if held else 0
+        evidence.p[scratch, i] = (
+            bigram.probabilities[load_u16(where[LOG_PROBS], at)] if listed else 0
+        )
     return np.int64(0), scratch
 
 
 @part
 def mix_in_evidence(evidence, bigram, recent, into, p, written):
-    """Mix into p float32[CANDIDATES] the siblings, the skip-gram, then the longest known context.
+    """Mix sibling evidence, that of the skip-gram, then that of the longest context into p
+    float32[CANDIDATES].
 
-    `written`, what came there, is credited first; -1 where nothing has."""
+    `written` is the token that followed, by which each is credited before it is mixed in; -1 where
+    none has.
+    """
     siblings = evidence.siblings
     if follows_siblings(siblings, recent):
         account = evidence.trust[SIBLINGS, sureness(into, p)]
@@ -220,7 +244,7 @@ def sharpen(evidence, recent, into, p):
     siblings, raises = evidence.siblings, evidence.raises
     for order in range(1, 3):
         if recent[order - 1] >= 0:
-            _raise_known(evidence, hashed(recent, order), np.float32(RAISES[order - 1]), into)
+            _raise_known(evidence, hash_recent(recent, order), np.float32(RAISES[order - 1]), into)
     if recent[SKIP_GRAM_LENGTH - 1] >= 0:
         _raise_known(evidence, hash_skip_gram(recent), np.float32(RAISES[2]), into)
     if follows_siblings(siblings, recent):
@@ -231,21 +255,14 @@ def sharpen(evidence, recent, into, p):
 
 @part
 def _raise_known(evidence, key, weight, into):
+    """Raise what a context's top-k lists, where there is one."""
     row = _row(evidence, key)
     if row >= 0:
         raise_listed(evidence.tokens[row], evidence.beyond[row], weight, into, evidence.raises)
 
 
-AFTER = 3  # of the newest tokens tell the root from other nodes
-NODES = 8  # in the place of the last token, the likeliest first, that are asked
-MOST = 64  # candidates that follow them
-LEAST_WEIGHT = np.float32(1e-3)  # of a node that is not among the likely ones
-SALT = np.uint64(0x51ED270B76A3C9F1)
-SKIP_GRAM_LENGTH = 4  # tokens back that `hash_skip_gram` reaches
-
-
 class Siblings(NamedTuple):
-    """What is likely after the newest token, until the next pass."""
+    """Sibling evidence: what is likely after the newest token, until the next pass."""
 
     after: Array  # int32[AFTER], the newest tokens, newest first
     tokens: Array  # int32[MOST + 1], -1 ends them
@@ -264,7 +281,7 @@ def new_siblings() -> Siblings:
 
 @part
 def follows_siblings(siblings, recent):
-    """Return whether there is something on what follows `recent`."""
+    """Return whether there is sibling evidence for what follows `recent`."""
     for i in range(AFTER):
         if recent[i] != siblings.after[i]:
             return False
@@ -273,7 +290,7 @@ def follows_siblings(siblings, recent):
 
 @part
 def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_probs):
-    """Sum up what the siblings of the last written token list; arguments as of `learn_evidence`."""
+    """Sum up the top-k of the last written token's siblings; arguments as of `learn_evidence`."""
     siblings.tokens[0] = -1
     if len(written) == 0:
         return
@@ -297,6 +314,7 @@ def gather_siblings(siblings, now, written, tokens, parents, top_ids, top_log_pr
 
 @part
 def _p_of(token, ids, log_probs):
+    """Return a token's probability in a top-k, 0 where it is not listed."""
     for i in range(len(ids)):
         if ids[i] == token:
             return np.exp(log_probs[i])
@@ -332,17 +350,11 @@ def hash_skip_gram(recent):
     return key | np.uint64(1)
 
 
-TOP_K_ROWS = 1 << 12
-FADES = np.float32(2)  # tokens
-LEAST_LEVEL = np.float32(np.log(1e-3))  # below, a token is as good as never listed
-NO_LEVEL = np.float32(-np.inf)
-
-
 class RecentTopK(NamedTuple):
-    """Levels by the last bits of a token; of tokens that share a row the highest level has it."""
+    """Levels of recently listed tokens, by a token's last bits; the highest level has the row."""
 
     tokens: Array  # int32[TOP_K_ROWS]
-    levels: Array  # float32[TOP_K_ROWS], log probability + when it was listed / FADES
+    levels: Array  # float32[TOP_K_ROWS], log probability + clock when it was listed / FADES
     clock: Array  # int64[1], tokens written
 
 
@@ -352,7 +364,7 @@ def new_recent_top_k() -> RecentTopK:
 
 
 def forget_recent_top_k(recent_top_k: RecentTopK) -> None:
-    """Begin a new request."""
+    """Forget everything, for a new request."""
     recent_top_k.levels[:] = NO_LEVEL
     recent_top_k.clock[:] = 0
 
@@ -384,22 +396,15 @@ def raise_recent_top_k(recent_top_k, weight, into, raises):
             raises[row] += weight * (recent_top_k.levels[at] - least)
 
 
-REST = np.float32(0.33)
-LEAST_REST = np.float32(0.01)  # left for the unlisted, before it is cut
-HELD = 1e-4
-LOG_HELD = np.float32(np.log(HELD))
-WRITTEN, LIKELIEST = range(2)  # columns of `chosen`: tokens, and those the model held likeliest
-
-
 @part
 def log_excess(log_p):
-    """Return log(max(q / HELD, 1)) of a token's log probability."""
-    return max(np.float32(log_p) - LOG_HELD, np.float32(0))
+    """Return log(max(q / LEAST_P, 1)) of a token's log probability."""
+    return max(np.float32(log_p) - LOG_LEAST_P, np.float32(0))
 
 
 @part
 def count_likeliest(chosen, written, tokens, parents, top_ids, top_log_probs):
-    """Count in `chosen`, int64[2], the written tokens, and those that the model held likeliest."""
+    """Count in `chosen`, int64[2], the written tokens, and those that were the likeliest."""
     row = np.int64(0)
     for at in range(len(written)):
         if row < 0:  # no node of it was verified

@@ -1,4 +1,4 @@
-"""Counts become one prediction: gates over columns, experts by their past, trust in the rest.
+"""One prediction from counts: gates over columns, experts by their past, accounts for the rest.
 
 Counts become probabilities as a mixture of all orders of all columns (`blend.counts`):
 
@@ -7,30 +7,29 @@ Counts become probabilities as a mixture of all orders of all columns (`blend.co
 The gates are a softmax that depends on how much each column has seen: its total, its number of
 distinct successors, and the ratio of the two, as in prediction by partial matching, but fitted (see
 research.fit_blend) instead of assumed. One more gate stands for "none of these". Then
-each candidate's odds are corrected for what counts alone do not say: how frequent the token is
-anywhere, whether and how recently it occurred in the text.
+each candidate's odds are corrected for what counts alone do not show: how frequent the token is
+anywhere, whether and how recently it occurred in the context.
 
-Experts: each datastore and table is mixed with the text's own columns as if it were the only one,
-and their predictions by how much they say and have come true:
+Experts: each datastore and table is mixed with the context's own columns as if it were the only
+one, and their predictions by how much they predict and how often they were right:
 
     p(t) = sum over experts e of w[e] * p[e](t),   w[e] ~ odds[e] * exp(trust[e])
 
 odds: how much the gates give an expert's columns, against all the rest. trust is 0 at first and
-follows the gradient of log p of every token that was written, as PAQ's mixers do (Mahoney 2005):
-an expert that is right where the others are not weighs more, one of another language soon nothing.
-A draft's likely nodes ask every expert that is trusted, the others only the one that explained most
-of the text lately: so one more costs less time than it would. Where text is written all are asked,
-so that trust can be won back.
+follows the gradient of log p of every written token, as in PAQ's mixers (Mahoney 2005): an expert
+that is right where the others are not weighs more, one of another language soon nothing. A draft's
+likely nodes use every expert that is trusted, the others only the one that explained most of the
+recent text: that saves time. For written tokens all are used, so that trust can be regained.
 
 Accounts: predictions of another kind (evidence, past requests, references) are mixed in as far as
-they have come true. An *account*, float64[2], holds how often a kind was right, of how often it was
-asked, in shares of credit. Their ratio is its weight, and one step of expectation maximisation per
-written token keeps it: what was written is credited to either side by how likely each held it. So a
-good kind soon weighs much, and a stale one little.
+they were right before. An *account*, float64[2], counts how often a kind was right and how often it
+was used, in shares of credit. Their ratio is its weight, learnt by one step of expectation
+maximisation per written token: the token is credited to either side by the probability that each
+gave it. So a good kind soon weighs much, and a stale one little.
 
-Past requests: what followed the longest match in them. They say much where they are alike and
-nothing where they are stale, so their counts do not join those of the corpora: an account is kept
-by the length of the match and the number of its occurrences.
+Past requests: the successors of the longest match in them. They predict much where they are alike
+and nothing where they are stale, so their counts do not join those of the corpora: they have
+accounts, by the length of the match and the number of its occurrences.
 """
 
 from __future__ import annotations
@@ -66,12 +65,29 @@ GATES = COLUMNS + 2  # the columns, none, and none's correction
 TOKEN_FEATURES = 7  # inputs of a candidate's correction
 FLOOR = np.float32(2e-3)  # candidates below are not corrected: they are too rare to matter
 MARGIN = np.float32(0.5)  # a correction hardly ever doubles a probability
-LONG_AGO = 4096  # tokens; the age of what never occurred
+LONG_AGO = 4096  # tokens; the age of a token that never occurred
 LOGS = np.log1p(np.arange(LONG_AGO + 1)).astype(np.float32)
+
+RIGHT, USED = range(2)  # of an account
+PRIOR = 10.0  # tokens that the first trust counts as
+SURENESS = 4  # steps of how sure a prediction is: its highest probability
+UNSEEN = np.float32(1e-6)  # the probability of a token that a prediction does not list
+
+RATE = 0.5  # of learning, per token
+FARTHEST = 2.0  # log weight behind the most trusted expert from which on an expert is not used
+LIKELY = np.float32(0.05)  # the least score of nodes that use more than one expert
+LEAST_ODDS = np.float32(1e-3)
+RECENT = 0.05  # weight of the newest token in SHARE
+TRUST, SHARE = range(2)  # columns of Experts.trust
+WEIGHT, CAME = range(2)  # columns of Experts.used
+
+OFTEN = 3  # classes of occurrences: one, two or three, more
+FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by the match, LEVELS
+CONTINUATIONS = 32  # successors of a match that are mixed in, at most
 
 
 class Weights(NamedTuple):
-    """All float32. Two layers for the gates, two for the correction."""
+    """The fitted weights, all float32: two layers for the gates, two for the correction."""
 
     gate_in: Array  # [GATE_FEATURES, H]
     gate_bias: Array  # [H]
@@ -83,7 +99,7 @@ class Weights(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What one prediction writes on the way. All float32."""
+    """Intermediate arrays of one prediction, all float32."""
 
     gate_features: Array  # [GATE_FEATURES]
     hidden: Array  # [H]
@@ -101,7 +117,7 @@ def new_scratch(weights: Weights) -> Scratch:
 
 @part
 def log1p(count):
-    """log(1 + count) of a whole number, as float32; small ones from a table."""
+    """Return log(1 + count) of a whole number, float32; small ones from a table."""
     whole = np.int64(count)
     if np.uint64(whole) <= np.uint64(LONG_AGO):
         return LOGS[whole]
@@ -110,7 +126,8 @@ def log1p(count):
 
 @part
 def gate_features_of(into, size, x):
-    """The gates' inputs, float32[GATE_FEATURES], of a filled table; `size`: the live context's."""
+    """Set the gates' inputs, x float32[GATE_FEATURES], from a counted table; `size`: tokens of the
+    live context."""
     for c in range(COLUMNS):
         total, distinct = into.totals[c], into.distinct[c]
         x[c] = log1p(total) * np.float32(0.25)
@@ -121,8 +138,8 @@ def gate_features_of(into, size, x):
 
 @part
 def token_features_of(into, row, live, size, share, log_p, x):
-    """A candidate's inputs, float32[TOKEN_FEATURES]; `share` is the log of its share of all tokens,
-    see `probabilities`."""
+    """Set a candidate's inputs, x float32[TOKEN_FEATURES]; `share` is the log of its share of all
+    tokens, see `correct`."""
     token = into.tokens[row]
     latest, newest = live.latest[token], into.newest[row]
     seen = live.seen[latest] if latest >= 0 else 0
@@ -139,7 +156,8 @@ def token_features_of(into, row, live, size, share, log_p, x):
 
 @part
 def gates_of(weights, x, into, hidden, out):
-    """out float32[GATES]: a gate per column (0 where it is empty), none's, none's correction."""
+    """Set out float32[GATES]: a gate for each column (0 where it is empty), for none, and the
+    correction of none."""
     for h in range(len(hidden)):
         hidden[h] = weights.gate_bias[h]
     for i in range(GATE_FEATURES):
@@ -168,8 +186,8 @@ def gates_of(weights, x, into, hidden, out):
 
 
 @part
-def mixed(gates, counts):
-    """The sum over all columns, in halves that the processor adds up side by side."""
+def mix_columns(gates, counts):
+    """Return the sum over all columns, in two halves that the processor adds in parallel."""
     left, right = np.float32(0), np.float32(0)
     for c in range(COLUMNS // 2):
         left += gates[c] * counts[c]
@@ -178,8 +196,8 @@ def mixed(gates, counts):
 
 
 @part
-def corrected(weights, x, log_p, units):
-    """The candidate's corrected log p, before it is normalised. `units` float32[R] is scratch."""
+def correct_log_p(weights, x, log_p, units):
+    """Return a candidate's corrected log p, not normalised. `units` float32[R] is scratch."""
     size = len(units)
     for h in range(size):
         units[h] = weights.token_bias[h]
@@ -194,8 +212,8 @@ def corrected(weights, x, log_p, units):
 
 @part
 def correct(weights, into, live, size, shares, least, none, scratch):
-    """scratch.p of the table's rows, as mixed, becomes what it is with all that counts do not say.
-    With what is left they add up to one; `none` is the correction of what is left.
+    """Correct scratch.p of the table's rows, as mixed, for what counts do not tell. With the rest
+    they add up to one; `none` is the correction of the rest.
 
     Candidates well below `least` are of no use to the caller and are not corrected.
 
@@ -214,21 +232,15 @@ def correct(weights, into, live, size, shares, least, none, scratch):
             token_features_of(
                 into, row, live, size, shares[into.tokens[row]], log_p, token_features
             )
-            p[row] = np.exp(corrected(weights, token_features, log_p, scratch.units))
+            p[row] = np.exp(correct_log_p(weights, token_features, log_p, scratch.units))
         total += p[row]
     for row in range(rows):
         p[row] /= total
 
 
-RIGHT, ASKED = range(2)
-PRIOR = 10.0  # a first trust counts as if learnt from so many tokens
-SURENESS = 4  # steps of how sure a prediction is: its highest probability
-UNSEEN = np.float32(1e-6)  # the probability of what a prediction does not hold
-
-
 @part
 def sureness(into, p):
-    """0..SURENESS - 1, from the highest probability."""
+    """Return the class of the highest probability, 0..SURENESS - 1."""
     highest = np.float32(0)
     for row in range(into.state[0]):
         highest = max(highest, p[row])
@@ -237,11 +249,11 @@ def sureness(into, p):
 
 @part
 def mix_in(account, tokens, theirs, into, p):
-    """p float32[CANDIDATES] becomes (1 - trust) * p + trust * theirs.
+    """Turn p float32[CANDIDATES] into (1 - trust) * p + trust * theirs.
 
     tokens int32[n], -1 ends them; theirs float32[n], their probabilities.
     """
-    trust = np.float32(account[RIGHT] / account[ASKED])
+    trust = np.float32(account[RIGHT] / account[USED])
     for row in range(into.state[0]):
         p[row] *= np.float32(1) - trust
     for i in range(len(tokens)):
@@ -259,7 +271,7 @@ def mix_in(account, tokens, theirs, into, p):
 
 @part
 def _judge(account, tokens, theirs, into, p, written):
-    """Credits what was written after `p` and `theirs` were predicted."""
+    """Credit the token that was written after `p` and `theirs` were predicted."""
     if written >= len(into.stamp) - 1:
         return
     credit = UNSEEN
@@ -271,34 +283,25 @@ def _judge(account, tokens, theirs, into, p, written):
     ours = UNSEEN
     if into.stamp[written] == into.state[1]:
         ours = max(ours, p[into.slot[written]])
-    trust = account[RIGHT] / account[ASKED]
+    trust = account[RIGHT] / account[USED]
     account[RIGHT] += trust * credit / (trust * credit + (1 - trust) * ours)
-    account[ASKED] += 1
+    account[USED] += 1
 
 
 @part
 def consult(account, tokens, theirs, into, p, written):
-    """Mix a prediction in, after it was credited with `written`, unless that is -1."""
+    """Mix a prediction in; first credit it with the token that followed, `written`, unless that is
+    -1."""
     if written >= 0:
         _judge(account, tokens, theirs, into, p, written)
     mix_in(account, tokens, theirs, into, p)
 
 
-RATE = 0.5  # of what is learnt from a token
-FARTHEST = 2.0  # behind the most trusted expert, in log weight: who is farther is not asked
-LIKELY = np.float32(0.05)  # the least score of nodes that ask more than one expert
-LEAST_ODDS = np.float32(1e-3)
-UNHELD = np.float32(1e-6)  # the probability of what an expert does not hold
-RECENT = 0.05  # of a share, for the newest token
-TRUST, SHARE = range(2)  # columns of Experts.trust
-WEIGHT, CAME = range(2)  # columns of Experts.asked
-
-
 class Experts(NamedTuple):
-    """The datastores in their order, then the frozen table; one at least, if it holds nothing."""
+    """The datastores in their order, then the frozen table; at least one, though it be empty."""
 
-    trust: Array  # float64[experts, 2], of this request: TRUST, SHARE of what came lately
-    asked: Array  # float32[experts, 2], scratch: weight, and p of what came
+    trust: Array  # float64[experts, 2], of this request: TRUST, SHARE of the recent text explained
+    used: Array  # float32[experts, 2], scratch: weight, and p of the written token
 
 
 def new_experts(count: int) -> Experts:
@@ -307,7 +310,7 @@ def new_experts(count: int) -> Experts:
 
 @part
 def _leader(experts):
-    """The one that explains most of the text, of equals the first."""
+    """Return the expert that explains most of the recent text, of equals the first."""
     best = np.int64(0)
     for e in range(1, len(experts.trust)):
         if experts.trust[e, SHARE] > experts.trust[best, SHARE]:
@@ -317,8 +320,8 @@ def _leader(experts):
 
 @part
 def awake_for(experts, score):
-    """The bits of those that a node of this score asks: a path's first nodes have the highest, so
-    who is asked for a node was asked for its parent."""
+    """Return the bits of the experts that a node of this score uses. Scores fall along a path, so a
+    node's experts were used for its parent too."""
     bits, best = 0, _leader(experts)
     for e in range(len(experts.trust)):
         near = experts.trust[e, TRUST] >= experts.trust[best, TRUST] - FARTHEST
@@ -329,7 +332,7 @@ def awake_for(experts, score):
 
 @part
 def count_expert(sources, e, intervals, recent):
-    """Adds what followed `recent` with one expert."""
+    """Count what followed `recent` with one expert."""
     into, limits = sources.into, sources.limits
     if e < len(sources.corpus.ends):
         into.state[2] = DATASTORE
@@ -341,14 +344,14 @@ def count_expert(sources, e, intervals, recent):
 
 @part
 def count_context(sources, recent, size):
-    """Adds what followed `recent` in the live context."""
+    """Count what followed `recent` in the live context."""
     sources.into.state[2] = CONTEXT
     count_live(sources.live, size, recent, sources.into, sources.limits[HOPS])
 
 
 @part
 def _odds(sources, size):
-    """Fills scratch.gates, each divided by its column's total; returns the expert's odds."""
+    """Set scratch.gates, each divided by its column's total; return the expert's odds."""
     into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
     gate_features_of(into, size, scratch.gate_features)
     gates_of(sources.weights, scratch.gate_features, into, scratch.hidden, gates)
@@ -363,14 +366,14 @@ def _odds(sources, size):
 
 @part
 def mix_experts(sources, awake, intervals, recent, size, written):
-    """Fills scratch.p, the candidates' probabilities as mixed; returns the correction of none.
-    `written` is what came there, and is learnt from after; -1: nothing."""
+    """Set scratch.p, the candidates' probabilities as mixed; return the correction of none.
+    `written` is the token that followed, which is learnt from; -1 where none has."""
     into, scratch, gates = sources.into, sources.scratch, sources.scratch.gates
-    trust, asked, p = sources.experts.trust, sources.experts.asked, scratch.p
+    trust, used, p = sources.experts.trust, sources.experts.used, scratch.p
     clear(into)
     rows, whole, none = np.int64(-1), np.float32(0), np.float32(0)
     for e in range(len(trust)):
-        asked[e, WEIGHT] = 0
+        used[e, WEIGHT] = 0
         if not is_awake(awake, e):
             continue
         if rows >= 0:
@@ -380,11 +383,11 @@ def mix_experts(sources, awake, intervals, recent, size, written):
             count_context(sources, recent, size)
         weight = _odds(sources, size) * np.exp(np.float32(trust[e, TRUST]))
         for row in range(into.state[0]):
-            mine = weight * mixed(gates, into.counts[row])
+            mine = weight * mix_columns(gates, into.counts[row])
             p[row] = p[row] + mine if row < rows else mine
-        asked[e, WEIGHT], asked[e, CAME] = weight, UNHELD
+        used[e, WEIGHT], used[e, CAME] = weight, UNSEEN
         if 0 <= written < len(into.stamp) and into.stamp[written] == into.state[1]:
-            asked[e, CAME] += mixed(gates, into.counts[np.int64(into.slot[written])])
+            used[e, CAME] += mix_columns(gates, into.counts[np.int64(into.slot[written])])
         whole += weight
         none += weight * gates[COLUMNS + 1]
         rows = into.state[0]
@@ -397,20 +400,15 @@ def mix_experts(sources, awake, intervals, recent, size, written):
 
 @part
 def _learn(experts, whole):
-    """One step along the gradient of log p of what came."""
-    trust, asked = experts.trust, experts.asked
+    """Take one step along the gradient of log p of the written token."""
+    trust, used = experts.trust, experts.used
     came = np.float32(0)
     for e in range(len(trust)):
-        came += asked[e, WEIGHT] * asked[e, CAME]
+        came += used[e, WEIGHT] * used[e, CAME]
     for e in range(len(trust)):
-        explained = asked[e, WEIGHT] * asked[e, CAME] / came
-        trust[e, TRUST] += RATE * (explained - asked[e, WEIGHT] / whole)
+        explained = used[e, WEIGHT] * used[e, CAME] / came
+        trust[e, TRUST] += RATE * (explained - used[e, WEIGHT] / whole)
         trust[e, SHARE] += RECENT * (explained - trust[e, SHARE])
-
-
-OFTEN = 3  # once, two or three times, more often
-FIRST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)  # by what matched, LEVELS
-CONTINUATIONS = 32  # successors of a match that are mixed in, at most
 
 
 class History(NamedTuple):
@@ -434,34 +432,34 @@ def new_history(corpus: Corpus) -> History:
 
 
 @part
-def _matched(history, intervals, recent, scan, sample, found):
-    """Fills history.tokens and history.p with the continuations of the longest match; returns its
-    account, or -1 where nothing matches. `found` is a table to count in."""
-    clear(found)
-    count_corpus(history.corpus, 0, intervals, recent, found, scan, sample)
+def _matched(history, intervals, recent, scan, sample, table):
+    """Set history.tokens and history.p to the successors of the longest match; return its account,
+    -1 where nothing matches. `table` is for counting."""
+    clear(table)
+    count_corpus(history.corpus, 0, intervals, recent, table, scan, sample)
     level = N_LEVELS - 1
-    while level >= 0 and found.distinct[level] == 0:
+    while level >= 0 and table.distinct[level] == 0:
         level -= 1
     if level < 0:
         return np.int64(-1)
-    total, held = found.totals[level], 0
+    total, size = table.totals[level], 0
     least = total / np.float32(CONTINUATIONS)
-    for row in range(found.state[0]):
-        if found.counts[row, level] >= least and held < CONTINUATIONS:
-            history.tokens[held] = found.tokens[row]
-            history.p[held] = found.counts[row, level] / total
-            held += 1
-    if held < CONTINUATIONS:
-        history.tokens[held] = -1
+    for row in range(table.state[0]):
+        if table.counts[row, level] >= least and size < CONTINUATIONS:
+            history.tokens[size] = table.tokens[row]
+            history.p[size] = table.counts[row, level] / total
+            size += 1
+    if size < CONTINUATIONS:
+        history.tokens[size] = -1
     often = 0 if total < 2 else 1 if total < 4 else 2
     return np.int64(level * OFTEN + often)
 
 
 @part
-def mix_in_history(history, intervals, recent, scan, sample, found, into, p, written):
-    """Mixes what followed `recent` in past requests into p float32[CANDIDATES]. `written` is what
-    came there, with which they are credited first; -1 where nothing has."""
-    kind = _matched(history, intervals, recent, scan, sample, found)
+def mix_in_history(history, intervals, recent, scan, sample, table, into, p, written):
+    """Mix what followed `recent` in past requests into p float32[CANDIDATES]. `written` is the
+    token that followed, by which they are credited first; -1 where none has."""
+    kind = _matched(history, intervals, recent, scan, sample, table)
     if kind >= 0:
         account = history.trust[kind // OFTEN, kind % OFTEN]
         consult(account, history.tokens, history.p, into, p, written)

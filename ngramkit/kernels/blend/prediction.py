@@ -1,8 +1,8 @@
-"""One prediction for one context, p(next | path), out of all sources, and what is learnt from it.
+"""One prediction for one context, p(next | path), from all sources, and learning from the outcome.
 
-Counts of corpora and text are mixed first; then past requests, evidence and references, each as far
-as it is trusted (`blend.mixture`). Where the model writes what it holds likeliest, the mixture is
-sharpened before references speak (`blend.evidence`).
+Counts of corpora and the live context are mixed first; then past requests, evidence and references,
+each as far as it is trusted (`blend.mixture`). Under greedy decoding the mixture is sharpened
+before references are mixed in (`blend.evidence`).
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ PAST_SHARDS = 4  # of past requests, at start or since, at most
 
 
 class Sources(NamedTuple):
-    """All that a draft is made from, and where it is counted."""
+    """All that a draft is made from, and the tables that it is counted in."""
 
     corpus: Corpus  # of the datastores
     frozen: Frozen
     live: Live
-    past_at_start: History  # past requests that were there at first
-    past_since: History  # and those that came since
+    past_at_start: History  # past requests that were there at start
+    past_since: History  # those that came since
     bigram: Bigram
     evidence: EvidenceTable
     references: References | Absent
@@ -76,18 +76,18 @@ class Sources(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where in the text the draft begins; every kernel that writes text moves it on."""
+    """The place in the text where the draft begins; every written token moves it on."""
 
     recent: Array  # int32[DEPTH]
     root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
     past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, at start and since
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
-    aligned: Array  # int64[STATE], where in the references it is, see references.texts
+    aligned: Array  # int64[STATE], of the alignment with references, see blend.references
 
 
 def new_place(shards: int) -> Place:
-    """Before the first token; `shards` of the datastores."""
+    """Return the place before the first token; `shards` of the datastores."""
     root = np.zeros((DEPTH + 1, shards, 2), np.int64)
     past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
     recent = np.full(DEPTH, NO_TOKEN, np.int32)
@@ -96,21 +96,21 @@ def new_place(shards: int) -> Place:
 
 @part
 def extend(sources, place, begin, end):
-    """The live tokens [begin:end] were written: chains and place follow."""
+    """Move on by the written tokens live.tokens[begin:end]: chains and place."""
     live = sources.live
     remember(live, begin, end)
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
         push_recent(place.recent, live.tokens[position])
         keep_aligned(sources.references, place.aligned, place.recent, written)
-        if position >= end - DEPTH:  # older ones have no part in any order
+        if position >= end - DEPTH:  # older ones are in no context
             follow(sources, place)
 
 
 @part
 def rewind(sources, place, begin, end):
-    """live.tokens[begin:end], the newest ones, were taken back, in a request without references.
-    Weights learnt from it are not restored; the caller does that."""
+    """Take back live.tokens[begin:end], the newest, in a request without references. Evidence
+    weights are not restored; the caller does that."""
     live = sources.live
     unlearn(live, begin, end)
     for i in range(DEPTH):
@@ -130,7 +130,7 @@ def rewind(sources, place, begin, end):
 
 @part
 def learn(sources, place, begin, end):
-    """`extend`, token by token: past requests, evidence and references are credited by each."""
+    """Extend token by token, and credit past requests, evidence and references by each."""
     live = sources.live
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
@@ -143,7 +143,7 @@ def learn(sources, place, begin, end):
 
 @part
 def follow(sources, place):
-    """The intervals, one token further: that which was just pushed."""
+    """Move the intervals on by the token that was just pushed."""
     descend_all(
         sources, place.root, place.root_after, place.past, place.past_after, place.recent, ALL
     )  # fmt: skip
@@ -161,7 +161,7 @@ def push_recent(recent, token):
 
 @part
 def copy_intervals(source, target):
-    """int64[DEPTH + 1, shards, 2] each."""
+    """Copy int64[DEPTH + 1, shards, 2]."""
     for order in range(DEPTH + 1):
         for s in range(source.shape[1]):
             target[order, s, 0], target[order, s, 1] = source[order, s, 0], source[order, s, 1]
@@ -169,6 +169,7 @@ def copy_intervals(source, target):
 
 @part
 def descend_all(sources, root, after, past, past_after, recent, awake):
+    """Set the intervals of `recent` in all corpora, from those of the context one token shorter."""
     scan, past_at_start, past_since = (
         sources.limits[SCAN],
         sources.past_at_start.corpus,
@@ -183,9 +184,9 @@ def descend_all(sources, root, after, past, past_after, recent, awake):
 
 @part
 def predict(sources, awake, intervals, past, recent, aligned, size, least, written):
-    """Fills scratch.p for one context; of datastores and tables those that are `awake` are asked.
-    `least` as in `mixture.correct`. `written` is what came there, and every prediction is credited
-    with it before it is mixed in; -1: nothing."""
+    """Set scratch.p for one context; only the datastores and tables that are `awake` are used.
+    `least` as in `mixture.correct`. `written` is the token that followed, by which every prediction
+    is credited before it is mixed in; -1 where none has."""
     into, limits, second = sources.into, sources.limits, sources.second
     none = mix_experts(sources, awake, intervals, recent, size, written)
     correct(sources.weights, into, sources.live, size, sources.shares, least, none, sources.scratch)
@@ -207,8 +208,8 @@ def predict(sources, awake, intervals, past, recent, aligned, size, least, writt
 
 @allocating_entry
 def look(sources, place, size):
-    """One context's candidates as the mixture sees them with the first datastore or table, for
-    fitting its weights: tokens, counts, totals, gate_features, token_features (log p left at 0)."""
+    """Return the mixture's inputs for one context, with the first datastore or table, for fitting
+    its weights: tokens, counts, totals, gate_features, token_features (log p left at 0)."""
     into = sources.into
     clear(into)
     count_expert(sources, 0, place.root, place.recent)

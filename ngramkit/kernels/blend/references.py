@@ -1,21 +1,21 @@
-"""References: texts that are likely to be copied or edited, and what they say comes next.
+"""References: texts that are likely to be copied or edited, and the tokens expected next in them.
 
 References lie one behind the other in one suffix array (see `suffix.search`), a separator after
-each. The *state* of an alignment says which of their tokens is expected next, and is kept while the
-text agrees. Where the two part, the longest of the last tokens' matches is taken, and a near one
-before a longer far one: `locate`.
+each. The *state* of an alignment points to the token expected next, and moves on while the text
+agrees. Where the two part, `locate` takes the longest match of the last tokens, but a near match
+before a longer far one.
 
-Edits: where text and references part and come together again, some tokens of theirs were replaced
-by some of the text's. An identifier is renamed more than once: where the same tokens stand again,
-with the same token beside them, the same change is an offer.
+Edits: where text and references part and come together again, tokens of the references were
+replaced by tokens of the text. An identifier is renamed more than once: where the same tokens occur
+again, with the same token beside them, the same edit is offered.
 
-Offers: where the text agrees with the references, the token at the cursor, or the change that was
-made before where they say the same. Where the two have just parted, two guesses: as many tokens
-were replaced as were written since, or what was written was put in. Before the first, the texts'
-beginnings. How often offers come true is learnt by how long the two have agreed.
+Offers: where the text agrees with the references, the token at the cursor, or the first token of an
+edit that could be repeated there. Where the two have just parted, two tokens: that after as many
+replaced tokens as were written since, and that after none, if they were inserted. Before the first
+token, the beginnings of the texts. The trust in offers is learnt by how long the two have agreed.
 
-Most requests have no references (`packed.Absent`): kernels are compiled without these parts, of a
-third less code, until references come.
+Most requests have no references (`packed.Absent`): kernels are compiled without these parts, a
+third of the code, until references come.
 
 `recent` is int32[n], the last tokens of the text, the newest first, NO_TOKEN before the first.
 """
@@ -27,53 +27,63 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.mixture import mix_in
+from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, USED, mix_in
 from ngramkit.kernels.jit import entry, optional_part, part
 from ngramkit.kernels.suffix.search import SIZE, VOCABULARY, bucket, narrow, position_at, token_at
 
 # The state of an alignment, int64[STATE]: positions in the references, -1 for none.
-CURSOR = 0  # of the token that is expected next
+CURSOR = 0  # the position of the token expected next
 MATCH = 1  # tokens in a row that agreed before it
-ANCHOR = 2  # where a long match was last lost: it is gone on with near there
+ANCHOR = 2  # where a long match was last lost: the text is likely to go on near there
 LOST = 3  # tokens written since
-EDIT, STEP = 4, 5  # the edit that is being repeated (references.edits), and how far it is; EDIT -1
+EDIT, STEP = 4, 5  # the edit being repeated (a row of References.edits) and its next token; EDIT -1
 BEGUN = 6  # 0 while the prompt is read
 STATE = 7
 
-SOLID = 4  # a match as long makes a new anchor
-NEAR = 4  # a near match counts as if it were so much longer
+SOLID = 4  # tokens of a match that makes a new anchor
+NEAR = 4  # tokens that a near match counts as longer
 REACH = 64  # a match of 1, 2, 3 tokens is near at up to 4, 16, 64 from the anchor
-LEAST_FAR = 2  # a far match is as long at least ...
-MOST_FAR = 64  # ... and stands at so many places at most
+LEAST_FAR = 2  # tokens of a far match, at least ...
+MOST_FAR = 64  # ... and its occurrences, at most
 EDITS = 32  # remembered; newer ones take the places of older ones
-LONGEST_EDIT = 16  # tokens taken out or put in, at most
-SINCE = 48  # tokens after an anchor that are remembered
+LONGEST_EDIT = 16  # tokens removed or inserted, at most
+SINCE = 48  # tokens remembered after an anchor
 OFFERS = 4  # tokens offered at once
-KINDS = 12  # of offers, by how far the alignment goes; see references.offers
+KINDS = 12  # of offers, by the length of the match: see FIRST_TRUST
+
+FROM, REMOVED, INSERTED, HITS, TRIES = range(5)  # columns of References.edits
+# An edit that could not be repeated yet will be, two times in three.
+FIRST_HITS, FIRST_TRIES = 2.0, 3.0
+
+# By kind: before the first token, and 1, 2, more tokens after the two parted; a match of up to 1,
+# 2, 3, 5, 8, 16, 32 tokens, or of more.
+FIRST_TRUST = (0.3, 0.3, 0.15, 0.1, 0.5, 0.7, 0.8, 0.9, 0.94, 0.97, 0.98, 0.99)
+SUBSTITUTED = np.float32(0.6)  # the probability of replaced rather than inserted tokens
+BEGIN, FOLLOW, CHAIN = range(3)
 
 
 class References(NamedTuple):
-    """Reference texts and what a request has learnt about them."""
+    """The reference texts, and what a request has learnt about them."""
 
     table: Array  # int64[0 or 1, 7], see suffix.search.shard_table; 0: there are none
     starts: Array  # int64[texts], where each begins
     trust: Array  # float64[KINDS, 2], accounts as in blend.mixture
-    edits: Array  # int64[EDITS, 5], see references.edits
+    edits: Array  # int64[EDITS, 5], see FROM
     inserted: Array  # int32[EDITS, LONGEST_EDIT]
-    made: Array  # int64[1], edits there ever were
-    since: Array  # int32[SINCE], written since the anchor
-    tokens: Array  # int32[OFFERS], offered now; -1 ends them
-    p: Array  # float32[OFFERS], how likely each is
+    made: Array  # int64[1], the number of edits so far
+    since: Array  # int32[SINCE], tokens written since the anchor
+    tokens: Array  # int32[OFFERS], the offer; -1 ends it
+    p: Array  # float32[OFFERS], their probabilities
 
 
 def new_state() -> Array:
-    """Before the prompt."""
+    """Return the state before the prompt."""
     return np.array([-1, 0, -1, 0, -1, 0, 0], np.int64)
 
 
 @part
-def held(references, position):
-    """The token at a position; -1 where a text has ended."""
+def token_of(references, position):
+    """Return the token at a position; -1 behind the end of a text."""
     shard = references.table[0]
     if position < 0 or position >= shard[SIZE]:
         return np.int64(-1)
@@ -82,11 +92,11 @@ def held(references, position):
 
 
 @part
-def agreeing(references, end, recent):
-    """How many tokens before `end` are the last ones of the text."""
+def match_before(references, end, recent):
+    """Return how many tokens before `end` agree with the last tokens of the text."""
     match = 0
     while match < len(recent):
-        token = held(references, end - 1 - match)
+        token = token_of(references, end - 1 - match)
         if token < 0 or token != recent[match]:
             break
         match += 1
@@ -95,14 +105,14 @@ def agreeing(references, end, recent):
 
 @part
 def locate(references, state, recent):
-    """The text has just parted from the references, or begins: sets CURSOR and MATCH anew."""
+    """Set CURSOR and MATCH anew, where the text has just parted from the references, or begins."""
     anchor = state[ANCHOR]
     best, length, worth, distance = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     if anchor >= 0:
         for i in range(2 * REACH + 1):  # 0, 1, -1, 2, -2, ...: nearest first, forward first
             away = np.int64((i + 1) // 2)
             end = anchor + away if i % 2 else anchor - away
-            match = agreeing(references, end, recent)
+            match = match_before(references, end, recent)
             if match > 0 and away <= (4 << (2 * min(match, 3) - 2)) and match + NEAR > worth:
                 best, length, worth, distance = end, match, match + NEAR, away
     match, low, high = _longest(references, recent)
@@ -118,7 +128,8 @@ def locate(references, state, recent):
 
 @part
 def _distance(references, end, anchor):
-    """From the anchor; where there is none, from the beginning of the text that holds it."""
+    """Return the distance from the anchor, or, without one, from the beginning of the text at
+    `end`."""
     if anchor >= 0:
         return abs(end - anchor)
     starts, low, high = references.starts, np.int64(0), np.int64(len(references.starts))
@@ -133,15 +144,15 @@ def _distance(references, end, anchor):
 
 @part
 def _longest(references, recent):
-    """The length of the longest match of the last tokens, and its interval."""
+    """Return the length of the longest match of the last tokens, and its interval."""
     shard = references.table[0]
-    high = np.int64(0)  # no longer one than up to what the references do not know
+    high = np.int64(0)  # ids that are in no reference end a match
     while high < len(recent) and 0 <= recent[high] < shard[VOCABULARY]:
         high += 1
     low, begin, end = np.int64(0), np.int64(0), np.int64(0)
     while low < high:
         middle = (low + high + 1) >> 1
-        first, last = _find(shard, recent, middle)
+        first, last = _interval(shard, recent, middle)
         if first < last:
             low, begin, end = middle, first, last
         else:
@@ -150,8 +161,8 @@ def _longest(references, recent):
 
 
 @part
-def _find(shard, recent, length):
-    """The interval of all suffixes that begin with the last `length` tokens of the text."""
+def _interval(shard, recent, length):
+    """Return the interval of all suffixes that begin with the last `length` tokens of the text."""
     low, high = bucket(shard, np.int64(recent[length - 1]))
     low, high = np.int64(low), np.int64(high)
     for depth in range(1, length):
@@ -161,90 +172,87 @@ def _find(shard, recent, length):
     return low, high
 
 
-FROM, REMOVED, INSERTED, HITS, TRIES = range(5)  # columns of References.edits
-# An edit that was never tried again is repeated two times in three.
-FIRST_HITS, FIRST_TRIES = 2.0, 3.0
-
-
 @part
-def chance(references, edit):
-    """How likely it is that an edit is repeated where it could be."""
+def repeat_probability(references, edit):
+    """Return the probability that an edit is repeated where it could be."""
     row = references.edits[edit]
     return np.float32((row[HITS] + FIRST_HITS) / (row[TRIES] + FIRST_TRIES))
 
 
 @part
 def edit_at(references, cursor):
-    """The edit that could be repeated at a position, -1 where none could: of those the one with the
-    most of its three neighbours there too (one before, two after), then the newest."""
+    """Return the edit that could be repeated at a position, -1 where none could: the one with the
+    most of its three neighbours (one before, two after) there too, then the newest."""
     best, most = np.int64(-1), 0
     made = references.made[0]
     for age in range(min(made, EDITS)):
         edit = (made - 1 - age) % EDITS
         row = references.edits[edit]
-        beside = _beside(references, row, cursor)
-        if beside > most:
-            best, most = np.int64(edit), beside
+        neighbours = _neighbours(references, row, cursor)
+        if neighbours > most:
+            best, most = np.int64(edit), neighbours
     return best
 
 
 @part
-def _beside(references, row, cursor):
-    """How many neighbours of an edit stand at `cursor` too; 0 where it could not be repeated."""
+def _neighbours(references, row, cursor):
+    """Return how many neighbours of an edit stand at `cursor` too; 0 where it cannot be
+    repeated."""
     begin, removed = row[FROM], row[REMOVED]
     if begin == cursor:
         return 0
     for i in range(removed):
-        if held(references, begin + i) != held(references, cursor + i):
+        if token_of(references, begin + i) != token_of(references, cursor + i):
             return 0
-    before = _same(references, begin - 1, cursor - 1)
-    after = _same(references, begin + removed, cursor + removed)
-    further = after and _same(references, begin + removed + 1, cursor + removed + 1)
+    before = _same_token(references, begin - 1, cursor - 1)
+    after = _same_token(references, begin + removed, cursor + removed)
+    further = after and _same_token(references, begin + removed + 1, cursor + removed + 1)
     if removed == 0 and not (before and after):
         return 0
     return int(before) + int(after) + int(further)
 
 
 @part
-def _same(references, one, other):
-    token = held(references, one)
-    return token >= 0 and token == held(references, other)
+def _same_token(references, one, other):
+    """Return whether both positions hold the same token."""
+    token = token_of(references, one)
+    return token >= 0 and token == token_of(references, other)
 
 
 @part
-def first_of(references, edit, cursor):
-    """The token that is written first where the edit is repeated."""
+def first_token(references, edit, cursor):
+    """Return the token that is written first where an edit is repeated."""
     row = references.edits[edit]
     if row[INSERTED] > 0:
         return np.int64(references.inserted[edit, 0])
-    return held(references, cursor + row[REMOVED])
+    return token_of(references, cursor + row[REMOVED])
 
 
 @part
-def judge(references, edit, cursor, token):
-    """`token` was written where the edit could be repeated."""
+def judge_edit(references, edit, cursor, token):
+    """Count `token`, written where an edit could be repeated, for or against it."""
     row = references.edits[edit]
-    if token == first_of(references, edit, cursor):
+    if token == first_token(references, edit, cursor):
         row[HITS] += 1
         row[TRIES] += 1
-    elif token == held(references, cursor):
+    elif token == token_of(references, cursor):
         row[TRIES] += 1
 
 
 @part
-def remember(references, state, recent, anchor, written):
-    """Text and references have come together again, `written` tokens after they parted at
-    `anchor`; those tokens are references.since."""
+def remember_edit(references, state, recent, anchor, written):
+    """Remember the edit that ends where text and references have come together again, `written`
+    tokens after they parted at `anchor`; those tokens are references.since."""
     if written > SINCE:
         return
     cursor = state[CURSOR]
-    match = min(agreeing(references, cursor, recent), written, cursor - anchor)
+    match = min(match_before(references, cursor, recent), written, cursor - anchor)
     inserted, removed = written - match, cursor - match - anchor
     if match < 1 or inserted + removed == 0:
         return
     if inserted > LONGEST_EDIT or removed > LONGEST_EDIT:
         return
-    if _known(references, anchor, removed, inserted):
+    if _is_known(references, anchor, removed, inserted):
         return
     edit = references.made[0] % EDITS
     references.made[0] += 1
@@ -255,13 +263,13 @@ def remember(references, state, recent, anchor, written):
 
 
 @part
-def _known(references, anchor, removed, inserted):
-    """Whether the same change was made before."""
+def _is_known(references, anchor, removed, inserted):
+    """Return whether the same edit was made before."""
     for edit in range(min(references.made[0], EDITS)):
         row = references.edits[edit]
         same = row[REMOVED] == removed and row[INSERTED] == inserted
         for i in range(removed):
-            same = same and held(references, row[FROM] + i) == held(references, anchor + i)
+            same = same and token_of(references, row[FROM] + i) == token_of(references, anchor + i)
         for i in range(inserted):
             same = same and references.inserted[edit, i] == references.since[i]
         if same:
@@ -271,14 +279,13 @@ def _known(references, anchor, removed, inserted):
 
 @part
 def begin(references, state, recent):
-    """The prompt has been read: what follows begins at the first reference, unless the prompt ends
-    in the middle of one."""
+    """Begin at the first reference, or, where the prompt ends inside one, there."""
     for i in range(STATE):
         state[i] = 0
     state[CURSOR] = state[ANCHOR] = state[EDIT] = -1
     state[BEGUN] = 1
     locate(references, state, recent)
-    if state[MATCH] >= SOLID and held(references, state[CURSOR]) >= 0:
+    if state[MATCH] >= SOLID and token_of(references, state[CURSOR]) >= 0:
         state[ANCHOR] = state[CURSOR]
     else:
         state[CURSOR], state[MATCH] = -1, 0
@@ -286,32 +293,32 @@ def begin(references, state, recent):
 
 @part
 def advance(references, state, recent, token):
-    """`token`, which is recent[0], follows."""
+    """Move on by `token`, which is recent[0]."""
     state[LOST] += 1
-    if not _expected(references, state, token):
+    if not _goes_on(references, state, token):
         locate(references, state, recent)  # once: it is compiled into every place of a call
     if state[EDIT] < 0 and state[MATCH] >= SOLID:
         state[ANCHOR], state[LOST] = state[CURSOR], 0
 
 
 @part
-def _expected(references, state, token):
-    """Whether the alignment goes on with `token`; then it has."""
+def _goes_on(references, state, token):
+    """Move on by `token` without a search; return whether that is possible."""
     if state[EDIT] >= 0:
-        return _repeat(references, state, token)
-    if state[CURSOR] >= 0 and held(references, state[CURSOR]) == token:
+        return _continues_edit(references, state, token)
+    if state[CURSOR] >= 0 and token_of(references, state[CURSOR]) == token:
         state[CURSOR] += 1
         state[MATCH] += 1
         return True
-    return _repeats(references, state, token)
+    return _begins_edit(references, state, token)
 
 
 @part
-def _repeats(references, state, token):
-    """Return whether an earlier edit begins here anew; then the alignment goes on behind it."""
+def _begins_edit(references, state, token):
+    """Return whether `token` begins an earlier edit anew; then the alignment goes on after it."""
     cursor = state[CURSOR]
     edit = edit_at(references, cursor) if cursor >= 0 else np.int64(-1)
-    if edit < 0 or first_of(references, edit, cursor) != token:
+    if edit < 0 or first_token(references, edit, cursor) != token:
         return False
     row = references.edits[edit]
     if row[INSERTED] > 1:
@@ -322,7 +329,8 @@ def _repeats(references, state, token):
 
 
 @part
-def _repeat(references, state, token):
+def _continues_edit(references, state, token):
+    """Return whether `token` continues the edit that is being repeated."""
     edit, step = state[EDIT], state[STEP]
     if references.inserted[edit, step] != token:
         state[EDIT] = -1
@@ -336,31 +344,23 @@ def _repeat(references, state, token):
 
 @part
 def follow(references, state, recent, token):
-    """`advance` by a token that was really written: edits are learnt."""
+    """Advance by a token that was written, and learn edits."""
     anchor, lost, cursor = state[ANCHOR], state[LOST], state[CURSOR]
     if state[EDIT] < 0 and cursor >= 0:
         edit = edit_at(references, cursor)
         if edit >= 0:
-            judge(references, edit, cursor, token)
+            judge_edit(references, edit, cursor, token)
     if lost < SINCE:
         references.since[lost] = token
     advance(references, state, recent, token)
     if anchor >= 0 and lost > 0 and state[LOST] == 0:
-        remember(references, state, recent, anchor, lost + 1)
-
-
-RIGHT, ASKED = range(2)
-PRIOR = 10.0  # a first trust counts as if learnt from so many tokens
-# Before the first token; 1, 2, more tokens after the two parted; a match of 1, 2, 3, 5, 8, 16, 32
-# tokens at most, or of more.
-FIRST_TRUST = (0.3, 0.3, 0.15, 0.1, 0.5, 0.7, 0.8, 0.9, 0.94, 0.97, 0.98, 0.99)
-SUBSTITUTED = np.float32(0.6)  # rather than put in
-BEGIN, FOLLOW, CHAIN = range(3)
+        remember_edit(references, state, recent, anchor, lost + 1)
 
 
 def new_references(table: Array, starts: Array) -> References:
-    """`table` int64[0 or 1, 7] and what is behind it must outlive it."""
-    found = References(
+    """Return what is known of references at first; `table` int64[0 or 1, 7] and the arrays behind
+    it must outlive it."""
+    references = References(
         table=table,
         starts=starts,
         trust=np.full((KINDS, 2), PRIOR),
@@ -371,31 +371,32 @@ def new_references(table: Array, starts: Array) -> References:
         tokens=np.empty(OFFERS, np.int32),
         p=np.empty(OFFERS, np.float32),
     )
-    found.trust[:, RIGHT] *= np.array(FIRST_TRUST)
-    return found
+    references.trust[:, RIGHT] *= np.array(FIRST_TRUST)
+    return references
 
 
 @part
 def offer(references, state):
-    """Fills references.tokens and references.p; returns the kind, -1 where there is no offer."""
+    """Set references.tokens and references.p; return the kind of the offer, -1 where there is
+    none."""
     references.tokens[0] = -1
     if state[EDIT] >= 0:
-        _put(references, 0, references.inserted[state[EDIT], state[STEP]], np.float32(1))
+        _add_offer(references, 0, references.inserted[state[EDIT], state[STEP]], np.float32(1))
         return _kind_of(state[MATCH])
     if state[CURSOR] >= 0:
-        return _ahead(references, state)
+        return _offer_at_cursor(references, state)
     if state[ANCHOR] < 0:
-        return _beginnings(references)
-    one = held(references, state[ANCHOR] + state[LOST])
-    other = held(references, state[ANCHOR])
-    count = _put(references, 0, one, SUBSTITUTED)
-    count = _put(references, count, other, np.float32(1) - SUBSTITUTED)
+        return _offer_beginnings(references)
+    one = token_of(references, state[ANCHOR] + state[LOST])
+    other = token_of(references, state[ANCHOR])
+    count = _add_offer(references, 0, one, SUBSTITUTED)
+    count = _add_offer(references, count, other, np.float32(1) - SUBSTITUTED)
     return min(state[LOST], np.int64(3)) if count else np.int64(-1)
 
 
 @part
-def _put(references, count, token, p):
-    """Offers a token that is one; returns how many there are now."""
+def _add_offer(references, count, token, p):
+    """Offer a token, unless it is -1; return the number of tokens on offer."""
     if token < 0:
         return np.int64(count)
     for i in range(count):
@@ -410,10 +411,11 @@ def _put(references, count, token, p):
 
 @part
 def credit(references, kind, written):
-    """Counts whether the offer held what was written. One that is wrong is not excused where all
-    other sources are too, as it would be in blend.mixture: it speaks of one place, and surely."""
+    """Count whether the offer had the token that was written. A wrong offer is not excused where
+    all other sources are wrong too, as it would be in blend.mixture: it is about one place, and
+    sure."""
     account = references.trust[kind]
-    account[ASKED] += 1
+    account[USED] += 1
     for i in range(OFFERS):
         if references.tokens[i] < 0:
             return
@@ -422,30 +424,33 @@ def credit(references, kind, written):
 
 
 @part
-def _ahead(references, state):
+def _offer_at_cursor(references, state):
+    """Offer the token at the cursor, or that of an edit that could be repeated there."""
     cursor = state[CURSOR]
-    own, edit = held(references, cursor), edit_at(references, cursor)
+    own, edit = token_of(references, cursor), edit_at(references, cursor)
     again = np.float32(0)
     if edit >= 0:
-        again = chance(references, edit)
-    count = _put(references, 0, own, np.float32(1) - again)
+        again = repeat_probability(references, edit)
+    count = _add_offer(references, 0, own, np.float32(1) - again)
     if edit >= 0:
-        count = _put(references, count, first_of(references, edit, cursor), again)
+        count = _add_offer(references, count, first_token(references, edit, cursor), again)
     return _kind_of(state[MATCH]) if count else np.int64(-1)
 
 
 @part
-def _beginnings(references):
+def _offer_beginnings(references):
+    """Offer the first tokens of the texts."""
     texts = min(len(references.starts), OFFERS)
     count = np.int64(0)
     for i in range(texts):
-        token = held(references, references.starts[i])
-        count = _put(references, count, token, np.float32(1) / np.float32(texts))
+        token = token_of(references, references.starts[i])
+        count = _add_offer(references, count, token, np.float32(1) / np.float32(texts))
     return np.int64(0) if count else np.int64(-1)
 
 
 @part
 def _kind_of(match):
+    """Return the kind of an offer after a match of so many tokens."""
     if match <= 3:
         return np.int64(3 + max(match, 1))
     if match <= 5:
@@ -457,10 +462,10 @@ def _kind_of(match):
 
 @entry
 def act(what, references, state, recent, tokens, scores):
-    """What drafters other than blend ask for. `state` int64[STATE] and `recent` int32[n] follow.
+    """Run what drafters other than blend need. `state` int64[STATE] and `recent` int32[n] move on.
 
-    BEGIN: the prompt has been read. FOLLOW: `tokens` int32[m] were written. CHAIN: fills `tokens`
-    with the likeliest path, its probabilities float32[m] with `scores`; returns its length.
+    BEGIN: begin after the prompt. FOLLOW: follow the written `tokens` int32[m]. CHAIN: set `tokens`
+    to the most probable path and `scores` to its probabilities, float32[m]; return its length.
     """
     if what == BEGIN:
         begin(references, state, recent)
@@ -485,7 +490,7 @@ def act(what, references, state, recent, tokens, scores):
             if references.p[j] > references.p[best]:
                 best = j
         account = references.trust[kind]
-        score *= np.float32(account[RIGHT] / account[ASKED]) * references.p[best]
+        score *= np.float32(account[RIGHT] / account[USED]) * references.p[best]
         tokens[i], scores[i] = references.tokens[best], score
         _push(recent, tokens[i])
         advance(references, state, recent, np.int64(tokens[i]))
@@ -501,8 +506,8 @@ def _push(recent, token):
 
 @optional_part
 def mix_in_reference(references, state, into, p, written):
-    """Mixes what is expected at `state` into p float32[CANDIDATES]. `written` is what came there,
-    with which it is credited first; -1 where nothing has."""
+    """Mix the offer at `state` into p float32[CANDIDATES]. `written` is the token that followed, by
+    which the offer is credited first; -1 where none has."""
     kind = offer(references, state)
     if kind >= 0:
         if written >= 0:
@@ -512,20 +517,20 @@ def mix_in_reference(references, state, into, p, written):
 
 @optional_part
 def keep_aligned(references, state, recent, token):
-    """`token`, which is recent[0], was written."""
+    """Follow `token`, which is recent[0] and was written."""
     if state[BEGUN]:
         follow(references, state, recent, token)
 
 
 @optional_part
 def begin_aligned(references, state, recent):
-    """The prompt has been read."""
+    """Begin after the prompt."""
     begin(references, state, recent)
 
 
 @optional_part
 def step_aligned(references, parent, state, recent):
-    """A node's state from its parent's: its token, recent[0], is thought of after that."""
+    """Set a node's state from its parent's; its token is recent[0]."""
     copy_state(parent, state)
     advance(references, state, recent, recent[0])
 

@@ -5,11 +5,11 @@ those with the highest expected number of accepted tokens. A node is expanded on
 it could still be among them. A node's context is kept as intervals and states that are one token
 further than its parent's.
 
-Chains are for engines that verify no trees: the one path that is worth most. A token of a draft
-costs `least` of a pass and is accepted with its score; a chain is worth the sum of (score - least)
-over its tokens. The greedy path need not be the best: a token that is less likely may go on more
-surely. So paths are searched by what they may at most become worth (A*): the first of which nothing
-open can be worth more is the best; past `room` looks into the sources, the best that was found.
+Chains are for engines that verify no trees: the single most valuable path. A draft token costs
+`least` of a pass and is accepted with its score; the value of a chain is the sum of (score - least)
+over its tokens. The greedy path need not be the best: a less likely token may be followed by surer
+ones. So paths are searched in the order of an upper bound of their value (A*): the search ends with
+the best path, or with the best so far after `room` predictions.
 """
 
 from __future__ import annotations
@@ -34,6 +34,18 @@ from ngramkit.kernels.blend.references import STATE, begin_aligned, copy_state, 
 from ngramkit.kernels.jit import entry, part
 from ngramkit.kernels.packed import packed_at
 
+# Columns of Tree.jobs: LEARN or EXTEND, addresses of the request's Sources and Place, begin and end
+# of the written tokens, the budget of the draft that follows, the number of its nodes.
+JOB = 7
+WHAT, SOURCES, PLACE, BEGIN, END, BUDGET, NODES = range(JOB)
+
+LEAST = np.float32(1e-4)  # the score below which a node is not worth a row of the pass
+DRAFT, LEARN, EXTEND, ALIGN, SEVERAL = range(5)
+REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
+
+RARE = np.float32(1e-4)  # the probability below which a token is ignored, whatever it costs
+CHAINS, REWIND = range(2)
+
 
 class Tree(NamedTuple):
     """A draft while it grows, n nodes at most. The root's own context stands last."""
@@ -45,24 +57,18 @@ class Tree(NamedTuple):
     intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
     past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
     recents: Array  # int32[n + 1, DEPTH]
-    aligned: Array  # int64[n + 1, STATE], see references.texts
+    aligned: Array  # int64[n + 1, STATE], see blend.references
     queue_p: Array  # float32[n + 1], the best first
     queue: Array  # int32[n + 1, 3], token, parent, source
-    # Of chains alone: the queue's scores, nodes' worths and depths, a token's cost.
+    # For chains alone: the queue's scores, nodes' values and depths, a token's cost.
     values: Array  # float32[n + 1]
     gains: Array  # float32[n]
     depths: Array  # int32[n]
     least: Array  # float32[1]
-    # Of several requests, one after another:
+    # For several requests, one after another:
     jobs: Array  # int64[jobs, JOB], see below
     found: Array  # int32[jobs, n, 3], token, parent, source of each job's nodes
     found_scores: Array  # float32[jobs, n]
-
-
-# Columns of Tree.jobs: LEARN or EXTEND, addresses of the request's Sources and Place, the tokens
-# that were written, how many nodes to draft then, how many there are.
-JOB = 7
-WHAT, SOURCES, PLACE, BEGIN, END, BUDGET, NODES = range(JOB)
 
 
 def new_tree(shards: int, budget: int, jobs: int = 0) -> Tree:
@@ -89,7 +95,7 @@ def new_tree(shards: int, budget: int, jobs: int = 0) -> Tree:
 
 @part
 def file_node(tree, job, at, token, parent, origin, score):
-    """A node of that job's draft is found."""
+    """Write down a node of a job's draft."""
     found = tree.found[job, at]
     found[0], found[1], found[2] = token, parent, origin
     tree.found_scores[job, at] = score
@@ -97,7 +103,7 @@ def file_node(tree, job, at, token, parent, origin, score):
 
 @part
 def enter(place, tree, room):
-    """The root's context, behind the last of `room` nodes."""
+    """Set the root's context, in the last row, after `room` nodes."""
     copy_intervals(place.root, tree.intervals[room])
     copy_intervals(place.past[0], tree.past[room, 0])
     copy_intervals(place.past[1], tree.past[room, 1])
@@ -108,7 +114,7 @@ def enter(place, tree, room):
 
 @part
 def step(sources, tree, node, parent, awake):
-    """A node's context: its parent's and its own token."""
+    """Set a node's context, from its parent's and its own token."""
     recent = tree.recents[node]
     for i in range(DEPTH - 1):
         recent[i + 1] = tree.recents[parent, i]
@@ -120,14 +126,10 @@ def step(sources, tree, node, parent, awake):
     step_aligned(sources.references, tree.aligned[parent], tree.aligned[node], recent)
 
 
-LEAST = np.float32(1e-4)  # nodes less probable are not worth a row of the pass
-DRAFT, LEARN, EXTEND, ALIGN, SEVERAL = range(5)
-REACH = np.float32(0.35)  # a node is not expanded for a child that takes more than this of it
-
-
 @entry
 def act(what, sources, place, tree, begin, end):
-    """What Python asks for, in one kernel: compiled apart, each would hold most of the others."""
+    """Run what Python asks for; one kernel, since each of its parts would compile most of the
+    others again."""
     if what == DRAFT:
         return grow(sources, place, begin, tree, end)
     if what == SEVERAL:
@@ -149,8 +151,9 @@ def _write(what, sources, place, begin, end):
 
 @part
 def _several(sources, place, tree, count):
-    """As many jobs, one after another: a thread that comes back to Python for each waits for its
-    lock as long as a small draft takes. `sources` and `place` say of which types theirs are."""
+    """Run `count` jobs, one after another: a thread that returned to Python for each would wait for
+    the GIL as long as a small draft takes. `sources` and `place` give the types of the jobs' own.
+    """
     for k in range(count):
         job = tree.jobs[k]
         own, where = packed_at(job[SOURCES], sources), packed_at(job[PLACE], place)
@@ -163,13 +166,13 @@ def _several(sources, place, tree, count):
 
 @part
 def grow(sources, place, size, tree, budget):
-    """Fills `tree`, which has room for `budget` nodes, best first; returns how many there are."""
+    """Fill `tree`, which has room for `budget` nodes, best first; return the number of nodes."""
     enter(place, tree, budget)
     tokens, parents, scores = tree.tokens, tree.parents, tree.scores
     queue_p, queue = tree.queue_p, tree.queue
     nodes, waiting, node, score = 0, 0, budget, np.float32(1)
     while nodes < budget:
-        # Only as many may wait as there is room for: the least of them bounds what is of use.
+        # No more may wait than there is room for: the least of them bounds what is of use.
         room = budget - nodes
         floor = queue_p[waiting - 1] if waiting >= room else LEAST
         eos = node < budget and tokens[node] == sources.limits[EOS]
@@ -207,7 +210,7 @@ def _move(queue_p, queue, source, target):
 
 @part
 def _behind(queue_p, queue, at, value, token, origin):
-    """Whether what waits at `at` comes after (value, token, origin)."""
+    """Return whether the entry at `at` comes after (value, token, origin)."""
     if queue_p[at] != value:
         return queue_p[at] < value
     return queue[at, 1] == origin and queue[at, 0] > token
@@ -215,7 +218,7 @@ def _behind(queue_p, queue, at, value, token, origin):
 
 @part
 def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):
-    """Inserts the candidates that may still become nodes; the queue is sorted, best first.
+    """Insert the candidates that may still become nodes; the queue is sorted, best first.
 
     Ties: the earlier parent, then the lower token.
     """
@@ -237,15 +240,11 @@ def _enqueue(into, p, score, origin, queue_p, queue, waiting, room):
     return waiting
 
 
-RARE = np.float32(1e-4)  # tokens less probable are not looked at, whatever they cost
-CHAINS, REWIND = range(2)
-
-
 @entry
 def serve_chains(what, sources, place, tree, begin, end):
-    """What engines ask for beside `tree.act`, which decoding does without and does not compile: a
-    chain of at most `end` tokens after begin tokens, one for each of `end` jobs that `tree.act` has
-    told what was written; or all from token `begin` to `end` back."""
+    """Run what engines need beside `act`; decoding does without and does not compile it. CHAINS: a
+    chain for each of `end` jobs, whose written tokens `act` has taken in. REWIND: take back the
+    tokens from `begin` to `end`."""
     if what == CHAINS:
         _several_chains(sources, place, tree, end)
     else:
@@ -254,7 +253,7 @@ def serve_chains(what, sources, place, tree, begin, end):
 
 @part
 def _several_chains(sources, place, tree, count):
-    """A chain for each of as many jobs, one after another, as `tree.act` draws trees."""
+    """Draft a chain for each of `count` jobs, as `_several` does trees."""
     for k in range(count):
         job = tree.jobs[k]
         if job[BUDGET]:
@@ -267,8 +266,9 @@ def _several_chains(sources, place, tree, count):
 
 @part
 def best_chain(sources, place, size, tree, length):
-    """Finds at most `length` tokens; returns how many. They stand in tree.queue[:, 0], with their
-    sources in column 2 and scores in tree.queue_p. Cost and room are tree.least and its arrays'."""
+    """Find at most `length` tokens; return their number. They stand in tree.queue[:, 0], their
+    sources in column 2, their scores in tree.queue_p. A token's cost is tree.least; `room` is the
+    length of the arrays."""
     room = len(tree.tokens)
     enter(place, tree, room)
     least = tree.least[0]
@@ -309,20 +309,21 @@ def best_chain(sources, place, size, tree, length):
         waiting -= 1
         for i in range(waiting):
             _move_path(tree, i + 1, i)
-    return _written(tree, best)
+    return _write_path(tree, best)
 
 
 @part
-def _written(tree, node):
-    """The path to `node`, from its first token, at the begin of the queue's arrays."""
+def _write_path(tree, node):
+    """Write the path to `node`, from its first token, to the begin of the queue's arrays; return
+    its length."""
     if node < 0:
         return 0
-    found = np.int64(tree.depths[node])
-    for i in range(found - 1, -1, -1):
+    depth = np.int64(tree.depths[node])
+    for i in range(depth - 1, -1, -1):
         tree.queue[i, 0], tree.queue[i, 2] = tree.tokens[node], tree.origins[node]
         tree.queue_p[i] = tree.scores[node]
         node = tree.parents[node]
-    return found
+    return depth
 
 
 @part
@@ -335,8 +336,8 @@ def _move_path(tree, source, target):
 
 @part
 def _enqueue_path(tree, waiting, bound, value, into, row, origin):
-    """Sorted by bound, the highest first; ties: the earlier parent, then the lower token. Of more
-    than there is room for, the least promising are dropped."""
+    """Insert a path into the queue, sorted by bound, the highest first; ties: the earlier parent,
+    then the lower token. Without room the least promising is dropped."""
     token, room = into.tokens[row], len(tree.tokens)
     at = waiting
     while at > 0 and _path_behind(tree, at - 1, bound, token, origin):

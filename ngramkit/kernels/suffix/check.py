@@ -1,8 +1,8 @@
-"""Prove that a suffix array is one, by as many threads as there are.
+"""The proof that an array is the suffix array of its tokens, by several threads.
 
-Each thread takes a range of the array. What it must begin with, how many suffixes of each id stand
-before its range, is counted first, by all threads too; one thread alone needs no counts. Memory: 8
-bytes per id of the vocabulary and thread.
+Each thread takes a range of the array. How many suffixes of each id stand before its range is
+counted first, by all threads too; one thread alone needs no counts. Memory: 8 bytes per id of the
+vocabulary and thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEAST = 1 << 20  # suffixes that are worth a thread
 
 
 def first_misplaced(tokens: Array, suffix_array: Array, bounds: Array, workers: int = 1) -> int:
-    """An index at which `suffix_array` is wrong, the first that is seen; -1 where it is right.
+    """Return an index at which `suffix_array` is wrong, -1 where it is right.
 
     `tokens` u16 | u32 [n, at least 1] hold only ids below `ids`; `bounds` int64[ids + 1] say where
     each id's suffixes begin. `suffix_array` i32 | i64 [n] may hold anything.
@@ -59,7 +59,8 @@ def first_misplaced(tokens: Array, suffix_array: Array, bounds: Array, workers: 
 
 @entry
 def _symbols_before(tokens: Array, suffix_array: Array, begin: int, end: int, counts: Array) -> int:
-    """Adds to counts[t] (int64[ids]) the suffixes of suffix_array[begin:end] that t stands before.
+    """Count, in counts[t] (int64[ids]), the suffixes of suffix_array[begin:end] that t stands
+    before; return the first invalid index, else -1.
 
     Returns the first index there that is no position in `tokens`, -1 where all are.
     """
@@ -77,7 +78,7 @@ def _symbols_before(tokens: Array, suffix_array: Array, begin: int, end: int, co
 def _first_misplaced(
     tokens: Array, suffix_array: Array, cursors: Array, begin: int, end: int
 ) -> int:
-    """The first index of [begin, end) at which `suffix_array` is seen to be wrong, else -1.
+    """Return the first index of [begin, end) at which `suffix_array` is seen to be wrong, else -1.
 
     `tokens` [n] hold only ids below len(cursors); `cursors` int64[ids] say where in its bucket the
     next suffix of each id must stand, and are moved on. `suffix_array` [n] may hold anything.

@@ -1,16 +1,16 @@
 """The most frequent continuations of an interval, as a tree, with exact counts.
 
-Best first: what is emitted next is the most frequent prefix left, ties to the shallower one, then
-to the parent emitted earlier, then to the lower token. A prefix's count is the width of its
-interval, summed over the shards, so no match is ever enumerated. The children of a wide interval
-are found through a grid (`suffix.grid`): one of at least T suffixes cannot hide between points T/2
-apart, and its ends then are a bisection inside two cells. T falls as far as the budget asks. In
-many shards it could hide, a little of it in each: there it all but never does (`grid.most_of`).
+Best first: the most frequent prefix left is emitted next, ties to the shallower one, then to the
+parent emitted earlier, then to the lower token. A prefix's count is the width of its interval,
+summed over the shards, so no match is ever enumerated. The children of a wide interval are found
+through a grid (`suffix.grid`): a child of at least T suffixes cannot lie between points T/2 apart,
+and a bisection inside two cells gives its ends. T falls as far as the budget requires. Spread over
+many shards, a child can escape the grid, but almost never does (`grid.most_of`).
 
-Drafts of frequent contexts are kept: to count exactly what followed a word that stands a hundred
-thousand times takes milliseconds in many shards, and text comes back to such words. A row
-holds one draft and is overwritten by the next; threads may share the rows, since a row is believed
-only if its checksum fits.
+Drafts of frequent contexts are memoized: exact counts of what followed a word that occurs a hundred
+thousand times take milliseconds in many shards, and text comes back to such words. A row of the
+memo holds one draft and is overwritten by the next; threads may share the rows, since a row is used
+only if its checksum is right.
 """
 
 from __future__ import annotations
@@ -45,18 +45,31 @@ from ngramkit.kernels.suffix.search import VOCABULARY, position_at, token_at
 
 NARROW = 64  # suffixes; so few are read one by one, which memory serves in parallel
 PROBES = 4096  # grid points per node at most; above, rare children may be missed
-# Times the budget: so many children of such a node are counted, where that takes several shards.
-LIKELY = 2
+LIKELY = 2  # times the budget: children counted of such a node, where that takes several shards
 ROOT = -1
 
 TOKEN, PARENT, DEPTH, COUNT, LANES = range(5)  # columns of nodes; LANES of a span are used
+
+DEPTHS = 32  # one more than the deepest node
+KEY, ORDER, SLOT = range(3)  # columns of `ready`: its two sort keys, and the node's slot
+_, RANK, BOUND = range(3)  # columns of `waiting`, after its KEY: a node, its widest child at most
+
+# The memo of drafts.
+ROWS = 1 << 12
+LENGTH = 16  # tokens of a match at most
+NODES = 128  # of a draft at most
+# Columns of int64[ROWS, WORDS]; after them come the match, and two words for each node.
+SUM, SIZE, TOTAL, BUDGET, MATCHED, PATTERN = range(6)
+FIRST = PATTERN + LENGTH
+WORDS = FIRST + 2 * NODES
+DEPTH_BITS = 6  # beside a node's parent
 
 
 @allocating_part
 def top_prefixes(
     table: Array, root: Array, depth: int, budget: int, deepest: int, eos: int
 ) -> tuple[Array, int]:
-    """int64[n, 4] (token, parent, depth, count), n <= budget, and the root's total count.
+    """Return nodes int64[n, 4] (token, parent, depth, count), n <= budget, and the root's count.
 
     `root` is int64[shards, 2], the intervals of a match of `depth` tokens. Nodes are at most
     `deepest` (below 32) tokens deep; none follows `eos` and none is a separator.
@@ -106,11 +119,11 @@ def top_prefixes(
             emitted += 1
         else:
             break
-    found = np.empty((emitted, 4), np.int64)
+    tree = np.empty((emitted, 4), np.int64)
     for rank in range(emitted):
         for column in range(4):
-            found[rank, column] = nodes[ready[rank, SLOT], column]
-    return found, total
+            tree[rank, column] = nodes[ready[rank, SLOT], column]
+    return tree, total
 
 
 @part
@@ -128,7 +141,7 @@ def _children(
     work: Array,
     few: Array,
 ) -> tuple[int, int]:
-    """Offers children of at most `bound` suffixes; returns the list's size and the bound left."""
+    """Offer children of at most `bound` suffixes; return the list's size and the bound left."""
     budget, lanes = len(ready), nodes[slot, LANES]
     span = spans[slot, :lanes]
     level = nodes[slot, DEPTH] + 1
@@ -142,12 +155,12 @@ def _children(
     target = max(bound >> 2, least)
     spacing, target, coarse = _grid_of(width, lanes, target)
     if spacing > 1 and bound == width and begins_alike(table, span, depth):
-        found = all_of_few(table, span, depth, few, tokens, work[HEAP])
-        for i in range(found):
-            held, count = one_of_few(few, i, work, lanes)
+        children = all_of_few(table, span, depth, few, tokens, work[HEAP])
+        for i in range(children):
+            used, count = one_of_few(few, i, work, lanes)
             if count >= least:
-                size = _file(ready, size, tokens[i], rank, slot, held, count, nodes, spans, work)
-        if found >= 0:
+                size = _file(ready, size, tokens[i], rank, slot, used, count, nodes, spans, work)
+        if children >= 0:
             return size, 0
     sample(table, span, depth, spacing, tokens, work)
     floor = 0
@@ -163,11 +176,11 @@ def _children(
         wanted = max(target, least)
         if points >= floor and fewest <= bound and most_of(points, spacing, lanes) >= wanted:
             if spacing == 1:
-                held, count = read_all(span, work, met)
+                used, count = read_all(span, work, met)
             else:
-                held, count = bisect(table, span, depth, token, spacing, wanted, work)
+                used, count = bisect(table, span, depth, token, spacing, wanted, work)
             if wanted <= count <= bound:
-                size = _file(ready, size, token, rank, slot, held, count, nodes, spans, work)
+                size = _file(ready, size, token, rank, slot, used, count, nodes, spans, work)
                 if size == budget:
                     least = nodes[ready[budget - 1, SLOT], COUNT]
         step_on(work, met)
@@ -176,8 +189,8 @@ def _children(
 
 @part
 def _grid_of(width: int, lanes: int, target: int) -> tuple[int, int, bool]:
-    """How far apart grid points are, of how many suffixes children are then all found, and whether
-    that is more probes than are spent."""
+    """Return how far apart grid points are, the least suffixes of a child that is surely found, and
+    whether PROBES limits them."""
     spacing = max(target // (2 * min(lanes, APART)), 1)
     if width <= NARROW:
         spacing = 1
@@ -198,7 +211,7 @@ def _only_child(
     spans: Array,
     work: Array,
 ) -> int:
-    """Offers what follows a prefix that occurs once; returns the list's size."""
+    """Offer the token after a prefix that occurs once; return the list's size."""
     shard, low = table[spans[slot, 0, 0]], spans[slot, 0, 1]
     token = token_at(shard, position_at(shard, low) + depth)
     if token >= table[0, VOCABULARY]:
@@ -214,14 +227,14 @@ def _file(
     token: int,
     rank: int,
     parent: int,
-    held: int,
+    used: int,
     count: int,
     nodes: Array,
     spans: Array,
     work: Array,
 ) -> int:
-    """Offers a child of the node in the slot `parent`, which `held` lanes of its span hold as
-    work[CHILD], work[BEGIN] and work[END] say; returns the list's size."""
+    """Offer a child of the node in the slot `parent`; return the list's size. The child's intervals
+    lie in `used` lanes of the parent's span, given by work[CHILD], work[BEGIN] and work[END]."""
     level = nodes[parent, DEPTH] + 1
     i = offer(ready, size, level, count, (rank + 1) << 32 | token)
     if i < 0:
@@ -230,7 +243,7 @@ def _file(
     nodes[slot, TOKEN], nodes[slot, PARENT] = token, rank
     nodes[slot, DEPTH], nodes[slot, COUNT] = level, count
     written = 0
-    for k in range(held):
+    for k in range(used):
         low, high = work[BEGIN, k], work[END, k]
         if low < high:
             spans[slot, written, 0] = spans[parent, work[CHILD, k], 0]
@@ -240,20 +253,15 @@ def _file(
     return min(size + 1, len(ready))
 
 
-DEPTHS = 32  # one more than the deepest node
-KEY, ORDER, SLOT = range(3)  # columns of `ready`: what it is sorted by, then by, and where it is
-_, RANK, BOUND = range(3)  # columns of `waiting`, after its KEY: a node, and how wide children are
-
-
 @part
 def may_enter(ready: Array, size: int, key: int) -> bool:
-    """Whether a candidate of this key can still be among the best."""
+    """Return whether a candidate of this key can still be among the best."""
     return bool(size < len(ready) or key <= ready[size - 1, KEY])
 
 
 @part
 def wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
-    """Files a node whose children of at most `bound` suffixes are still to be found; best last."""
+    """Insert a node whose children of at most `bound` suffixes are still to be found; best last."""
     i = waits
     while i > 0 and waiting[i - 1, KEY] < key:
         _move(waiting, i - 1, i)
@@ -264,7 +272,7 @@ def wait(waiting: Array, waits: int, key: int, rank: int, bound: int) -> int:
 
 @part
 def offer(ready: Array, size: int, depth: int, count: int, order: int) -> int:
-    """Makes room for a candidate among the best: its index in `ready`, or -1 if it is none.
+    """Make room for a candidate among the best; return its index in `ready`, -1 if it is none.
 
     A full list gives up its last entry, and that entry's slot.
     """
@@ -293,52 +301,43 @@ def _before(key: int, order: int, other_key: int, other_order: int) -> bool:
     return key < other_key or (key == other_key and order < other_order)
 
 
-ROWS = 1 << 12
-LENGTH = 16  # tokens of a match at most
-NODES = 128  # of a draft at most
-# Columns of int64[ROWS, WORDS]: then come the match, and of each node two words.
-SUM, SIZE, TOTAL, BUDGET, MATCHED, PATTERN = range(6)
-FIRST = PATTERN + LENGTH
-WORDS = FIRST + 2 * NODES
-DEPTH_BITS = 6  # beside a node's parent
-
-
-def new_known(rows: int = ROWS) -> Array:
-    """Room for drafts; pages are taken as they are touched, 2.3 KB a row at most."""
+def new_draft_memo(rows: int = ROWS) -> Array:
+    """Return an empty memo; pages are taken as they are touched, 2.3 KB a row at most."""
     return np.zeros((rows, WORDS), np.int64)
 
 
 @part
-def _mixed(value: int, word: int) -> int:
-    """A running hash, one word on."""
+def _hash_word(value: int, word: int) -> int:
+    """Return a running hash, one word further."""
     value = (value ^ word) * 0x2545F4914F6CDD1D
     return value ^ (value >> 29)
 
 
 @part
-def _slot(known: Array, pattern: Array, budget: int) -> int:
-    key = _mixed(budget, len(pattern))
+def _slot(memo: Array, pattern: Array, budget: int) -> int:
+    key = _hash_word(budget, len(pattern))
     for i in range(len(pattern)):
-        key = _mixed(key, pattern[i])
-    return (key & 0x7FFFFFFFFFFFFFFF) % len(known)
+        key = _hash_word(key, pattern[i])
+    return (key & 0x7FFFFFFFFFFFFFFF) % len(memo)
 
 
 @part
 def _checksum(row: Array, size: int) -> int:
-    """Of everything in use; never 0, which an empty row has."""
+    """Return a checksum of all words in use; never 0, which an empty row has."""
     value = 1
     for i in range(SUM + 1, FIRST + 2 * size):
-        value = _mixed(value, row[i])
+        value = _hash_word(value, row[i])
     return value | 1
 
 
 @allocating_part
-def recall(known: Array, pattern: Array, budget: int) -> tuple[Array, int]:
-    """What `remember` was given for this match, int32[m], and budget; no nodes where it is lost."""
+def recall(memo: Array, pattern: Array, budget: int) -> tuple[Array, int]:
+    """Return the nodes and the total that `remember` was given for this match, int32[m], and
+    budget; without nodes where the memo has none."""
     nothing = np.empty((0, 4), np.int64)
     if len(pattern) > LENGTH or budget > NODES:
         return nothing, 0
-    row = known[_slot(known, pattern, budget)].copy()  # another thread may write it
+    row = memo[_slot(memo, pattern, budget)].copy()  # another thread may write it
     size = row[SIZE]
     if row[BUDGET] != budget or row[MATCHED] != len(pattern) or not 0 < size <= NODES:
         return nothing, 0
@@ -347,26 +346,26 @@ def recall(known: Array, pattern: Array, budget: int) -> tuple[Array, int]:
             return nothing, 0
     if row[SUM] != _checksum(row, size):
         return nothing, 0
-    found = np.empty((size, 4), np.int64)
+    nodes = np.empty((size, 4), np.int64)
     for i in range(size):
         word = row[FIRST + 2 * i]
-        found[i, TOKEN], below = word >> 32, word & 0xFFFFFFFF
-        found[i, PARENT], found[i, DEPTH] = (below >> DEPTH_BITS) - 1, below & (1 << DEPTH_BITS) - 1
-        found[i, COUNT] = row[FIRST + 2 * i + 1]
-    return found, row[TOTAL]
+        nodes[i, TOKEN], below = word >> 32, word & 0xFFFFFFFF
+        nodes[i, PARENT], nodes[i, DEPTH] = (below >> DEPTH_BITS) - 1, below & (1 << DEPTH_BITS) - 1
+        nodes[i, COUNT] = row[FIRST + 2 * i + 1]
+    return nodes, row[TOTAL]
 
 
 @part
-def remember(known: Array, pattern: Array, budget: int, found: Array, total: int) -> None:
-    """Keeps `found` and `total` of `continuations.top_prefixes` for this match."""
-    if len(pattern) > LENGTH or budget > NODES or not 0 < len(found) <= NODES:
+def remember(memo: Array, pattern: Array, budget: int, nodes: Array, total: int) -> None:
+    """Keep `nodes` and `total` of `top_prefixes` for this match, int32[m], and budget."""
+    if len(pattern) > LENGTH or budget > NODES or not 0 < len(nodes) <= NODES:
         return
-    row = known[_slot(known, pattern, budget)]
-    row[SIZE], row[TOTAL], row[BUDGET], row[MATCHED] = len(found), total, budget, len(pattern)
+    row = memo[_slot(memo, pattern, budget)]
+    row[SIZE], row[TOTAL], row[BUDGET], row[MATCHED] = len(nodes), total, budget, len(pattern)
     for i in range(LENGTH):
         row[PATTERN + i] = pattern[i] if i < len(pattern) else 0
-    for i in range(len(found)):
-        below = (found[i, PARENT] + 1) << DEPTH_BITS | found[i, DEPTH]
-        row[FIRST + 2 * i] = found[i, TOKEN] << 32 | below
-        row[FIRST + 2 * i + 1] = found[i, COUNT]
-    row[SUM] = _checksum(row, len(found))
+    for i in range(len(nodes)):
+        below = (nodes[i, PARENT] + 1) << DEPTH_BITS | nodes[i, DEPTH]
+        row[FIRST + 2 * i] = nodes[i, TOKEN] << 32 | below
+        row[FIRST + 2 * i + 1] = nodes[i, COUNT]
+    row[SUM] = _checksum(row, len(nodes))

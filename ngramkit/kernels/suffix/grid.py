@@ -1,12 +1,12 @@
-"""A grid over intervals: which tokens come next in them, from a few evenly spaced suffixes.
+"""A grid over intervals: the next tokens in them, from a few evenly spaced suffixes.
 
 The tokens at one depth of an interval are sorted, so equal grid points bound a run of one token
 from both sides, and its exact ends are two bisections inside single cells. The grids of all shards
-are merged in the order of their tokens. An interval of only a handful of next tokens, as text that
-repeats itself makes them, is looked through one token after another instead.
+are merged in the order of their tokens. An interval with only a handful of next tokens, as in text
+that repeats itself, is searched for one token after another instead.
 
-A *span*, int64[lanes, 3], is the intervals of one prefix: (shard, low, high), shards that hold
-nothing of it left out. What is found in its lanes stands in the rows of `work`, int64[WORK, lanes].
+A *span*, int64[lanes, 3], is the intervals of one prefix: (shard, low, high), without the shards
+that do not hold it. Results per lane go into the rows of `work`, int64[WORK, lanes].
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ngramkit.kernels.jit import part
 from ngramkit.kernels.suffix.search import (
     HIGH,
     LOW,
+    ROWS as SEARCH,
     SHARD,
     VOCABULARY,
     lower_bound,
@@ -25,10 +26,9 @@ from ngramkit.kernels.suffix.search import (
     position_at,
     token_at,
 )
-from ngramkit.kernels.suffix.search import ROWS as SEARCH
 
-TALLIES = 256  # from so many points on, tokens are not told apart by them
-APART = 16  # more lanes than these are taken together: see `most_of`
+TALLIES = 256  # classes of tokens by their points; more points count as the last
+APART = 16  # more lanes than these are bounded together: see `most_of`
 RUN = 8  # equal grid points after which a run's end is searched for instead of read up to
 
 # Rows of `work`: those of the searches (`kernels.suffix.search`), then of each lane where its grid
@@ -39,10 +39,12 @@ FIRST, BASE, POINT, POINTS, STOP, HEAP, MET, CHILD, BEGIN, END = range(SEARCH, S
 WORK = SEARCH + 10
 LANE = 32  # bits of a lane's number in the heap
 
+FEW = 4
+
 
 @part
 def sample(table: Array, span: Array, depth: int, spacing: int, tokens: Array, work: Array) -> None:
-    """Reads every `spacing`-th token at `depth` of the intervals, as if one followed the other.
+    """Read every `spacing`-th token at `depth` of the intervals, as if one followed the other.
 
     So the lanes' grids begin at different places, though what is in them is alike. Inside a long
     run of one token most points are not read: what lies between two equals is equal.
@@ -70,7 +72,7 @@ def sample(table: Array, span: Array, depth: int, spacing: int, tokens: Array, w
 def _end_of_run(
     shard: Array, zero: int, depth: int, spacing: int, token: int, point: int, last: int
 ) -> int:
-    """The first grid point of [point, last) that holds another token than the one before it."""
+    """Return the first grid point of [point, last) with another token than the one before it."""
     step = 1
     while point < last:
         ahead = min(point + step, last) - 1
@@ -90,7 +92,7 @@ def _end_of_run(
 
 @part
 def begin_merge(tokens: Array, work: Array, lanes: int) -> int:
-    """A heap of the lanes by their first tokens; returns its size."""
+    """Make a heap of the lanes by their first tokens; return its size."""
     heap = work[HEAP]
     size = 0
     for i in range(lanes):
@@ -107,8 +109,9 @@ def begin_merge(tokens: Array, work: Array, lanes: int) -> int:
 
 @part
 def step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, int, int]:
-    """Steps over the points that hold `token`, the lowest of the heap: the heap's size then, how
-    many points, and in how many lanes; which lanes, and POINTS in each, `step_on` forgets."""
+    """Step over the points that hold `token`, the lowest of the heap. Return the size of the heap,
+    the number of points and of their lanes; work[MET] lists the lanes and work[POINTS] their
+    points, until `step_on`."""
     heap = work[HEAP]
     points = met = 0
     while size and heap[0] >> LANE == token:
@@ -130,7 +133,7 @@ def step_over(tokens: Array, work: Array, size: int, token: int) -> tuple[int, i
 
 @part
 def _sift(heap: Array, size: int) -> None:
-    """The heap's first key to its place."""
+    """Move the heap's first key down to its place."""
     key, at = heap[0], 0
     while True:
         below = 2 * at + 1
@@ -145,13 +148,14 @@ def _sift(heap: Array, size: int) -> None:
 
 @part
 def step_on(work: Array, met: int) -> None:
+    """Clear the points of the lanes that were stepped over."""
     for k in range(met):
         work[POINTS, work[MET, k]] = 0
 
 
 @part
 def most_of(points: int, spacing: int, lanes: int) -> int:
-    """How many suffixes a token of so many grid points has at most.
+    """Return how many suffixes a token with so many grid points has at most.
 
     In each lane one less than the spacing may lie beside its points. In many lanes all but surely
     far fewer do: their sum strays by half a point times the root of the lanes, where points are few
@@ -165,8 +169,8 @@ def most_of(points: int, spacing: int, lanes: int) -> int:
 
 @part
 def points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> int:
-    """The fewest grid points of the `wanted` tokens with the most points. The end of `tokens`,
-    TALLIES of them, is scratch."""
+    """Return the fewest grid points of the `wanted` tokens with the most points. The last TALLIES
+    of `tokens` are scratch."""
     tally = tokens[len(tokens) - TALLIES :]
     tally[:] = 0
     size = begin_merge(tokens, work, lanes)
@@ -183,8 +187,8 @@ def points_of_likely(tokens: Array, work: Array, lanes: int, wanted: int) -> int
 
 @part
 def read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
-    """Of a grid without gaps: the child of the token stepped over, how many lanes hold it, and how
-    many suffixes."""
+    """File the child of the token stepped over, in a grid without gaps; return how many lanes hold
+    it, and the number of its suffixes."""
     count = 0
     for k in range(met):
         i = work[MET, k]
@@ -198,8 +202,8 @@ def read_all(span: Array, work: Array, met: int) -> tuple[int, int]:
 def bisect(
     table: Array, span: Array, depth: int, token: int, spacing: int, least: int, work: Array
 ) -> tuple[int, int]:
-    """The child of `token`: how many lanes hold it, and how many suffixes; 0 of them where they
-    are fewer than `least`."""
+    """File the child of `token`; return how many lanes hold it, and the number of its suffixes, 0
+    where they are fewer than `least`."""
     lanes = len(span)
     for i in range(lanes):
         first = work[POINT, i] - work[POINTS, i] - work[BASE, i]
@@ -208,7 +212,7 @@ def bisect(
         work[LOW, i] = at - spacing + 1 if first else span[i, 1]
         work[HIGH, i] = min(at, span[i, 2])
     lower_bounds(table, work, lanes, depth, token)
-    most = held = 0
+    most = used = 0
     for i in range(lanes):
         low = work[LOW, i]
         after = work[FIRST, i] + (work[POINT, i] - work[BASE, i]) * spacing
@@ -219,26 +223,23 @@ def bisect(
             inside = after - spacing + 1
         elif low == last or token_at(shard, position_at(shard, low) + depth) != token:
             continue
-        work[CHILD, held], work[BEGIN, held] = i, low
-        work[SHARD, held], work[LOW, held], work[HIGH, held] = span[i, 0], inside, last
+        work[CHILD, used], work[BEGIN, used] = i, low
+        work[SHARD, used], work[LOW, used], work[HIGH, used] = span[i, 0], inside, last
         most += last - low
-        held += 1
+        used += 1
     if most < least:
         return 0, 0
-    lower_bounds(table, work, held, depth, token + 1)
+    lower_bounds(table, work, used, depth, token + 1)
     count = 0
-    for k in range(held):
+    for k in range(used):
         work[END, k] = work[LOW, k]
         count += work[END, k] - work[BEGIN, k]
-    return held, count
-
-
-FEW = 4
+    return used, count
 
 
 @part
 def begins_alike(table: Array, span: Array, depth: int) -> bool:
-    """Whether the first half of every interval has one next token."""
+    """Return whether the first half of every interval has one next token."""
     for i in range(len(span)):
         shard, low, high = table[span[i, 0]], span[i, 1], span[i, 2]
         first = token_at(shard, position_at(shard, low) + depth)
@@ -251,7 +252,7 @@ def begins_alike(table: Array, span: Array, depth: int) -> bool:
 def all_of_few(
     table: Array, span: Array, depth: int, few: Array, tokens: Array, point: Array
 ) -> int:
-    """All next tokens of an interval, ascending, where they are at most FEW.
+    """Find all next tokens of an interval, ascending, where they are at most FEW.
 
     They go into `tokens`, int32[FEW or more], their intervals into `few`, int64[FEW, lanes, 2].
     `point` int64[lanes] is scratch. Returns how many there are, separators not counted; -1 where
@@ -260,7 +261,7 @@ def all_of_few(
     lanes = len(span)
     for i in range(lanes):
         point[i] = span[i, 1]
-    for found in range(FEW + 1):
+    for child in range(FEW + 1):
         lowest = -1
         for i in range(lanes):
             if point[i] < span[i, 2]:
@@ -269,25 +270,26 @@ def all_of_few(
                 if lowest < 0 or token < lowest:
                     lowest = token
         if lowest < 0 or lowest >= table[0, VOCABULARY]:
-            return found
-        if found == FEW:
+            return child
+        if child == FEW:
             break
-        tokens[found] = lowest
+        tokens[child] = lowest
         for i in range(lanes):
             low = point[i]
             point[i] = lower_bound(table[span[i, 0]], low, span[i, 2], depth, lowest + 1)
-            few[found, i, 0], few[found, i, 1] = low, point[i]
+            few[child, i, 0], few[child, i, 1] = low, point[i]
     return -1
 
 
 @part
-def one_of_few(few: Array, found: int, work: Array, lanes: int) -> tuple[int, int]:
-    """One of them as a child: how many lanes hold it, and how many suffixes."""
-    held = count = 0
+def one_of_few(few: Array, child: int, work: Array, lanes: int) -> tuple[int, int]:
+    """File one of them as a child; return how many lanes hold it, and the number of its
+    suffixes."""
+    used = count = 0
     for i in range(lanes):
-        low, high = few[found, i, 0], few[found, i, 1]
+        low, high = few[child, i, 0], few[child, i, 1]
         if low < high:
-            work[CHILD, held], work[BEGIN, held], work[END, held] = i, low, high
+            work[CHILD, used], work[BEGIN, used], work[END, used] = i, low, high
             count += high - low
-            held += 1
-    return held, count
+            used += 1
+    return used, count

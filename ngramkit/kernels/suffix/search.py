@@ -1,4 +1,4 @@
-"""Suffix arrays: searching them, from a token to its bucket, from a bucket to longer patterns.
+"""Searching suffix arrays, from a token to its bucket, from a bucket to longer patterns.
 
 A *shard table*, int64[shards, 7], stands for the arrays of all shards at once (see `shard_table`),
 so that one compiled version serves every number of shards, token width and suffix-array width, and
@@ -6,14 +6,14 @@ a call costs the same however many there are. An *interval* [low, high) is a ran
 array; at `depth` d all its suffixes agree on their first d tokens and are sorted by the next.
 
 A shard must end with a separator, the highest of its ids, and patterns must hold none. Buckets are
-cut to the suffix array, whatever a file says, so all intervals lie in it; that its values are
-positions in the text is proven when an artifact is opened (`formats.artifact`), not here: a look at
-each of them cost 3 to 6 % of a draft. Whoever holds a table keeps the arrays behind it alive.
+cut to the suffix array, whatever a file holds, so all intervals lie in it; that its values are
+positions in the text is proven when an artifact is opened (`formats.artifact`), not here: to check
+each of them cost 3 to 6 % of a draft. The holder of a table keeps the arrays behind it alive.
 
-Searches in several shards go side by side, a step of each in turn: a step of a bisection waits for
-memory twice, for an entry of the suffix array, then for the token that it points to. Steps in
-different shards do not wait for each other, so all entries are asked for first, then all tokens,
-and only then is anything decided: sixty-four searches take about as long as eight in a row.
+Searches in several shards take turns, step by step: a step of a bisection waits for memory twice,
+for an entry of the suffix array, then for the token at that position. Steps in different shards do
+not wait for each other, so all entries are loaded first, then all tokens, and only then is anything
+decided: sixty-four searches take about as long as eight in a row.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ from ngramkit.kernels.packed import load_i32, load_i64, load_u16, load_u32
 
 TOKENS, TOKEN_BYTES, SUFFIXES, SUFFIX_BYTES, BUCKETS, VOCABULARY, SIZE = range(7)
 
+# Rows of int64[ROWS, lanes]: a lane is a shard that takes part, and where its search has come to.
+SHARD, LOW, HIGH, AT, SEEN = range(5)
+ROWS = 5
+FEW = 3  # so few shards are searched one after another
+
+STRIDE = 3  # tokens
+
 
 def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
-    """int64[shards, 7]: addresses and item sizes of (tokens, suffix_array, first_token) each."""
+    """Return int64[shards, 7]: addresses and item sizes of (tokens, suffix_array, first_token)
+    each."""
     rows = [
         (
             tokens.ctypes.data,
@@ -48,7 +56,7 @@ def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
 
 @part
 def token_at(shard: Array, position: int) -> int:
-    """The token at a text position of one shard (a row of the table)."""
+    """Return the token at a text position of one shard (a row of the table)."""
     if shard[TOKEN_BYTES] == 2:
         return load_u16(shard[TOKENS], position)
     return load_u32(shard[TOKENS], position)
@@ -56,7 +64,7 @@ def token_at(shard: Array, position: int) -> int:
 
 @part
 def position_at(shard: Array, index: int) -> int:
-    """suffix_array[index]"""
+    """Return suffix_array[index]."""
     if shard[SUFFIX_BYTES] == 4:
         return load_i32(shard[SUFFIXES], index)
     return load_i64(shard[SUFFIXES], index)
@@ -64,7 +72,7 @@ def position_at(shard: Array, index: int) -> int:
 
 @part
 def bucket(shard: Array, token: int) -> tuple[int, int]:
-    """The interval of all suffixes that begin with `token`; empty outside the vocabulary."""
+    """Return the interval of all suffixes that begin with `token`; empty outside the vocabulary."""
     if token < 0 or token >= shard[VOCABULARY]:
         return 0, 0
     low, high = load_i64(shard[BUCKETS], token), load_i64(shard[BUCKETS], token + 1)
@@ -74,7 +82,8 @@ def bucket(shard: Array, token: int) -> tuple[int, int]:
 
 @part
 def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> int:
-    """The first index of [low, high) whose token at `depth` is `token` or above; else high."""
+    """Return the first index of [low, high) whose token at `depth` is at least `token`; else
+    high."""
     while low < high:
         middle = (low + high) >> 1
         if token_at(shard, position_at(shard, middle) + depth) < token:
@@ -86,7 +95,8 @@ def lower_bound(shard: Array, low: int, high: int, depth: int, token: int) -> in
 
 @part
 def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[int, int]:
-    """The part of an interval at `depth` whose next token is `token`: an interval one deeper.
+    """Return the part of an interval at `depth` whose next token is `token`: an interval one
+    deeper.
 
     Its end is near its begin: it is found by galloping.
     """
@@ -101,10 +111,10 @@ def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[i
 
 
 @part
-def compare(shard: Array, position: int, pattern: Array, known: int) -> int:
-    """Below, at or above zero as the suffix at `position` is below, begins with or is above
-    `pattern`, int32[m], of which the first `known` tokens are known to agree."""
-    for i in range(known, len(pattern)):
+def compare(shard: Array, position: int, pattern: Array, skipped: int) -> int:
+    """Return less than, equal to or more than 0 as the suffix at `position` is below, begins with
+    or is above `pattern`, int32[m]. The first `skipped` tokens are taken as equal."""
+    for i in range(skipped, len(pattern)):
         difference: int = token_at(shard, position + i) - pattern[i]
         if difference != 0:
             return difference
@@ -113,7 +123,7 @@ def compare(shard: Array, position: int, pattern: Array, known: int) -> int:
 
 @part
 def find(shard: Array, pattern: Array) -> tuple[int, int]:
-    """The interval of all suffixes that begin with `pattern`, int32[m], m >= 1."""
+    """Return the interval of all suffixes that begin with `pattern`, int32[m], m >= 1."""
     low, high = bucket(shard, pattern[0])
     if len(pattern) == 1:
         return low, high
@@ -135,7 +145,8 @@ look_up = entry(find.py_func)  # for Python
 
 @part
 def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
-    """Where the suffixes from `low` on stop beginning with `pattern`; none does from `above` on."""
+    """Return where the suffixes from `low` on stop beginning with `pattern`; none does from `above`
+    on."""
     step = 1
     begin = low
     while begin < above and compare(shard, position_at(shard, begin), pattern, 1) == 0:
@@ -152,15 +163,9 @@ def end_of_match(shard: Array, pattern: Array, low: int, above: int) -> int:
     return low
 
 
-# Rows of int64[ROWS, lanes]: a lane is a shard that takes part, and where its search has come to.
-SHARD, LOW, HIGH, AT, SEEN = range(5)
-ROWS = 5
-FEW = 3  # so few shards are searched one after another
-
-
 @part
 def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int) -> None:
-    """`search.lower_bound` of [LOW, HIGH) in each of the first `count` lanes, into LOW."""
+    """Set LOW of the first `count` lanes to the `lower_bound` in [LOW, HIGH)."""
     if count <= FEW:
         for i in range(count):
             shard, low, high = table[lanes[SHARD, i]], lanes[LOW, i], lanes[HIGH, i]
@@ -177,7 +182,8 @@ def lower_bounds(table: Array, lanes: Array, count: int, depth: int, token: int)
 
 @part
 def _look(table: Array, lanes: Array, count: int, depth: int) -> int:
-    """The token at `depth` in the middle of every lane; returns how many are still searched."""
+    """Read the token at `depth` in the middle of every lane; return how many lanes are still
+    searched."""
     searched = 0
     for i in range(count):
         low, high = lanes[LOW, i], lanes[HIGH, i]
@@ -192,8 +198,8 @@ def _look(table: Array, lanes: Array, count: int, depth: int) -> int:
 
 @part
 def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, count: int) -> int:
-    """`search.find` in the shards of the first `count` lanes, into int64[shards, 2]; returns how
-    many suffixes there are in all. Overwrites the lanes."""
+    """Find `pattern` in the shards of the first `count` lanes; set intervals, int64[shards, 2], and
+    return the number of suffixes. Overwrites the lanes."""
     if count <= FEW or len(pattern) == 1:
         total = 0
         for i in range(count):
@@ -224,7 +230,7 @@ def find_among(table: Array, pattern: Array, intervals: Array, lanes: Array, cou
 def _first_matches(
     table: Array, pattern: Array, intervals: Array, lanes: Array, count: int
 ) -> None:
-    """The first suffix of every lane that is not below `pattern`, into LOW."""
+    """Set LOW of every lane to its first suffix that is not below `pattern`."""
     while _look(table, lanes, count, 1):
         for i in range(count):
             low, high = lanes[LOW, i], lanes[HIGH, i]
@@ -236,12 +242,10 @@ def _first_matches(
                 intervals[s, 1] = middle if order > 0 else intervals[s, 1]
 
 
-STRIDE = 3  # tokens
-
-
 @allocating_part
 def find_all(table: Array, pattern: Array, intervals: Array) -> int:
-    """`find` in every shard, into int64[shards, 2]; returns how many suffixes there are in all."""
+    """Find `pattern` in every shard; set intervals, int64[shards, 2], and return the number of
+    suffixes."""
     shards = len(table)
     lanes = np.empty((ROWS, shards), np.int64)
     for s in range(shards):
@@ -251,8 +255,8 @@ def find_all(table: Array, pattern: Array, intervals: Array) -> int:
 
 @allocating_part
 def longest_match(table: Array, context: Array, longest: int, intervals: Array) -> int:
-    """The length of the longest suffix of `context` (int32[n]), up to `longest`, that some shard
-    holds, 0 where none does; its intervals in every shard go into int64[shards, 2].
+    """Return the length of the longest suffix of `context` (int32[n]), up to `longest`, found in
+    any shard, 0 if there is none; set its intervals, int64[shards, 2].
 
     Where a suffix matches every shorter one does, so the length is found by bisection; in strides
     of a few tokens, because few matches are longer. For the same reason a shard that lacks a suffix

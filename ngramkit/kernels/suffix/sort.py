@@ -16,7 +16,7 @@ INT32 = (1 << 31) - 1
 
 
 def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str, Array]:
-    """The arrays of one shard of tokens (u16 | u32 [n], no id above `separator`):
+    """Return the arrays of one shard of tokens (u16 | u32 [n], no id above `separator`):
 
     tokens itself, suffix_array (i32 | i64 [n]) and first_token (u64 [separator + 2]), as
     ngramkit.formats.datastore describes them. `wide` takes 64-bit byte positions where 32-bit ones
@@ -37,7 +37,7 @@ def sort_shard(tokens: Array, separator: int, *, wide: bool = False) -> dict[str
 
 
 def _big_endian(tokens: Array, width: int) -> Array:
-    """uint8[width * n], each token's bytes from the highest."""
+    """Return uint8[width * n], each token's bytes from the highest."""
     if width == 2:
         return tokens.astype(">u2").view(np.uint8)
     columns = tokens.astype("<u4").view(np.uint8).reshape(-1, 4)[:, 2::-1]
@@ -46,7 +46,7 @@ def _big_endian(tokens: Array, width: int) -> Array:
 
 @entry
 def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
-    """Byte positions that are multiples of `width`, divided by it, in their order.
+    """Keep the byte positions that are multiples of `width`, divided by it, in their order.
 
     `positions` may begin at the same address as `byte_positions`, with items as wide or narrower:
     what is written never passes what is read. Returns how many there are, at most len(positions).
@@ -66,7 +66,7 @@ def keep_aligned(byte_positions: Array, positions: Array, width: int) -> int:
 
 @allocating_entry
 def token_counts(tokens: Array, size: int) -> Array:
-    """int64[size]: how often each id below `size` occurs. Without bincount's int64 copy."""
+    """Return how often each id below `size` occurs, int64[size], without bincount's int64 copy."""
     counts = np.zeros(size, np.int64)
     for i in range(len(tokens)):
         if tokens[i] < size:

@@ -1,6 +1,5 @@
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import continuations
@@ -20,39 +19,39 @@ def rows_of(tree):
     return np.array(rows, np.int64).reshape(-1, 4)
 
 
-def asked(table, pattern, budget):
+def recalled(table, pattern, budget):
     found, total = recall(table, np.array(pattern, np.int32), budget)
     return found.tolist(), total
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(PATTERNS, st.integers(1, 3), TREES), max_size=12), st.integers(1, 4))
-def test_what_is_recalled_is_what_was_last_remembered_or_nothing(drafts, rows):
-    table, kept = continuations.new_known(rows), {}
+def test_recall_gives_the_last_remembered_draft_or_nothing(drafts, rows):
+    table, kept = continuations.new_draft_memo(rows), {}
     for number, (pattern, budget, tree) in enumerate(drafts):
         found = rows_of(tree)
         remember(table, np.array(pattern, np.int32), budget, found, number)
         if len(found) and len(pattern) <= continuations.LENGTH:
             kept[tuple(pattern), budget] = found.tolist(), number
-            assert asked(table, pattern, budget) == kept[tuple(pattern), budget]
+            assert recalled(table, pattern, budget) == kept[tuple(pattern), budget]
     for pattern, budget, _ in drafts:
-        answer = asked(table, pattern, budget)
+        answer = recalled(table, pattern, budget)
         assert answer == ([], 0) or answer == kept[tuple(pattern), budget]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), PATTERNS.filter(lambda p: len(p) <= continuations.LENGTH), TREES.filter(len))
-def test_a_row_that_another_thread_was_writing_is_not_believed(data, pattern, tree):
-    table = continuations.new_known(1)
+def test_a_row_that_another_thread_was_writing_is_not_used(data, pattern, tree):
+    table = continuations.new_draft_memo(1)
     remember(table, np.array(pattern, np.int32), 64, rows_of(tree), 7)
     used = continuations.FIRST + 2 * len(tree)
     word = data.draw(st.integers(0, used - 1))
     table[0, word] += data.draw(st.integers(1, 1 << 40))
-    assert asked(table, pattern, 64) == ([], 0)
+    assert recalled(table, pattern, 64) == ([], 0)
 
 
-def test_drafts_too_large_to_keep_are_not_kept():
-    table = continuations.new_known(1)
+def test_large_drafts_are_not_memoized():
+    table = continuations.new_draft_memo(1)
     pattern = np.ones(1, np.int32)
     for budget, size in ((continuations.NODES + 1, 1), (64, continuations.NODES + 1), (64, 0)):
         remember(table, pattern, budget, rows_of([(1, 1, 1)] * size), 5)

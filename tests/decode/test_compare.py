@@ -7,10 +7,12 @@ import pytest
 from scripted import NoisyOracle
 from test_loop import Chain, TableVerifier, run
 
+from ngramkit.decode.compare import compare, in_lockstep
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, Run
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.result import Clock
-from ngramkit.decode.session import Runner, Task, compare, in_lockstep
+from ngramkit.decode.session import Session
 from ngramkit.drafters.registry import NoDraft
 
 PROMPT = np.array([7, 8, 9], np.int32)
@@ -87,7 +89,7 @@ def test_ctrl_c_is_raised_and_drafters_are_told():
 
 def test_a_comparison_is_of_one_round_and_of_the_same_text():
     model = load_model("demo", device="cpu")
-    task = Task(model, Runner.of(model.model, budget=4), max_new_tokens=12)
+    task = Session.settle(model, DecodeOptions(budget=4, max_new_tokens=12))
     prompt = np.arange(20, 28, dtype=np.int32)
     text = task.undrafted().complete(prompt, NoDraft()).token_ids
     found = compare(task, prompt, lambda: NoisyOracle(text, 4096, seed=0), rounds=2)

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -44,16 +43,15 @@ def test_processes_that_compile_at_once_lose_nothing(tmp_path):
 
 
 def test_every_drafter_has_a_task():
-    assert {*DRAFTERS, "build", "verify"} == set(warming.TASKS)
+    assert {*DRAFTERS, "build"} == set(warming.TASKS)
     assert len(set(warming.TASKS)) == len(warming.TASKS)
 
 
-def test_what_is_compiled_meanwhile_is_asked_for_once(tmp_path, monkeypatch):
+def test_each_task_is_compiled_in_the_background_once(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(code_folder, "folder", lambda: tmp_path)
     monkeypatch.setattr(warming, "cores", lambda: 2)
     monkeypatch.setattr(warming, "start_python", lambda _, *tasks, **__: started.append(tasks))
-    monkeypatch.setattr(warming, "folder", lambda: tmp_path)
     (tmp_path / "rest@2.done").touch()
     meanwhile = warming.Meanwhile()
     for name, vocabulary in (("blend", None), ("blend:scan=4", 10), ("rest", None), ("rest", 10)):
@@ -68,10 +66,10 @@ def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
     done, again = ngramkit_cli(
         ["warm", "--drafter", "none", "--json"], ["warm", "--drafter", "none", "--json"]
     )
-    said = done.json
-    assert said["artifact"] == str(code_folder.folder())
-    assert set(said["compiled"]) == {"none"}
-    assert said["kernels"] >= 3
+    body = done.json
+    assert body["artifact"] == str(code_folder.folder())
+    assert set(body["compiled"]) == {"none"}
+    assert body["kernels"] >= 3
     assert not any(again.json["compiled"].values())
     assert "nothing to compile" in again.err
 
@@ -90,56 +88,3 @@ def test_a_task_that_fails_is_named(monkeypatch):
     monkeypatch.setattr(warming, "PROGRAM", "raise SystemExit('no memory')")
     with pytest.raises(InputError, match="kernels of none could not be compiled: no memory"):
         ngramkit.warm("none")
-
-
-@pytest.fixture
-def others(tmp_path):
-    """others(days=...): a folder of another version's kernels beside `own`, last used then."""
-    own = tmp_path / f"{0:016x}"
-    own.mkdir()
-
-    def make(number, days, stranger=False):
-        folder = tmp_path / f"{number:016x}"
-        folder.mkdir()
-        (folder / "rest.draft-0.nbc").write_bytes(b"code")
-        (folder / "rest-0.done").touch()
-        if stranger:
-            (folder / "mine.txt").touch()
-        then = time.time() - days * code_folder.DAY
-        os.utime(folder, (then, then))
-        return folder
-
-    return own, make
-
-
-def test_old_kernels_are_deleted_and_nothing_else(others):
-    own, make = others
-    recent, old, strange = make(1, 20), make(2, 31), make(3, 40, stranger=True)
-    unrelated = own.parent / "kernels_0123456789abcdef"
-    unrelated.mkdir()
-    os.utime(unrelated, (0, 0))
-    code_folder.delete_old(own)
-    assert own.exists()
-    assert recent.exists()
-    assert unrelated.exists()
-    assert not old.exists()
-    assert [path.name for path in strange.iterdir()] == ["mine.txt"]
-
-
-def test_of_several_the_last_used_stay_and_those_of_today(others):
-    own, make = others
-    today = [make(number, 0.5) for number in range(1, 6)]
-    earlier = make(6, 2)
-    code_folder.delete_old(own)
-    assert all(folder.exists() for folder in today)
-    assert not earlier.exists()
-
-
-def test_a_process_whose_folder_was_deleted_goes_on(tmp_path, monkeypatch):
-    import numba
-    import numpy as np
-
-    from ngramkit.kernels.jit import entry
-
-    monkeypatch.setattr(code_folder, "folder", lambda: tmp_path / "gone")
-    assert entry(lambda values: values[0] + 1)(np.array([numba.types.intp(3)])) == 4

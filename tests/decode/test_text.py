@@ -1,7 +1,7 @@
 import pytest
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode.result import StopStrings, TextStream
+from ngramkit.decode.text import StopStrings, TextStream
 
 TEXTS = [
     "def main():\n    return 1\n",

@@ -1,4 +1,4 @@
-"""Compiled kernels are kept only where nobody else can put code, and compiling is said."""
+"""Compiled kernels are kept only where nobody else can put code, and compiling is announced."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -136,3 +137,46 @@ for number in range(3):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [COMPILING]
+
+
+@pytest.fixture
+def others(tmp_path):
+    """others(days=...): a folder of another version's kernels beside `own`, last used then."""
+    own = tmp_path / f"{0:016x}"
+    own.mkdir()
+
+    def make(number, days, stranger=False):
+        folder = tmp_path / f"{number:016x}"
+        folder.mkdir()
+        (folder / "rest.draft-0.nbc").write_bytes(b"code")
+        (folder / "rest-0.done").touch()
+        if stranger:
+            (folder / "mine.txt").touch()
+        then = time.time() - days * code_folder.DAY
+        os.utime(folder, (then, then))
+        return folder
+
+    return own, make
+
+
+def test_old_kernels_are_deleted_and_nothing_else(others):
+    own, make = others
+    recent, old, strange = make(1, 20), make(2, 31), make(3, 40, stranger=True)
+    unrelated = own.parent / "kernels_0123456789abcdef"
+    unrelated.mkdir()
+    os.utime(unrelated, (0, 0))
+    code_folder.delete_old(own)
+    assert own.exists()
+    assert recent.exists()
+    assert unrelated.exists()
+    assert not old.exists()
+    assert [path.name for path in strange.iterdir()] == ["mine.txt"]
+
+
+def test_of_several_the_last_used_stay_and_those_of_today(others):
+    own, make = others
+    today = [make(number, 0.5) for number in range(1, 6)]
+    earlier = make(6, 2)
+    code_folder.delete_old(own)
+    assert all(folder.exists() for folder in today)
+    assert not earlier.exists()

@@ -83,6 +83,11 @@ def test_where_nothing_can_be_kept_kernels_run(kept_in, tmp_path, monkeypatch):
     assert entry(kernel)(np.array([3])) == 7
 
 
+def test_a_process_whose_folder_was_deleted_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_folder, "folder", lambda: tmp_path / "gone")
+    assert entry(kernel)(np.array([3])) == 7
+
+
 def test_a_part_that_python_calls_raises_instead_of_crashing():
     entry(kernel)(np.array([3]))
     with pytest.raises(TypeError):
@@ -97,7 +102,7 @@ print(*sorted({"numba.np.arraymath", "scipy.linalg", "torch"} & set(sys.modules)
 """
 
 
-def test_what_is_kept_runs_without_what_compiling_needs():
+def test_kept_code_runs_without_the_imports_of_compiling():
     """Allocating kernels too; nor is torch imported to size drafts."""
     command = [sys.executable, "-c", PREPARED]
     subprocess.run(command, check=True, capture_output=True)  # compiles what is not kept yet
@@ -108,8 +113,11 @@ def test_what_is_kept_runs_without_what_compiling_needs():
 UNKNOWN = """
 import logging, sys
 import numba
+import numba.core.event
 import numpy as np
 numba.__version__ = "0.99.0"
+del numba.core.event  # nothing else of its insides is where it was
+sys.modules["numba.core.event"] = None
 logging.basicConfig(level=0, format="%(message)s", stream=sys.stdout)
 logging.getLogger("numba").setLevel(logging.WARNING)
 from ngramkit.kernels.jit import entry, optional_part, part
@@ -136,15 +144,15 @@ print(kernel(Packed(Given(np.array([3]))), np.array([4])), kernel(Packed(Absent(
 """
 
 
-def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path):
-    """As the same, though it takes longer; and it says so once."""
+def test_an_untested_numba_compiles_in_its_own_way(tmp_path):
+    """With the same results, but slower; a notice says so once."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
     (tmp_path / "unknown.py").write_text(UNKNOWN)
     command = [sys.executable, str(tmp_path / "unknown.py")]
     for _ in range(2):  # compiled, then kept
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        said = [line for line in done.stdout.splitlines() if "none that ngramkit was" in line]
-        assert said == [
+        notices = [line for line in done.stdout.splitlines() if "none that ngramkit was" in line]
+        assert notices == [
             "numba 0.99.0 is none that ngramkit was tested with (0.62 to 0.68): kernels take "
             "longer to compile"
         ]
@@ -156,5 +164,5 @@ def test_a_numba_that_is_not_known_compiles_in_its_own_way(tmp_path):
     ("version", "known"),
     [("0.62.1", True), ("0.68.0rc1", True), ("0.61.2", False), ("0.69.0", False), ("1.0", False)],
 )
-def test_versions_that_are_known(version, known):
+def test_tested_versions(version, known):
     assert is_tested(version) is known

@@ -1,4 +1,4 @@
-"""Models are tried once, for all processes, and not for short texts: forward calls are counted."""
+"""Models are probed once, for all processes, and not for short texts: forward calls are counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tiny_models import tiny_model
 
 import ngramkit
 from ngramkit.decode.probe import CACHE, probe_passes
-from ngramkit.decode.verifiers import is_known, settled
+from ngramkit.decode.verifiers import is_known, verify_mode
 
 PROMPT = torch.tensor([[5, 17, 3, 44, 9, 17, 3]])
 GREEDY = {"do_sample": False}
@@ -51,7 +51,7 @@ def drafter(model, tokens):
     return NoisyOracle(text.tolist(), 60, 0)
 
 
-def test_another_process_does_not_try_again(checkpoint, cache):
+def test_another_process_does_not_probe_again(checkpoint, cache):
     texts, spent = [], []
     for _ in range(2):
         model = checkpoint()
@@ -66,7 +66,7 @@ def test_another_process_does_not_try_again(checkpoint, cache):
     assert [path.name.partition("-")[0] for path in cache.iterdir()] == ["TreeVerifier"]
 
 
-def test_a_short_text_is_written_as_without_drafts_until_trying_pays(checkpoint, caplog):
+def test_a_short_text_is_written_as_without_drafts_until_probing_pays(checkpoint, caplog):
     caplog.set_level("INFO", "ngramkit")
     model = checkpoint()
     oracle, calls = drafter(model, 12), counted(model)
@@ -74,19 +74,19 @@ def test_a_short_text_is_written_as_without_drafts_until_trying_pays(checkpoint,
     plain = len(calls)
     own = []
     for _ in range(4):
-        before, tried = len(calls), probe_passes(model)
+        before, probes = len(calls), probe_passes(model)
         call = {"drafter": oracle, "budget": 6, "max_new_tokens": 12}
         found = ngramkit.generate(model, PROMPT, **call, **GREEDY)
         assert torch.equal(found, expected)
-        tried = probe_passes(model) - tried
-        own.append((tried > 0, len(calls) - before - tried))
+        probes = probe_passes(model) - probes
+        own.append((probes > 0, len(calls) - before - probes))
     assert own[:2] == [(False, plain)] * 2  # 24 tokens
     assert own[2][0]  # 36: it pays
     assert not own[3][0]
     assert max(own[2][1], own[3][1]) < plain
-    tried = probe_passes(model)
+    probes = probe_passes(model)
     assert "llama: no drafts yet" in caplog.text
-    assert f"{tried} passes to try TreeVerifier, which fits; remembered on disk" in caplog.text
+    assert f"{probes} passes to probe TreeVerifier, which fits; remembered on disk" in caplog.text
 
 
 def test_what_a_short_text_says_is_learnt_by_the_drafter(checkpoint):
@@ -119,7 +119,7 @@ def test_what_makes_no_sense_is_refused_for_short_texts_too(checkpoint, call):
 
 
 def test_only_the_same_model_run_in_the_same_way_is_known(checkpoint, cache):
-    settled(checkpoint())
+    verify_mode(checkpoint())
     assert is_known(checkpoint())
     assert not is_known(checkpoint(attn_implementation="eager"))
     assert not is_known(checkpoint(dtype=torch.bfloat16))
@@ -127,29 +127,29 @@ def test_only_the_same_model_run_in_the_same_way_is_known(checkpoint, cache):
     other.config.rope_theta = 77.0
     assert not is_known(other)
     nameless = tiny_model("llama", vocab_size=60)
-    settled(nameless)
+    verify_mode(nameless)
     gc.collect()
     assert len(list(cache.iterdir())) == 1
 
 
-def test_a_model_that_was_patched_is_tried_anew(checkpoint, caplog):
-    settled(checkpoint())
+def test_a_model_that_was_patched_is_probed_anew(checkpoint, caplog):
+    verify_mode(checkpoint())
     model = checkpoint()
     forward = model.forward
     model.forward = lambda *args, attention_mask=None, **kwargs: forward(*args, **kwargs)
-    assert settled(model) == ("eager", "batch")
+    assert verify_mode(model) == "batch"
     assert "llama cannot verify a draft as a tree" in caplog.text
 
 
-def test_a_model_that_takes_no_tree_is_tried_by_each_process(cache):
+def test_a_model_that_takes_no_tree_is_probed_by_each_process(cache):
     model = tiny_model("bloom")
     model.name_or_path = "some/bloom"
-    assert settled(model) == ("eager", "batch")
+    assert verify_mode(model) == "batch"
     assert [path.name.partition("-")[0] for path in cache.iterdir()] == ["BatchVerifier"]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no permissions here")
 def test_what_others_may_write_is_not_believed(checkpoint, cache):
-    settled(checkpoint())
+    verify_mode(checkpoint())
     cache.chmod(0o777)
     assert not is_known(checkpoint())

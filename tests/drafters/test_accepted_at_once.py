@@ -1,5 +1,4 @@
-"""A drafter that was not asked for a while hears of what was written in one piece, and then drafts
-as one that heard of it token by token."""
+"""A drafter that accepts many tokens at once drafts as one that accepted them one by one."""
 
 import numpy as np
 import pytest
@@ -39,13 +38,13 @@ def same(one, other):
         np.testing.assert_array_equal(left, right)
 
 
-# Being asked changes nothing, but for ssd, which learns from what becomes of its drafts.
+# Drafting changes nothing, but for ssd, which learns from the acceptance of its drafts.
 @pytest.mark.parametrize(
-    ("name", "asked"),
+    ("name", "drafting"),
     [("blend", True), ("rest", True), ("cacheback", True), ("ngrammys", True), ("context", True),
      ("prompt-lookup", True), ("bigram", True), ("ssd", False)],
 )  # fmt: skip
-def test_what_is_heard_at_once_counts_as_what_is_heard_by_and_by(make, name, asked):
+def test_tokens_accepted_at_once_count_as_those_accepted_one_by_one(make, name, drafting):
     written = text(1, 200)
     often, rarely = make(name), make(name)
     for drafter in (often, rarely):
@@ -54,7 +53,7 @@ def test_what_is_heard_at_once_counts_as_what_is_heard_by_and_by(make, name, ask
         drafter.draft(12)
         drafter.accept(written[1:4])
     for begin in range(4, 150, 3):
-        if asked:
+        if drafting:
             often.draft(12)
         often.accept(written[begin : begin + 3])
     rarely.accept(written[4:151])

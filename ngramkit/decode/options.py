@@ -1,0 +1,246 @@
+"""DecodeOptions: everything that a request may ask for, in the command line's own words."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from ngramkit.corpus.chat import AUTO
+from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.sampling import Sampling
+from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_drafts
+from ngramkit.decode.text import Reference
+from ngramkit.decode.verifiers import require_mode
+from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.references import require_references
+from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources
+from ngramkit.errors import UsageError, meant, require_between
+from ngramkit.progress import SILENT, Reporter
+
+MOST_NODES = 4096  # of a draft; attention to itself grows with their square
+
+Show = Callable[[str, bool], None]  # a piece of text, and whether a draft held it
+P = ParamSpec("P")
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class DecodeOptions:
+    """The options of decoding, for Python and the command line alike.
+
+    Raises UsageError for what makes no sense, before anything is loaded.
+    """
+
+    model: str | LanguageModel | None = None
+    """A short name, a Hub id (ID@REVISION), a folder, PATH.gguf, hf:ID:FILE.gguf or what
+    `load_model` gave; None: as `ngramkit.models.chosen_model`."""
+    _: KW_ONLY
+    drafter: str | Drafter | Callable[[], Drafter] | None = None
+    """NAME or NAME:OPTION=VALUE,..., an object, or a function that makes one; None: blend."""
+    artifacts: Sources | Sequence[Given] | Given = ()
+    """What to draft from, in any order: their kinds say what they are for. Without these and the
+    next four, what is found under artifacts/ and fits."""
+    datastores: Sequence[Given] = ()
+    """What to draft from by its role; each a folder, hf://USER/NAME@REVISION, a URL or an opened
+    artifact."""
+    frozen_table: Given | None = None
+    bigram: Given | None = None
+    unigram: Given | None = None
+    history: str | Path | None = None
+    """A folder of past requests, for the drafters that learn from them; made where there is none.
+    None: nothing outlives the process."""
+    history_tokens: int = HISTORY_TOKENS
+    """How many of its newest tokens are searched."""
+    store: bool = True
+    """Whether finished requests join the history."""
+    references: Sequence[Reference] = ()
+    """What answers are likely to repeat: texts, paths of text files or token ids."""
+    budget: int | Literal["auto"] | None = None
+    """Draft nodes per pass at most. "auto" or None: as many as pay for their time on this machine,
+    learnt from the passes, so that their number differs from run to run; a number gives the same
+    passes each time."""
+    verify: str | None = None
+    """How drafts are verified: "tree", "batch" or "chain"; None: tree where the model can."""
+    cache: SpeCache | Literal["full", "low-bit", "specache"] | None = None
+    """A SpeCache in place of the full one; what is written is not the model's own then."""
+    chat: bool = False
+    """Whether each prompt is a user's turn, wrapped in a template."""
+    template: str | None = None
+    """The template's name; implies `chat`. None: the model's own, else the one known for it."""
+    system: str | None = None
+    """What the model is told before a conversation."""
+    max_new_tokens: int = 128
+    stop: Sequence[str] = ()
+    """End with the token that completes one of these texts."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_k: int = 0
+    """Keep this many of the likeliest tokens; 0: all."""
+    top_p: float = 1.0
+    """Keep the likeliest tokens up to this probability."""
+    seed: int = 0
+    """Of the sampling; it gives the same text with and without drafts."""
+    compare: bool = False
+    """Decode without drafts too, in turns, for the speed-up."""
+    device: str = "auto"
+    """"cpu", "cuda" or "cuda:N"; "auto": CUDA where there is one."""
+    dtype: str = "auto"
+    """"float32", "float16" or "bfloat16"; "auto": bfloat16 on CUDA, float32 on the CPU."""
+    device_map: str | None = None
+    """Spread the layers over several devices as transformers does: "auto", "balanced", ..."""
+    trust_remote_code: bool = False
+    """Run Python code that the model brings."""
+    show: Show | None = None
+    """Called with every piece of text as it is accepted and whether a draft held it, and with an
+    empty piece after each answer."""
+    reporter: Reporter = SILENT
+    """Hears of progress and of what was chosen."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cache, str):
+            object.__setattr__(self, "cache", cache_of(self.cache, SpeCache()))
+        self.sampling  # noqa: B018 (raises)
+        require_mode(self.verify)
+        if isinstance(self.budget, int):
+            require_between("budget", self.budget, 1, MOST_NODES)
+        elif self.budget not in (None, "auto"):
+            raise UsageError(f"budget {self.budget!r} is no number of nodes", "give one, or auto")
+        require_between("max_new_tokens", self.max_new_tokens, 1)
+        if isinstance(self.drafter, str):
+            DrafterSpec.parse(self.drafter)
+        if self.system and self.chat_template is None:
+            raise UsageError(
+                "system needs a conversation", "give chat too", option=("system", "chat")
+            )
+        for name in ("references", "stop", "datastores"):
+            if isinstance(getattr(self, name), str | Path):
+                raise UsageError(f"{name} are several", "give a list", option=name)
+        self._require_sense_of_cache()
+        if len(self.references):
+            require_reference_use(self.drafter)
+
+    def _require_sense_of_cache(self) -> None:
+        if self.specache is None:
+            return
+        for name in ("budget", "verify"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"{name} is for drafts, a SpeCache takes none", option=name)
+        if self.compare:
+            raise UsageError("compare is for drafts, a SpeCache takes none", option="compare")
+        require_no_drafts(self.specache, self.drafter)
+        if len(self.references):
+            raise UsageError(
+                "a SpeCache takes no drafts and no references",
+                "leave them out",
+                option="references",
+            )
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are chosen. Raises UsageError for what makes no sense."""
+        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template's name; None: prompts are taken as they stand."""
+        return self.template or (AUTO if self.chat else None)
+
+    @property
+    def specache(self) -> SpeCache | None:
+        """The cache where it is not the full one."""
+        return self.cache if isinstance(self.cache, SpeCache) else None
+
+    def sources(self) -> Sources:
+        """Return what to draft from, by its role.
+
+        Raises UsageError where `artifacts` and a role are given, else as `Sources.of`.
+        """
+        past = PastUse(
+            None if self.history is None else Path(self.history),
+            self.history_tokens,
+            store=self.store,
+        )
+        named = Sources(tuple(self.datastores), self.frozen_table, self.bigram, self.unigram, past)
+        if isinstance(self.artifacts, Sequence) and not len(self.artifacts):
+            return named
+        if replace(named, past=PastUse()) != Sources():
+            raise UsageError(
+                "artifacts are given by role and without", "give all of them as artifacts"
+            )
+        sources = Sources.of(self.artifacts)
+        return sources if self.history is None else replace(sources, past=past)
+
+    def require_full_cache(self, what: str) -> None:
+        """Raise UsageError, naming `what` cannot have it, where a SpeCache was asked for."""
+        if self.cache is not None:
+            raise UsageError(
+                f"{what} keeps its full cache; a SpeCache is for one prompt at a time",
+                "leave out the cache, or give a prompt",
+                option=("cache", "prompt"),
+            )
+
+
+def require_reference_use(drafter: Any) -> None:
+    """Raise UsageError for a drafter, by its name or an object, that cannot use references; None is
+    not chosen yet."""
+    if isinstance(drafter, str):
+        require_references(DrafterSpec.parse(drafter).name)
+    elif hasattr(drafter, "draft"):  # a class that makes one, or an object
+        require_references(drafter)
+
+
+PassOptions = DecodeOptions  # its name before it held all options
+WORDS = [each.name for each in fields(DecodeOptions)]
+
+
+def options_of(function: str, *args: Any, **words: Any) -> DecodeOptions:
+    """Make options of a call's words. Raises TypeError, with the nearest word, for an unknown one.
+
+    `function` is named in that error.
+    """
+    for word in words:
+        if word not in WORDS:
+            raise TypeError(
+                f"{function}() got an unexpected keyword argument {word!r}: {meant(word, WORDS)}"
+            )
+    return DecodeOptions(*args, **words)
+
+
+def takes_words(
+    _options: Callable[P, DecodeOptions], **defaults: Any
+) -> Callable[[Callable[[S, DecodeOptions], R]], Callable[Concatenate[S, P], R]]:
+    """Let a function of something and DecodeOptions be called with their words in their place.
+
+    @takes_words(DecodeOptions)
+    def decode(prompts, options): ...
+
+    decode("def main(", "demo", drafter="rest")
+
+    `defaults` are words whose defaults differ for this function. Its signature names every word,
+    for editors, type checkers and `help`.
+    """
+
+    def decorate(
+        function: Callable[[S, DecodeOptions], R],
+    ) -> Callable[Concatenate[S, P], R]:
+        name = function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def call(given: S, /, *args: P.args, **words: P.kwargs) -> R:
+            return function(given, options_of(name, *args, **{**defaults, **words}))
+
+        first, *_ = inspect.signature(function).parameters.values()
+        words = [
+            word.replace(default=defaults.get(word.name, word.default))
+            for word in inspect.signature(DecodeOptions).parameters.values()
+        ]
+        call.__signature__ = inspect.Signature([first, *words])  # type: ignore[attr-defined]
+        return call
+
+    return decorate
