@@ -1,4 +1,4 @@
-"""What a builder reads and where its artifact goes, when a caller names them in words."""
+"""The sources of builders and the default places of what they build, as callers name them."""
 
 from __future__ import annotations
 

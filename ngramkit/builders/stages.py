@@ -23,7 +23,7 @@ BASE_MEMORY = 224 << 20  # bytes, of Python, libraries and kernels; measured: 21
 
 
 class Written(NamedTuple):
-    """What a task returns of its file."""
+    """A task's result: the record of the file that it wrote."""
 
     record: FileRecord
     facts: Mapping[str, Any] = {}  # JSON, kept for a resume

@@ -67,13 +67,12 @@ MARKS: Layout = {
 
 
 class Encoding(NamedTuple):
-    """How text becomes ids: the tokenizer's file and fingerprint, its size, and the id that ends a
-    document."""
+    """The encoding of text: a tokenizer's file, fingerprint and size, and the end of a document."""
 
     tokenizer: str
     fingerprint: str
     vocabulary: int
-    ending: int | None
+    ending: int | None  # an id
 
 
 class Part(NamedTuple):

@@ -71,7 +71,7 @@ class Reading:
 
     @property
     def damaged(self) -> int:
-        """How many bytes hold no valid record, nor the beginning of one at the end."""
+        """The number of bytes that hold no valid record, nor the beginning of one at the end."""
         return sum(map(len, self.damage))
 
 
@@ -100,7 +100,7 @@ class RequestLog:
     def read(self, after: Mark | None = None) -> Reading:
         """Read every valid record behind `after`, or all. Raises ArtifactError of no log."""
         # Unbuffered: others write meanwhile, and old bytes must not be read again.
-        with self._open("rb", buffering=0) as file:
+        with self.open_file("rb", buffering=0) as file:
             mark = Mark(self._generation(file))
             reading = Reading(mark=mark, damage=[self._header_damage(file)])
             if after is not None and self._holds(file, after):
@@ -125,7 +125,7 @@ class RequestLog:
 
         The caller holds the lock and has read up to `at`. A full disk leaves the log as it was.
         """
-        with self._open("r+b", buffering=0) as file:
+        with self.open_file("r+b", buffering=0) as file:
             rest = _between(file, at.offset, None)
             end = at.offset if is_torn(rest, self.width.itemsize) else at.offset + len(rest)
             record = bytes(-end % ALIGNED) + self._packed(request)
@@ -139,7 +139,7 @@ class RequestLog:
                 raise
         return Mark(at.generation, end + len(record))
 
-    def _open(self, mode: str, buffering: int = -1) -> IO[bytes]:
+    def open_file(self, mode: str, buffering: int = -1) -> IO[bytes]:
         if not self.path.exists():
             raise ArtifactError(f"{self.path} is missing", "start a new history")
         if not self.path.is_file():  # opening a pipe would wait for somebody to write into it

@@ -158,3 +158,8 @@ def test_says_that_it_is_up_to_date_and_refuses_to_overwrite(token_store, tmp_pa
     with pytest.raises(UsageError, match="exists"):
         build_frozen(store, tmp_path / "t", follower_len=2)
     assert build_frozen(store, tmp_path / "t", follower_len=2, force=True).follower_len == 2
+
+
+def test_an_option_of_text_is_refused_for_tokens(token_store, tmp_path):
+    with pytest.raises(UsageError, match="leeders means nothing to a token store"):
+        build_frozen(token_store([[1, 2, 3, 4]], 9), tmp_path / "t", leeders=3)

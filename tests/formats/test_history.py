@@ -174,8 +174,8 @@ def test_a_full_disk_leaves_the_log_as_it_was(history, monkeypatch):
         def write(self, data):
             return self.file.write(data[:10])
 
-    real = RequestLog.opened
-    monkeypatch.setattr(RequestLog, "opened", lambda *a, **k: Full(real(*a, **k)))
+    real = RequestLog.open_file
+    monkeypatch.setattr(RequestLog, "open_file", lambda *a, **k: Full(real(*a, **k)))
     with pytest.raises(OSError, match="No space left"):
         history.log.append(PastRequest(np.array([7, 8], np.uint16), 1), mark)
     assert history.log.path.read_bytes() == before
