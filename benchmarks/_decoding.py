@@ -1,4 +1,4 @@
-"""What the decoding benchmarks share: the demo model's held-out prompts and every drafter for them.
+"""The demo model's held-out prompts and every drafter for them, for the decoding benchmarks.
 
 Artifacts are those of `make demo`, and the model's own tables; they are built first, untimed.
 """
@@ -45,7 +45,7 @@ def task_of(
     profile: Profile | None = None,
     max_new_tokens: int = NEW_TOKENS,
 ) -> Task:
-    """Fixed drafts of `budget` nodes, None: by the device; with `profile`, as --budget auto."""
+    """Return a task of at most `budget` nodes, None: by the device; with `profile`, budget auto."""
     runner = Runner.of(model.model, budget=budget or model.default_budget)
     if profile is not None:
         runner = replace(runner, budget=profile.sizes[-1], auto=True, profile=profile)
@@ -81,8 +81,8 @@ def _of_demo(model: LanguageModel, folder: Path) -> dict[str, Any]:
     }
 
 
-def generated(model: LanguageModel, prompt: Tokens, **options: Any) -> Tokens:
-    """What transformers' greedy decoding writes, int32[n]."""
+def generate(model: LanguageModel, prompt: Tokens, **options: Any) -> Tokens:
+    """Return what transformers' greedy decoding writes, int32[n]."""
     import torch
 
     ids = torch.from_numpy(prompt.astype(np.int64))[None]

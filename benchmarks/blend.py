@@ -42,7 +42,7 @@ def rows() -> Iterator[Row]:
 
 
 def _given(folder: Path) -> tuple[Any, Any, list[Record]]:
-    """The datastore, a frozen table of its corpus, and records that neither holds."""
+    """Return the datastore, a frozen table of its corpus, and records that neither holds."""
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.evaluate.records import Record, Turn
     from ngramkit.formats.frozen_table import FrozenTable
@@ -99,7 +99,7 @@ def _compared(budget: int, replays: dict[str, Replay]) -> Row:
 
 
 def _everywhere(found: dict[int, dict[str, Replay]]) -> Row:
-    """In every category at every budget: the least lead over the best of the others."""
+    """Compare in every category at every budget: the least lead over the best of the others."""
     leads = {}
     for budget, replays in found.items():
         for category, tally in replays["blend"].by_category.items():
@@ -136,7 +136,7 @@ def _small(datastore: Any, frozen: Any, records: list[Record]) -> Row:
 
 
 def _latency(make: Callable[[], Any], records: list[Record]) -> Iterator[Row]:
-    """The least of each draft's ROUNDS times, as benchmarks.rest takes it."""
+    """Take the least of each draft's ROUNDS times, as benchmarks.rest does."""
     from ngramkit.evaluate.simulation import replay_drafter
 
     rounds = [replay_drafter("blend", make, records, 64).total.draft_ns for _ in range(ROUNDS)]

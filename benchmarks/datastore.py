@@ -25,7 +25,7 @@ OPENINGS = 20
 
 
 def token_store(folder: Path) -> TokenStore:
-    """NGRAMKIT_BENCH_DATA's token store, else the standard library's, written to `folder`."""
+    """Open NGRAMKIT_BENCH_DATA's token store, else write the standard library's to `folder`."""
     from ngramkit.builders.tokens import build_tokens
     from ngramkit.corpus.open import open_corpus
     from ngramkit.formats.tokens import TokenStore

@@ -62,7 +62,7 @@ class ReplaySources(SourceOptions):
     ] = None
 
     def sources(self) -> Any:
-        """What drafters share; with --curve, {curve: artifacts}."""
+        """Return what drafters share; with --curve, {curve: artifacts}."""
         from ngramkit.errors import UsageError
 
         if self.curve is None:
@@ -79,7 +79,7 @@ class ReplaySources(SourceOptions):
 
 
 def parse_budgets(text: str) -> list[int]:
-    """Numbers of nodes, each once. Raises UsageError where `text` is none."""
+    """Parse numbers of nodes, each once. Raises UsageError for anything else."""
     from ngramkit.errors import UsageError
 
     try:
@@ -92,7 +92,7 @@ def parse_budgets(text: str) -> list[int]:
 
 
 def parse_curves(given: list[str]) -> dict[str, list[str]]:
-    """Curve -> artifacts, of NAME=PATH or PATH; what is there as a path is no name.
+    """Parse NAME=PATH or PATH to {curve: artifacts}; what exists as a path is no name.
 
     >>> parse_curves(["pruned=a/4M", "pruned=a/15M", "s3://b/x?y=1"])
     {'pruned': ['a/4M', 'a/15M'], '': ['s3://b/x?y=1']}

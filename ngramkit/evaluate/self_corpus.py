@@ -1,7 +1,15 @@
-"""The answers of a self-corpus on disk, and how far they are: ngramkit.evaluate.self_corpus's file.
+"""`ngramkit.self_corpus`: a model's own answers as a corpus.
 
-Knows neither models nor tokens. A batch of answers is appended, then the state beside it tells the
-new length: what is longer than that was being written when its process died, and is dropped.
+No text is nearer to what a model will write than what it wrote: a little of it is worth as much as
+several times more of anybody else's. The answers are lines of a jsonl file that every builder takes
+as a corpus; beside it stands the plan, all that decides them:
+
+    answers.jsonl         {"text": ANSWER, "prompt": QUESTION, "question": ID, "turn": 0, ...}
+    answers.jsonl.plan    {"plan": {"model": ..., "max_new_tokens": ..., ...}, "done": N, ...}
+
+Questions are asked in their order, `batch` at a time. A batch of answers is appended, then the
+plan's file says the new length: what is longer was being written when its process died, and is
+dropped. So the same call goes on after the last whole batch.
 """
 
 from __future__ import annotations
@@ -34,8 +42,11 @@ AGAIN = "start over with force=True or another out"
 
 @dataclass
 class SelfCorpus(Result):
-    """What was written, earlier calls included. A question that is too long for the model's
-    context is left out; an answer that another question had already is not written twice."""
+    """The answers written so far, earlier calls included.
+
+    A question that is too long for the model's context is left out; an answer that another question
+    had already is not written twice.
+    """
 
     path: Path
     answers: int = 0
@@ -47,132 +58,6 @@ class SelfCorpus(Result):
 
     def __repr__(self) -> str:
         return f"<SelfCorpus {self.path}: {self.answers:,} answers, {self.tokens:,} tokens>"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A line of the file."""
-
-    text: str
-    prompt: str  # what the user said last
-    question: int | str
-    turn: int
-    tokens: int
-    ended_by: str  # eos or length
-
-
-class AnswerFile:
-    """Raises UsageError where another plan's answers are at `path` and `force` is off, or anything
-    that no self-corpus wrote; InputError where it is damaged."""
-
-    def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
-        self.found = SelfCorpus(path)
-        self.done = 0  # questions
-        self._path, self._plan_path = path, beside(path, ".plan")
-        self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as it reads back
-        self._known: set[str] = set()
-        begun = self._begun()
-        if begun is not None and not force:
-            self._recall(begun)
-            return
-        self._save(0)
-        with path.open("wb"):
-            pass
-
-    def add(self, answers: Iterable[Answer], *, questions: int, left_out: int) -> None:
-        """What came of so many questions; on disk when this returns."""
-        lines = []
-        for answer in answers:
-            self.found.new_tokens += answer.tokens
-            if answer.text.strip() and self._is_new(answer.text):
-                lines.append(json.dumps(asdict(answer)) + "\n")
-                self._count(answer.tokens)
-            else:
-                self.found.repeated += 1
-        with self._path.open("ab") as file:
-            file.write("".join(lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        self.done += questions
-        self.found.left_out += left_out
-        self._save(size)
-
-    def _save(self, size: int) -> None:
-        state = {"done": self.done, "bytes": size, "left_out": self.found.left_out}
-        write_text(self._plan_path, json.dumps({"plan": self._plan, **state}, indent=1) + "\n")
-
-    def _begun(self) -> Any:
-        """What stands beside the answers, None where there are none."""
-        if self._plan_path.exists():
-            return read_json(self._plan_path, error=InputError, hint=AGAIN) or {}
-        if self._path.exists():
-            raise UsageError(
-                f"{self._path} is there, and no self-corpus wrote it",
-                "choose another out",
-                option="out",
-            )
-        return None
-
-    def _recall(self, state: Any) -> None:
-        state = state if isinstance(state, dict) else {}
-        if state.get("plan") != self._plan:
-            raise UsageError(
-                f"{self._path} holds answers of another model, to other questions or with other "
-                "options",
-                "choose another out, or replace it with force=True",
-                option=("out", "force"),
-            )
-        there = self._path.stat().st_size if self._path.exists() else 0
-        done, size, left_out = (state.get(name) for name in ("done", "bytes", "left_out"))
-        if not all(map(whole_number, (done, size, left_out))) or there < size:
-            raise self._damaged(f"{self._path} is shorter than it was")
-        if there > size:
-            os.truncate(self._path, size)
-        self.done, self.found.left_out = done, left_out
-        for where, body in self._lines():
-            text, tokens = body.get("text"), body.get("tokens")
-            if not isinstance(text, str) or not isinstance(tokens, int):
-                raise self._damaged(f"{where}: no answer")
-            self._is_new(text)
-            self._count(tokens)
-
-    def _damaged(self, what: str) -> InputError:
-        return InputError(what, AGAIN, option=("out", "force"))
-
-    def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        with self._path.open(encoding="utf-8", errors="replace") as file:
-            for number, text in enumerate(file, 1):
-                where = f"{self._path}, line {number}"
-                body = parse_json(text, where, error=InputError, hint=AGAIN)
-                yield where, body if isinstance(body, dict) else {}
-
-    def _is_new(self, text: str) -> bool:
-        key = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-        new = key not in self._known
-        self._known.add(key)
-        return new
-
-    def _count(self, tokens: int) -> None:
-        self.found.answers += 1
-        self.found.tokens += tokens
-
-
-def beside(path: Path, ending: str) -> Path:
-    return path.with_name(path.name + ending)
-
-
-# `ngramkit.self_corpus`: a model's own answers as a corpus.
-#
-# No text is nearer to what a model will write than what it wrote: a little of it is worth as much
-# as many times more of anybody else's. The answers are lines of a jsonl file that every builder
-# takes as a corpus; beside it stands the plan, all that decides them:
-#
-#     answers.jsonl         {"text": ANSWER, "prompt": QUESTION, "question": ID, "turn": 0, ...}
-#     answers.jsonl.plan    {"plan": {"model": ..., "max_new_tokens": ..., ...}, "done": N, ...}
-#
-# Questions are asked in their order, `batch` at a time, and a batch's lines are written at once
-# when all of it is answered. Interrupted, the same call goes on behind the last whole batch.
 
 
 def self_corpus(
@@ -188,14 +73,14 @@ def self_corpus(
     force: bool = False,
     reporter: Reporter = SILENT,
 ) -> SelfCorpus:
-    """Asks `model` all `questions`, every turn of them, `batch` at once, and writes its answers.
+    """Ask `model` every turn of all `questions`, `batch` at once, and write its answers.
 
     `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `template` as in `bench`. Of `passes` the device and the dtype count. `out`: a jsonl file, by
-    default self-corpus/QUESTIONS-MODEL.jsonl; begun by the same call, it is continued, `force`
+    `template` as in `bench`. Of `passes` only the device and the dtype matter. `out`: a jsonl file,
+    by default self-corpus/QUESTIONS-MODEL.jsonl; begun by the same call, it is continued, `force`
     begins anew. Ctrl-C is raised.
 
-    Raises UsageError for what makes no sense and where `out` was written by anything else.
+    Raises UsageError for what makes no sense, and where `out` exists and is of anything else.
     """
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
@@ -232,13 +117,13 @@ def self_corpus(
                 questions=len(talks),
                 left_out=sum(talk.full for talk in talks),
             )
-            reporter.advance(len(talks), tokens=answers.found.tokens)
-        answers.found.seconds = time.perf_counter() - begun
-    return answers.found
+            reporter.advance(len(talks), tokens=answers.result.tokens)
+        answers.result.seconds = time.perf_counter() - begun
+    return answers.result
 
 
 @dataclass
-class _Talk:
+class _Conversation:
     """One question, and the conversation about it so far."""
 
     question: Question
@@ -254,9 +139,9 @@ class _Writer:
     max_new_tokens: int
     sampling: Sampling
 
-    def talks(self, questions: Sequence[Question], index: int) -> list[_Talk]:
-        """Every turn of the questions of the `index`-th batch, asked side by side."""
-        talks = [_Talk(question) for question in questions]
+    def talks(self, questions: Sequence[Question], index: int) -> list[_Conversation]:
+        """Ask every turn of the questions of the `index`-th batch side by side."""
+        talks = [_Conversation(question) for question in questions]
         for turn in range(max(len(question.turns) for question in questions)):
             going = [t for t in talks if not t.full and turn < len(t.question.turns)]
             prompts = [self._prompt(talk, turn) for talk in going]
@@ -275,7 +160,7 @@ class _Writer:
                 self._take(talk, turn, ids)
         return talks
 
-    def _prompt(self, talk: _Talk, turn: int) -> TokenArray:
+    def _prompt(self, talk: _Conversation, turn: int) -> TokenArray:
         talk.messages.append(Message("user", talk.question.turns[turn]))
         return chat_ids(self.model.tokenizer, self.template, talk.messages)
 
@@ -283,7 +168,7 @@ class _Writer:
         room = self.model.context
         return len(prompt) > 0 and (room is None or len(prompt) + self.max_new_tokens <= room)
 
-    def _take(self, talk: _Talk, turn: int, ids: TokenArray) -> None:
+    def _take(self, talk: _Conversation, turn: int, ids: TokenArray) -> None:
         text = self.model.tokenizer.backend.decode(ids.tolist(), skip_special_tokens=True)
         text = text if self.template.name == "none" else text.strip()
         ended_by = "eos" if int(ids[-1]) in self.model.eos else "length"
@@ -297,3 +182,119 @@ class _Writer:
 def _digest(questions: Sequence[Question]) -> str:
     body = json.dumps([[q.id, q.turns] for q in questions])
     return hashlib.sha256(body.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A line of the file."""
+
+    text: str
+    prompt: str  # what the user said last
+    question: int | str
+    turn: int
+    tokens: int
+    ended_by: str  # eos or length
+
+
+class AnswerFile:
+    """The answers on disk, and how far they are.
+
+    Raises UsageError where another plan's answers are at `path` and `force` is off, or anything
+    that no self-corpus wrote; InputError where it is damaged.
+    """
+
+    def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
+        self.result = SelfCorpus(path)
+        self.done = 0  # questions
+        self._path, self._plan_path = path, beside(path, ".plan")
+        self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as it reads back
+        self._digests: set[str] = set()
+        state = self._read_plan()
+        if state is not None and not force:
+            self._read(state)
+            return
+        self._save(0)
+        with path.open("wb"):
+            pass
+
+    def add(self, answers: Iterable[Answer], *, questions: int, left_out: int) -> None:
+        """Append the answers to so many questions; they are on disk when this returns."""
+        lines = []
+        for answer in answers:
+            self.result.new_tokens += answer.tokens
+            if answer.text.strip() and self._is_new(answer.text):
+                lines.append(json.dumps(asdict(answer)) + "\n")
+                self._count(answer.tokens)
+            else:
+                self.result.repeated += 1
+        with self._path.open("ab") as file:
+            file.write("".join(lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        self.done += questions
+        self.result.left_out += left_out
+        self._save(size)
+
+    def _save(self, size: int) -> None:
+        state = {"done": self.done, "bytes": size, "left_out": self.result.left_out}
+        write_text(self._plan_path, json.dumps({"plan": self._plan, **state}, indent=1) + "\n")
+
+    def _read_plan(self) -> Any:
+        """Read the plan's file; None where nothing was begun."""
+        if self._plan_path.exists():
+            return read_json(self._plan_path, error=InputError, hint=AGAIN) or {}
+        if self._path.exists():
+            raise UsageError(
+                f"{self._path} is there, and no self-corpus wrote it",
+                "choose another out",
+                option="out",
+            )
+        return None
+
+    def _read(self, state: Any) -> None:
+        state = state if isinstance(state, dict) else {}
+        if state.get("plan") != self._plan:
+            raise UsageError(
+                f"{self._path} holds answers of another model, to other questions or with other "
+                "options",
+                "choose another out, or replace it with force=True",
+                option=("out", "force"),
+            )
+        there = self._path.stat().st_size if self._path.exists() else 0
+        done, size, left_out = (state.get(name) for name in ("done", "bytes", "left_out"))
+        if not all(map(whole_number, (done, size, left_out))) or there < size:
+            raise self._damaged(f"{self._path} is shorter than it was")
+        if there > size:
+            os.truncate(self._path, size)
+        self.done, self.result.left_out = done, left_out
+        for where, body in self._lines():
+            text, tokens = body.get("text"), body.get("tokens")
+            if not isinstance(text, str) or not isinstance(tokens, int):
+                raise self._damaged(f"{where}: no answer")
+            self._is_new(text)
+            self._count(tokens)
+
+    def _damaged(self, what: str) -> InputError:
+        return InputError(what, AGAIN, option=("out", "force"))
+
+    def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        with self._path.open(encoding="utf-8", errors="replace") as file:
+            for number, text in enumerate(file, 1):
+                where = f"{self._path}, line {number}"
+                body = parse_json(text, where, error=InputError, hint=AGAIN)
+                yield where, body if isinstance(body, dict) else {}
+
+    def _is_new(self, text: str) -> bool:
+        key = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+        new = key not in self._digests
+        self._digests.add(key)
+        return new
+
+    def _count(self, tokens: int) -> None:
+        self.result.answers += 1
+        self.result.tokens += tokens
+
+
+def beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)

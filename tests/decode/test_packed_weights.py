@@ -28,7 +28,7 @@ from ngramkit.decode.packed_weights import (
 )
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.session import Runner, Task
-from ngramkit.evaluate.contestants import foreign
+from ngramkit.evaluate.contestants import transformers_way
 
 IDS = torch.arange(4, 44)[None]
 trial = packed_weights.gains_of
@@ -310,7 +310,7 @@ def test_transformers_own_ways_run_on_the_model_that_they_are_given():
         LanguageModel("tiny", packed, plain.tokenizer), Runner.of(packed, budget=4), 8, GREEDY, ()
     )
     seen.clear()
-    answer = foreign("generate", plain).answer
+    answer = transformers_way("generate", plain).answer
     assert answer is not None
     assert len(answer(task, np.arange(1, 9, dtype=np.int32)).token_ids)
     assert set(seen) == {"plain"}
