@@ -33,10 +33,7 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         datastore, frozen, records = _given(Path(name))
         makers = _drafters(datastore, frozen)
-        found = {budget: _replayed(makers, records, budget) for budget in BUDGETS}
-        for budget, replays in found.items():
-            yield _compared(budget, replays)
-        yield _everywhere(found)
+        yield _everywhere({budget: _replayed(makers, records, budget) for budget in BUDGETS})
         yield _small(datastore, frozen, records)
         yield from _latency(makers["blend"], records)
 
@@ -83,19 +80,6 @@ def _replayed(makers: Makers, records: list[Record], budget: int) -> dict[str, R
     from ngramkit.evaluate.simulation import replay_drafter
 
     return {name: replay_drafter(name, make, records, budget) for name, make in makers.items()}
-
-
-def _compared(budget: int, replays: dict[str, Replay]) -> Row:
-    reached = {name: each.total.tokens_per_step for name, each in replays.items()}
-    tokens = replays["blend"].total.tokens
-    ours = reached.pop("blend")
-    return Row(
-        f"tokens/step of blend, {budget} nodes, {tokens:,} recorded tokens",
-        f"{ours:.2f}",
-        ", ".join(f"{name} {value:.2f}" for name, value in reached.items()),
-        ours / max(reached.values()),
-        "> 1 against each",
-    )
 
 
 def _everywhere(found: dict[int, dict[str, Replay]]) -> Row:
