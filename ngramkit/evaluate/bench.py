@@ -161,7 +161,7 @@ def bench(
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
     passes.require_full_cache("a benchmark of drafters")
     prepared = passes.prepare(model, reporter)
-    asked = questions_for(questions, prepared.tokenizer.record.id)
+    questions = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     budgets, choices = _choices(names, prepared, Sources.of(artifacts).recorded(), reporter)
@@ -174,11 +174,11 @@ def bench(
     contestants = [
         _contestant(choice, runners.get(budgets.get(choice.label, 0))) for choice in choices
     ]
-    contest = Bench(task, [*_transformers_ways(names, task), *contestants], asked, form)
+    contest = Bench(task, [*_transformers_ways(names, task), *contestants], questions, form)
     if contest.too_long:
         reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
-    plan = plan_of(contest, asked.name, form.name, _artifacts(choices))
-    folder = Path(out or Path("bench") / f"{asked.name}-{Path(task.model.name).name}")
+    plan = plan_of(contest, questions.name, form.name, _artifacts(choices))
+    folder = Path(out or Path("bench") / f"{questions.name}-{Path(task.model.name).name}")
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
@@ -262,9 +262,9 @@ def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
 def _shared(runs: Runs, results: Sequence[Result]) -> list[Run]:
     """Return the runs of questions that every drafter has answered, in the results' order."""
     names = [result.drafter for result in results]
-    asked = dict.fromkeys(key[1] for key in runs.found)
-    every = [q for q in asked if all((name, q) in runs.found for name in names)]
-    return [runs.found[name, question] for name in names for question in every]
+    questions = dict.fromkeys(key[1] for key in runs.found)
+    shared = [q for q in questions if all((name, q) in runs.found for name in names)]
+    return [runs.found[name, question] for name in names for question in shared]
 
 
 class Bench:
@@ -435,13 +435,13 @@ def plan_of(
 
     `questions` and `template` are names; `artifacts` name what was drafted from.
     """
-    asked = json.dumps([asdict(question) for question in bench.questions])
+    texts = json.dumps([asdict(question) for question in bench.questions])
     task = bench.task
     return {
         "model": bench.model.name,
         "questions": questions,
         "count": len(bench.questions),
-        "questions_sha256": hashlib.sha256(asked.encode()).hexdigest(),
+        "questions_sha256": hashlib.sha256(texts.encode()).hexdigest(),
         "template": template,
         "drafters": [contestant.name for contestant in bench.contestants[1:]],
         "artifacts": list(artifacts),

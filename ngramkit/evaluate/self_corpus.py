@@ -85,7 +85,7 @@ def self_corpus(
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
     prepared = passes.prepare(model, reporter)
-    asked = questions_for(questions, prepared.tokenizer.record.id)
+    questions = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     loaded = prepared.load()
@@ -97,21 +97,23 @@ def self_corpus(
         "batch": batch,
         "sampling": asdict(sampling),
         "dtype": str(loaded.model.dtype),
-        "questions": _digest(asked),
+        "questions": _digest(questions),
     }
-    name = f"{asked.name}-{Path(loaded.name).name}.jsonl"
+    name = f"{questions.name}-{Path(loaded.name).name}.jsonl"
     path = Path(out or Path("self-corpus") / name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(beside(path, ".lock"), busy=f"another process writes {path}"):
         answers = AnswerFile(path, plan, force=force)
         writer = _Writer(loaded, form, max_new_tokens, sampling)
         if answers.done:
-            reporter.note(f"going on: {answers.done:,} of {len(asked):,} questions are answered")
-        reporter.stage("answering", len(asked), "questions")
+            reporter.note(
+                f"going on: {answers.done:,} of {len(questions):,} questions are answered"
+            )
+        reporter.stage("answering", len(questions), "questions")
         reporter.advance(answers.done)
         begun = time.perf_counter()
-        for first in range(answers.done, len(asked), batch):
-            talks = writer.talks(asked[first : first + batch], first // batch)
+        for first in range(answers.done, len(questions), batch):
+            talks = writer.talks(questions[first : first + batch], first // batch)
             answers.add(
                 [answer for talk in talks for answer in talk.answers],
                 questions=len(talks),
@@ -147,16 +149,16 @@ class _Writer:
             prompts = [self._prompt(talk, turn) for talk in going]
             for talk, prompt in zip(going, prompts, strict=True):
                 talk.full = not self._fits(prompt)
-            asked = [(t, p) for t, p in zip(going, prompts, strict=True) if not t.full]
-            if not asked:
+            fitting = [(t, p) for t, p in zip(going, prompts, strict=True) if not t.full]
+            if not fitting:
                 break
             written = write_batch(
                 self.model,
-                [prompt for _, prompt in asked],
+                [prompt for _, prompt in fitting],
                 max_new_tokens=self.max_new_tokens,
                 sampling=seeded(self.sampling, (index << 8) + turn),
             )
-            for (talk, _), ids in zip(asked, written, strict=True):
+            for (talk, _), ids in zip(fitting, written, strict=True):
                 self._take(talk, turn, ids)
         return talks
 
