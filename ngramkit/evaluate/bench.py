@@ -156,8 +156,10 @@ def bench(
     Raises UsageError for what makes no sense, and where `out` holds another benchmark.
     """
     names = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    for each in names:
-        if isinstance(each, str) and DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
+    for each in names:  # before a model is loaded in vain
+        if not isinstance(each, str) or each in TRANSFORMERS_WAYS:
+            continue
+        if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
     passes.require_full_cache("a benchmark of drafters")
     prepared = passes.prepare(model, reporter)
