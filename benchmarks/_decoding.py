@@ -1,4 +1,4 @@
-"""What the decoding benchmarks share: the demo model's held-out prompts and every drafter for them.
+"""The demo model's held-out prompts and every drafter for them, for the decoding benchmarks.
 
 Artifacts are those of `make demo`, and the model's own tables; they are built first, untimed.
 """
@@ -84,8 +84,8 @@ def _of_demo(model: LanguageModel, folder: Path) -> dict[str, Any]:
     }
 
 
-def generated(model: LanguageModel, prompt: Tokens, **options: Any) -> Tokens:
-    """What transformers' greedy decoding writes, int32[n]."""
+def generate(model: LanguageModel, prompt: Tokens, **options: Any) -> Tokens:
+    """Return what transformers' greedy decoding writes, int32[n]."""
     import torch
 
     ids = torch.from_numpy(prompt.astype(np.int64))[None]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks import Row
-from benchmarks._decoding import Drafters, Tokens, generated, held_out, task_of
+from benchmarks._decoding import Drafters, Tokens, generate, held_out, task_of
 from ngramkit.decode.load import LanguageModel, load_model
 
 PROMPTS = 30
@@ -27,7 +27,7 @@ BITS = 7  # of a bfloat16's fraction
 def rows() -> Iterator[Row]:
     model = load_model("demo", device="cpu", dtype="bfloat16")
     task, prompts = task_of(model), held_out(model, PROMPTS)
-    expected = [generated(model, prompt) for prompt in prompts]
+    expected = [generate(model, prompt) for prompt in prompts]
     pairs = list(zip(prompts, expected, strict=True))
     near = np.concatenate([np.sort(behind(model, *pair), -1)[:-1, 1] for pair in pairs]) <= NEAR
     with TemporaryDirectory() as folder:
@@ -45,7 +45,7 @@ def rows() -> Iterator[Row]:
 def gap_where_different(
     model: LanguageModel, prompt: Tokens, wanted: Tokens, found: Tokens
 ) -> float | None:
-    """At the first token that differs, the one of the two that is farther behind the best."""
+    """Return, at the first token that differs, how far the worse of the two is behind the best."""
     both = zip(wanted.tolist(), found.tolist(), strict=False)
     place = next((i for i, (theirs, ours) in enumerate(both) if theirs != ours), None)
     if place is None:
@@ -55,7 +55,7 @@ def gap_where_different(
 
 
 def behind(model: LanguageModel, prompt: Tokens, tokens: Tokens) -> np.ndarray:
-    """How far each logit is behind the best, float32[len(tokens) + 1, V], from one plain pass."""
+    """Return each logit's distance to the best, float32[len(tokens) + 1, V], in a plain pass."""
     ids = torch.from_numpy(np.concatenate([prompt, tokens]).astype(np.int64))[None]
     with torch.inference_mode():
         logits = model.model(ids).logits[0, len(prompt) - 1 :].float()

@@ -33,16 +33,13 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         datastore, frozen, records = _given(Path(name))
         makers = _drafters(datastore, frozen)
-        found = {budget: _replayed(makers, records, budget) for budget in BUDGETS}
-        for budget, replays in found.items():
-            yield _compared(budget, replays)
-        yield _everywhere(found)
+        yield _everywhere({budget: _replayed(makers, records, budget) for budget in BUDGETS})
         yield _small(datastore, frozen, records)
         yield from _latency(makers["blend"], records)
 
 
 def _given(folder: Path) -> tuple[Any, Any, list[Record]]:
-    """The datastore, a frozen table of its corpus, and records that neither holds."""
+    """Return the datastore, a frozen table of its corpus, and records that neither holds."""
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.evaluate.records import Record, Turn
     from ngramkit.formats.frozen_table import FrozenTable
@@ -85,21 +82,8 @@ def _replayed(makers: Makers, records: list[Record], budget: int) -> dict[str, R
     return {name: replay_drafter(name, make, records, budget) for name, make in makers.items()}
 
 
-def _compared(budget: int, replays: dict[str, Replay]) -> Row:
-    reached = {name: each.total.tokens_per_step for name, each in replays.items()}
-    tokens = replays["blend"].total.tokens
-    ours = reached.pop("blend")
-    return Row(
-        f"tokens/step of blend, {budget} nodes, {tokens:,} recorded tokens",
-        f"{ours:.2f}",
-        ", ".join(f"{name} {value:.2f}" for name, value in reached.items()),
-        ours / max(reached.values()),
-        "> 1 against each",
-    )
-
-
 def _everywhere(found: dict[int, dict[str, Replay]]) -> Row:
-    """In every category at every budget: the least lead over the best of the others."""
+    """Compare in every category at every budget: the least lead over the best of the others."""
     leads = {}
     for budget, replays in found.items():
         for category, tally in replays["blend"].by_category.items():
@@ -136,7 +120,7 @@ def _small(datastore: Any, frozen: Any, records: list[Record]) -> Row:
 
 
 def _latency(make: Callable[[], Any], records: list[Record]) -> Iterator[Row]:
-    """The least of each draft's ROUNDS times, as benchmarks.rest takes it."""
+    """Take the least of each draft's ROUNDS times, as benchmarks.rest does."""
     from ngramkit.evaluate.simulation import replay_drafter
 
     rounds = [replay_drafter("blend", make, records, 64).total.draft_ns for _ in range(ROUNDS)]

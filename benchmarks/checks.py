@@ -1,4 +1,4 @@
-"""What it costs to look an artifact over before its first opening, beside reading its files.
+"""The cost of checking an artifact before its first opening, against reading its files.
 
 Over the standard library's datastore; with NGRAMKIT_BENCH_DATA over that folder's `datastore`. Both
 are read from the disk each time: the system is asked to forget the pages first (`cold`), and an
@@ -67,7 +67,7 @@ def _datastore(folder: Path) -> Any:
 
 
 def cold(files: list[Path]) -> None:
-    """The system forgets the pages of these files, as far as nobody has them mapped."""
+    """Make the system forget the pages of these files, as far as nobody has them mapped."""
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)
         os.fsync(descriptor)

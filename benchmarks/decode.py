@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks import Row, in_turns, timed
-from benchmarks._decoding import Drafters, Tokens, generated, held_out, task_of
+from benchmarks._decoding import Drafters, Tokens, generate, held_out, task_of
 from ngramkit.budget.profile import Profile
 from ngramkit.decode.calibrate import measure
 from ngramkit.decode.compare import warm_up
@@ -42,7 +42,7 @@ class Times:
     runs: dict[str, list[Decoded]] = field(default_factory=dict)
 
     def ratios(self, name: str, reference: str) -> tuple[float, float, float]:
-        """Of all prompts together, the lowest and the highest of one."""
+        """Return the ratio of all prompts together, the lowest and the highest of one."""
         ours, theirs = np.array(self.seconds[name]), np.array(self.seconds[reference])
         each = theirs / ours
         return float(theirs.sum() / ours.sum()), float(each.min()), float(each.max())
@@ -63,13 +63,13 @@ def rows() -> Iterator[Row]:
 def compared(
     model: LanguageModel, drafters: Drafters, prompt: Tokens, profile: Profile, times: Times
 ) -> None:
-    """One prompt. Raises AssertionError where an output is not model.generate's."""
-    expected = generated(model, prompt)
-    same(THEIR_LOOKUP, generated(model, prompt, prompt_lookup_num_tokens=LOOKUP), expected)
+    """Time one prompt. Raises AssertionError where an output is not model.generate's."""
+    expected = generate(model, prompt)
+    same(THEIR_LOOKUP, generate(model, prompt, prompt_lookup_num_tokens=LOOKUP), expected)
     ways = {
-        GENERATE: lambda: timed(lambda: generated(model, prompt)),
+        GENERATE: lambda: timed(lambda: generate(model, prompt)),
         THEIR_LOOKUP: lambda: timed(
-            lambda: generated(model, prompt, prompt_lookup_num_tokens=LOOKUP)
+            lambda: generate(model, prompt, prompt_lookup_num_tokens=LOOKUP)
         ),
     }
 

@@ -382,7 +382,7 @@ def behind(figures: Figures) -> str:
 
 
 def _code(name: str) -> str:
-    """`blend`, no corpus"""
+    """Format a name, as `blend`, no corpus."""
     drafter, comma, rest = name.partition(",")
     return f"`{drafter}`{comma}{rest}"
 

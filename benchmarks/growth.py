@@ -1,4 +1,4 @@
-"""Once, 4 and 16 times as much text: what a datastore and a frozen table of it take, and a draft.
+"""The cost of once, 4 and 16 times as much text: builds of both artifact kinds, and drafts.
 
     python -m benchmarks.growth --data DIR --work DIR --out DIR [--memory 1G] [--no-builds]
 
@@ -61,21 +61,23 @@ def main() -> None:
         found = figures.setdefault(str(times), {})
         folder = options.work / f"x{times}"
         if not options.no_builds:
-            found["tokens"] = grown(options.data / "tokens", folder / "tokens", times)
+            found["tokens"] = grow(options.data / "tokens", folder / "tokens", times)
             for kind in KINDS:
-                found[kind] = _beside(kind, folder, options.work / f"x{options.sizes[0]}", options)
-        found["drafts"] = drafts(options.data, folder / "datastore")
+                found[kind] = _compare(kind, folder, options.work / f"x{options.sizes[0]}", options)
+        found["drafts"] = draft_times(options.data, folder / "datastore")
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(table(figures))
 
 
-def _beside(kind: str, folder: Path, smallest: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """As `built`; `times` is the processor time of a token by that of the smallest."""
-    before = built(kind, smallest, options.memory)  # the first of all may compile kernels
-    found = built(kind, folder, options.memory)
+def _compare(
+    kind: str, folder: Path, smallest: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Build as `build` does; `times` is the processor time of a token by that of the smallest."""
+    before = build(kind, smallest, options.memory)  # the first of all may compile kernels
+    found = build(kind, folder, options.memory)
     found["times"] = 1.0
     if folder != smallest:
-        after = built(kind, smallest, options.memory)
+        after = build(kind, smallest, options.memory)
         each = (before["processor"] + after["processor"]) / 2 / before["tokens"]
         found["times"] = found["processor"] / found["tokens"] / each
     print(folder.name, kind, found, flush=True)
@@ -83,7 +85,7 @@ def _beside(kind: str, folder: Path, smallest: Path, options: argparse.Namespace
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Markdown, a row for each size; per token beside the first."""
+    """Return Markdown, a row for each size; per token against the first."""
     rows = [
         "| | tokens | seconds | ns a token | memory | on disk | p50, p99 of `rest` | of `blend` |",
         "|---|---|---|---|---|---|---|---|",
@@ -108,8 +110,8 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def grown(source: Path, target: Path, times: int) -> int:
-    """A token store of `times` as much text; how many tokens it has."""
+def grow(source: Path, target: Path, times: int) -> int:
+    """Write a token store of `times` as much text, and return its number of tokens."""
     from ngramkit.formats.tokens import TokenStore
     from ngramkit.formats.writer import ArtifactWriter, already_built
 
@@ -131,7 +133,7 @@ def grown(source: Path, target: Path, times: int) -> int:
 
 
 def _copies(whole: Any, times: int) -> Iterator[tuple[Any, Any]]:
-    """(tokens, documents) of one shard after another."""
+    """Yield (tokens, documents) of one shard after another."""
     drawn = np.concatenate([shard.tokens for shard in whole.shards])
     for copy in range(times):
         random = np.random.default_rng(copy)
@@ -153,8 +155,8 @@ def _disturb(tokens: Any, drawn: Any, eos: int, random: np.random.Generator) -> 
     tokens[at[kept]] = others[kept]
 
 
-def built(kind: str, folder: Path, memory: str) -> dict[str, Any]:
-    """Builds it; what that took, and its bytes."""
+def build(kind: str, folder: Path, memory: str) -> dict[str, Any]:
+    """Build an artifact, and return what that took, and its bytes."""
     import ngramkit
 
     out = folder / kind
@@ -167,14 +169,14 @@ def built(kind: str, folder: Path, memory: str) -> dict[str, Any]:
         str(out),
         "--force",
     ]
-    spent = watched([sys.executable, "-c", CLI, *command, "--memory", memory])
+    spent = run_watched([sys.executable, "-c", CLI, *command, "--memory", memory])
     manifest = ngramkit.open_artifact(out).manifest
     counts = {"tokens": manifest.counts["tokens"], "files": len(manifest.files)}
     return {**spent._asdict(), "bytes": manifest.bytes, **counts}
 
 
-def watched(command: Sequence[str]) -> Spent:
-    """Runs a command to its end. Raises CalledProcessError where it fails."""
+def run_watched(command: Sequence[str]) -> Spent:
+    """Run a command to its end. Raises CalledProcessError where it fails."""
     started = time.perf_counter()
     process = subprocess.Popen(command)
     peak = 0
@@ -199,8 +201,8 @@ def _own_memory(pid: int) -> int:
     return int(found[1]) << 10 if found else 0
 
 
-def drafts(data: Path, place: Path) -> dict[str, tuple[float, float]]:
-    """{drafter: microseconds of processor time of a draft of 64 nodes, p50 and p99}, pages warm."""
+def draft_times(data: Path, place: Path) -> dict[str, tuple[float, float]]:
+    """Return {drafter: microseconds of processor time of a draft, p50 and p99}, pages warm."""
     os.environ["NGRAMKIT_BENCH_DATA"] = str(data)
     import ngramkit
     from benchmarks.rest import contexts

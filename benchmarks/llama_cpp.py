@@ -46,7 +46,7 @@ def main() -> int:
         while going := [answer for answer in answers if not answer.ended]:
             min(going, key=lambda answer: answer.tokens).step()
         for name, answer in zip(models, answers, strict=True):
-            runs[name].append(answer.told())
+            runs[name].append(answer.figures())
         plain = runs["none"][-1]["seconds"] / runs["none"][-1]["tokens"]
         ratios = (f"{n} {plain * r[-1]['tokens'] / r[-1]['seconds']:.2f}" for n, r in runs.items())
         print(f"{i + 1}: {', '.join(ratios)} times none", file=sys.stderr)
@@ -81,7 +81,7 @@ def _smollm2() -> Path:
 
 
 def _models(path: Path, clock: OwnTime) -> dict[str, Any]:
-    """One for each way; each has its own cache."""
+    """Return a model for each way; each has its own cache."""
     from llama_cpp import Llama
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
@@ -130,8 +130,8 @@ class Answer:
             self._ids.close()
             del self._llama.eval
 
-    def told(self) -> dict[str, float]:
-        """Tokens, processor seconds and passes after the first token."""
+    def figures(self) -> dict[str, float]:
+        """Return tokens, processor seconds and passes after the first token."""
         seconds = max(self._seconds, 1e-9)
         return {"tokens": self.tokens, "seconds": seconds, "passes": max(self._passes, 1)}
 

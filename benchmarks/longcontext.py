@@ -100,7 +100,7 @@ def needles(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
         key = f"needles {needle.length} {needle.depth} {needle.seed}"
         if key not in findings.found:
             found = read_with_each(model.model, needle.prompt, needle.answer, each_cache())
-            findings.add(key, length=needle.length, depth=needle.depth, **_told(found))
+            findings.add(key, length=needle.length, depth=needle.depth, **_figures(found))
         yield
 
 
@@ -117,11 +117,11 @@ def multikey(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
             prompt = model.tokenizer.encode(asked["input"])
             whole = model.tokenizer.encode(f"{asked['input']} {asked['outputs'][0]}")
             found = read_with_each(model.model, prompt, whole[len(prompt) :], each_cache())
-            findings.add(f"multikey {number}", length=len(prompt), **_told(found))
+            findings.add(f"multikey {number}", length=len(prompt), **_figures(found))
         yield
 
 
-def _told(found: Mapping[str, Reading]) -> dict[str, Any]:
+def _figures(found: Mapping[str, Reading]) -> dict[str, Any]:
     return {
         "exact": {name: each.exact for name, each in found.items()},
         "loss": {name: each.loss for name, each in found.items()},
@@ -141,7 +141,7 @@ def _top(found: Reading) -> list[float]:
 
 
 def texts(data: Path, tokenizer: Any) -> list[tuple[str, Any]]:
-    """News and essays that are long enough: (name, int32[HALF + READ])."""
+    """Return news and essays that are long enough: (name, int32[HALF + READ])."""
     found = []
     with (data / NEWS).open(encoding="utf-8") as file:
         for number, line in enumerate(file):
@@ -156,7 +156,7 @@ def texts(data: Path, tokenizer: Any) -> list[tuple[str, Any]]:
 
 
 def text(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    """Of the tokens after a text's first 2,048."""
+    """Read the tokens after a text's first 2,048."""
     from ngramkit.decode.specache.options import SpeCache
 
     caches: dict[str, SpeCache | None] = {"full": None}
@@ -167,7 +167,7 @@ def text(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
 
 
 def guesses(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    """Whose guess at the next token says what to fetch: the model's own, or a drafter's."""
+    """Compare whose guess at the next token says what to fetch: the model's, or a drafter's."""
     from ngramkit.decode.specache.options import SpeCache
 
     caches: dict[str, SpeCache | None] = {
@@ -179,7 +179,7 @@ def guesses(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
 
 
 def layers(findings: Findings, options: argparse.Namespace) -> Iterator[None]:
-    """As many pairs in all, given to all layers alike, or more to the first, or to the last."""
+    """Compare as many pairs given to all layers alike, more to the first, or to the last."""
     from ngramkit.decode.specache.options import SpeCache
 
     third = [96] * 10 + [64] * 10 + [32] * 10
@@ -212,7 +212,7 @@ def _read(
                 caches,
                 lambda: load_drafter("blend", tokenizer=model.tokenizer.record),
             )
-            findings.add(f"{part} {name}", **_told(found))
+            findings.add(f"{part} {name}", **_figures(found))
         yield
 
 
@@ -236,13 +236,13 @@ def publish(found: Mapping[str, FindingList]) -> None:
 
 
 def read_figures() -> dict[str, Any]:
-    """As published."""
+    """Read the published figures."""
     found: dict[str, Any] = json.loads((DOCS / "longcontext.json").read_text(encoding="utf-8"))
     return found
 
 
 def needles_table(figures: Mapping[str, Any]) -> str:
-    """Markdown: per cache, needles written exactly and the loss, by length."""
+    """Return Markdown: per cache, needles written exactly and the loss, by length."""
     cells = figures["needles"]
     lengths = sorted({cell["length"] for cell in cells})
     head = ["cache", *(f"{length:,} tokens" for length in lengths)]
@@ -260,7 +260,7 @@ def needles_table(figures: Mapping[str, Any]) -> str:
 
 
 def multikey_table(figures: Mapping[str, Any]) -> str:
-    """Markdown: per cache, values written exactly and the loss."""
+    """Return Markdown: per cache, values written exactly and the loss."""
     found = figures["multikey"]
     rows = ["| cache | values exact | loss |", "|---|---|---|"]
     for name, loss in found["loss"].items():
@@ -270,7 +270,7 @@ def multikey_table(figures: Mapping[str, Any]) -> str:
 
 
 def text_table(figures: Mapping[str, Any]) -> str:
-    """Markdown: perplexity by bits and pairs fetched."""
+    """Return Markdown: perplexity by bits and pairs fetched."""
     loss = figures["text"]["loss"]
     counts = sorted({int(name.split(" k ")[1]) for name in loss if " k " in name})
     head = ["cache", *(f"k = {k}" if k else "low-bit alone" for k in counts)]
@@ -283,7 +283,7 @@ def text_table(figures: Mapping[str, Any]) -> str:
 
 
 def ways_table(figures: Mapping[str, Any], part: str) -> str:
-    """Markdown: per way of fetching, the perplexity, and what of the attention it held."""
+    """Return Markdown: per way of fetching, the perplexity and the attention that it held."""
     found = figures[part]
     rows = [
         "| cache | perplexity | attention mass fetched | true top-k found |",
@@ -296,7 +296,7 @@ def ways_table(figures: Mapping[str, Any], part: str) -> str:
 
 
 def hits_table(figures: Mapping[str, Any]) -> str:
-    """Markdown: the attention mass that the fetched pairs held, by layer, over all needles."""
+    """Return Markdown: the attention mass that fetched pairs held, by layer, over all needles."""
     cells = figures["needles"]
     names = list(cells[0]["held"])
     mean = {name: np.mean([cell["held"][name] for cell in cells], axis=0) for name in names}
@@ -309,7 +309,7 @@ def hits_table(figures: Mapping[str, Any]) -> str:
 
 
 def _cells(found: FindingList) -> FindingList:
-    """Per length and depth: the share of needles written exactly and the loss, by cache."""
+    """Return, per length and depth, the share of needles written exactly and the loss, by cache."""
     cells = []
     for length, depth in sorted({(each["length"], each["depth"]) for each in found}):
         own = [e for e in found if (e["length"], e["depth"]) == (length, depth)]
@@ -331,7 +331,7 @@ def _cells(found: FindingList) -> FindingList:
 
 
 def _mean(found: FindingList) -> dict[str, Any]:
-    """Over texts: the mean loss, and per layer the shares of mass and of top-k that were there."""
+    """Average the loss over texts, and per layer the shares of mass and of top-k."""
     if not found:
         return {}
     names = found[0]["loss"]
@@ -354,8 +354,8 @@ def _exact(found: FindingList) -> dict[str, float]:
     return {n: float(np.mean([each["exact"][n] for each in found])) for n in found[0]["exact"]}
 
 
-def _known(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[..., str]:
-    """`table` and over how many texts, or a line that there is nothing to put into it yet."""
+def _or_missing(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[..., str]:
+    """Wrap `table`: add the number of texts, or say that nothing was measured yet."""
     missing = f"Not measured yet: `python -m benchmarks.longcontext {part}`."
 
     def page(figures: Mapping[str, Any]) -> str:
@@ -369,12 +369,12 @@ def _known(part: str, table: Callable[[Mapping[str, Any]], str]) -> Callable[...
 
 
 TABLES = {
-    "needles": _known("needles", needles_table),
-    "hits": _known("needles", hits_table),
-    "multikey": _known("multikey", multikey_table),
-    "text": _known("text", text_table),
-    "guesses": _known("guesses", lambda figures: ways_table(figures, "guesses")),
-    "layers": _known("layers", lambda figures: ways_table(figures, "layers")),
+    "needles": _or_missing("needles", needles_table),
+    "hits": _or_missing("needles", hits_table),
+    "multikey": _or_missing("multikey", multikey_table),
+    "text": _or_missing("text", text_table),
+    "guesses": _or_missing("guesses", lambda figures: ways_table(figures, "guesses")),
+    "layers": _or_missing("layers", lambda figures: ways_table(figures, "layers")),
 }
 
 

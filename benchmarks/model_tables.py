@@ -66,7 +66,7 @@ def _row(what: str, model: Any, tokenizer: TextTokenizer, target: str) -> Row:
 
 
 def _of_mistrals_shape() -> tuple[Any, TextTokenizer]:
-    """Random weights, and a tokenizer of as many made-up words."""
+    """Return random weights, and a tokenizer of as many made-up words."""
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel

@@ -31,20 +31,20 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, metavar="DIR")
     options = parser.parse_args()
     if options.data is not None:
-        figures = json.dumps(replayed(options), indent=1) + "\n"
+        figures = json.dumps(replay(options), indent=1) + "\n"
         (DOCS / "record.json").write_text(figures, encoding="utf-8")
     drawn = lines_picture(TITLE, read_figures()["steps"])
     (DOCS / "record.svg").write_text(drawn, encoding="utf-8")
 
 
 def read_figures() -> dict[str, Any]:
-    """{"tokens": ..., "datastore_bytes": ..., "steps": {drafter: {budget: tokens/step}}}"""
+    """Read {"tokens": ..., "datastore_bytes": ..., "steps": {drafter: {budget: tokens/step}}}."""
     found: dict[str, Any] = json.loads((DOCS / "record.json").read_text(encoding="utf-8"))
     return found
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Markdown: a row per drafter."""
+    """Return Markdown: a row per drafter."""
     head = ["draft nodes", *map(str, BUDGETS)]
     rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for name, steps in figures["steps"].items():
@@ -52,7 +52,7 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def replayed(options: argparse.Namespace) -> dict[str, Any]:
+def replay(options: argparse.Namespace) -> dict[str, Any]:
     import ngramkit
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.evaluate.records import Record, read_records

@@ -1,4 +1,4 @@
-"""Drafts from references: tokens/step on edited files, and what a long reference costs.
+"""Drafts from references: tokens/step on edited files, and the cost of a long reference.
 
 The old version of a file is the reference, the new one the answer. Without
 references the old version is in the prompt, as it is where a model is asked to edit, or it is not.
@@ -52,7 +52,7 @@ def rows() -> Iterator[Row]:
 
 
 def _ways(kind: str, texts: list[str], tokenizer: TextTokenizer) -> Ways:
-    """The same edits as records: with references, and without."""
+    """Return the same edits as records: with references, and without."""
     found: Ways = {"references": [], "in the prompt": [], "nowhere": []}
     for number, text in enumerate(texts):
         new, old = tokenizer.encode(EDITS[kind](number, texts)), tokenizer.encode(text)
@@ -89,7 +89,7 @@ def _steps(what: str, drafter: str, ways: Ways, tokenizer: TextTokenizer, target
 
 
 def _useless(ways: Ways, tokenizer: TextTokenizer) -> Row:
-    """The reference is some other text: what following it costs in tokens/step."""
+    """Measure what a reference to some other text costs in tokens/step."""
     plain = ways["in the prompt"]
     others = [record.turns[0].references for record in ways["references"]]
     turned = [*others[3:], *others[:3]]
@@ -112,7 +112,7 @@ def _useless(ways: Ways, tokenizer: TextTokenizer) -> Row:
 
 
 def _long(texts: list[str], tokenizer: TextTokenizer) -> Iterator[Row]:
-    """The same tokens as a reference and as a datastore's corpus; the same text is written."""
+    """Compare the same tokens as a reference and as a datastore's corpus."""
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.tokens import tokenize
     from ngramkit.corpus.open import open_corpus
@@ -159,7 +159,7 @@ def _long(texts: list[str], tokenizer: TextTokenizer) -> Iterator[Row]:
 
 
 def _a_pass(make: Callable[[], Any], references: Any, prompt: Any, answer: Any) -> float:
-    """The median seconds of a draft and of taking in WRITTEN tokens."""
+    """Return the median seconds of a draft and of accepting WRITTEN tokens."""
     drafter = make()
     drafter.start(prompt, references=references[0] if references else ())
     took = []
@@ -184,13 +184,13 @@ Edit = Callable[[int, list[str]], str]
 
 
 def originals(count: int) -> list[str]:
-    """Files that the embedded tokenizer and model were not trained on, in the order of names."""
+    """Return files that the embedded model was not trained on, in the order of names."""
     texts = [_read(path) for _, path in stdlib_split("held-out") if path.stat().st_size in SIZES]
     return [text for text in texts if _parses(text)][:count]
 
 
-def renamed(number: int, texts: list[str]) -> str:
-    """The identifier that stands in the middle of those used 4 to 30 times has another name."""
+def rename(number: int, texts: list[str]) -> str:
+    """Rename the identifier in the middle of those used 4 to 30 times."""
     uses = Counter(name for name in NAME.findall(texts[number]) if name not in KNOWN)
     often = sorted(name for name, times in uses.items() if 4 <= times <= 30)
     if not often:
@@ -199,8 +199,8 @@ def renamed(number: int, texts: list[str]) -> str:
     return re.sub(rf"\b{re.escape(old)}\b", new, texts[number])
 
 
-def inserted(number: int, texts: list[str]) -> str:
-    """A function of another file stands before the middle one of the file's own."""
+def insert(number: int, texts: list[str]) -> str:
+    """Insert a function of another file before the middle one of the file's own."""
     lines = texts[number].splitlines(keepends=True)
     own, others = _functions(texts[number]), _functions(texts[(number + 1) % len(texts)])
     at = own[len(own) // 2][0] if own else len(lines)
@@ -209,8 +209,8 @@ def inserted(number: int, texts: list[str]) -> str:
     return "".join([*lines[:at], *foreign[begin:end], "\n", "\n", *lines[at:]])
 
 
-def rewritten(number: int, texts: list[str]) -> str:
-    """The longest docstring says what another file's longest says."""
+def rewrite(number: int, texts: list[str]) -> str:
+    """Replace the longest docstring by another file's longest."""
     old, new = (
         _longest_docstring(texts[number]),
         _longest_docstring(texts[(number + 1) % len(texts)]),
@@ -220,15 +220,15 @@ def rewritten(number: int, texts: list[str]) -> str:
 
 def all_three(number: int, texts: list[str]) -> str:
     edited = list(texts)
-    for edit in (renamed, inserted, rewritten):
+    for edit in (rename, insert, rewrite):
         edited[number] = edit(number, edited)
     return edited[number]
 
 
 EDITS: dict[str, Edit] = {
-    "an identifier renamed": renamed,
-    "a function inserted": inserted,
-    "a paragraph rewritten": rewritten,
+    "an identifier renamed": rename,
+    "a function inserted": insert,
+    "a paragraph rewritten": rewrite,
     "all three": all_three,
 }
 
@@ -246,13 +246,13 @@ def _parses(text: str) -> bool:
 
 
 def _functions(text: str) -> list[tuple[int, int]]:
-    """Lines of every function at the top of a file, from 0, ends excluded."""
+    """Return the lines of every top-level function, from 0, ends excluded."""
     nodes = (n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef))
     found = [(node.lineno - 1, node.end_lineno or 0) for node in nodes if not node.decorator_list]
     return [(begin, end) for begin, end in found if end - begin <= 40]
 
 
 def _longest_docstring(text: str) -> str:
-    """As it stands between its quotes; of those of 2,000 characters at most."""
+    """Return the longest docstring of at most 2,000 characters, without its quotes."""
     found = re.findall(r'"""(.*?)"""', text, re.S)
     return max((each for each in found if len(each) <= 2_000), key=len, default="")

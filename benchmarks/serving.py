@@ -1,4 +1,4 @@
-"""Drafts for 1 to 256 requests at once: what a request holds, how it starts, what a step takes.
+"""Drafts for 1 to 256 requests at once: memory and start of a request, time of a step.
 
 Each request is a recorded turn; every step appends two tokens of its answer and asks for a tree.
 The reference is a Blend for each request, one after another; both remember samples of the datastore
@@ -78,8 +78,9 @@ def _bytes(parts: Any) -> int:
 
 
 def _step(datastore: Any, turns: Sequence[Any], requests: int, nodes: int) -> Row:
-    """The median step's least time of ROUNDS; the first steps, which begin the requests, apart. And
-    what the requests hold at their end, beside what they share."""
+    """Time the median step, the least of ROUNDS, without the first steps, which begin the requests.
+
+    Also what the requests hold at their end, without what they share."""
     from ngramkit.drafters.blend import Blend
     from ngramkit.engines.batch import BatchDrafter
     from ngramkit.engines.workspace import BlendSource

@@ -1,4 +1,4 @@
-"""SpeCache against the full cache: time per token and bytes by context length, and what it forgets.
+"""SpeCache against the full cache: time per token, bytes and losses by context length.
 
 NGRAMKIT_BENCH_MODEL names the model (a folder, a short name or a Hub id); without it, the embedded
 demo model. On a CPU the copies run in line and nothing overlaps, so a step is slower than with the
@@ -45,7 +45,7 @@ def rows() -> Iterator[Row]:
 
 
 def _steps(model: LanguageModel, prompt: Any, length: int) -> Iterator[Row]:
-    """The prompt is read once, in full precision as every cache does."""
+    """Read the prompt once, in full precision as every cache does, and time steps after it."""
     cache = InPlaceCache(model.model.config.get_text_config().num_hidden_layers, length)
     full = TreeVerifier(model.model, room=length, cache=cache)
     with torch.inference_mode():
@@ -92,7 +92,7 @@ def _step(
 
 
 def _losses(model: LanguageModel, hay: Any) -> Iterator[Row]:
-    """Of a text's end given its beginning; the reference is the full cache's."""
+    """Measure the loss of a text's end given its beginning, against the full cache's."""
     half = min(len(hay), 2048) - TEXT
     prompt, text = hay[:half], hay[half : half + TEXT]
     caches: dict[str, SpeCache | None] = {
@@ -116,7 +116,7 @@ def _losses(model: LanguageModel, hay: Any) -> Iterator[Row]:
 
 
 def _needles(model: LanguageModel, lengths: list[int]) -> Iterator[Row]:
-    """The loss of a needle's number, three depths and two seeds each."""
+    """Measure the loss of a needle's number, three depths and two seeds each."""
     hay = docstrings(lengths[-1] * 8)
     hidden = list(needles(model.tokenizer, hay, lengths, depths=3, seeds=2))
     losses = {}

@@ -1,4 +1,4 @@
-"""What a command costs before it does anything, and what compiling costs on an empty folder.
+"""The cost of starting a command, and of compiling on an empty folder.
 
 Processor seconds, children included: of a start the median of five with kernels kept, of a first
 decode the least of three. Bytecode is kept, as pip and any first start leave it. The reference of a
@@ -57,8 +57,8 @@ def rows() -> Iterator[Row]:
         record = {**RECORD, "text": RECORD["prompt"]}
         (folder / "one.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
         build = ["build-datastore", "--corpus", "python-stdlib", "--limit", "50", "--out", "d"]
-        started([CLI, *build], folder)
-        started([CLI, *REPLAY.split()], folder)  # compiles
+        run_timed([CLI, *build], folder)
+        run_timed([CLI, *REPLAY.split()], folder)  # compiles
         other = _median([REFERENCE], folder)
         for what, (arguments, target) in STARTS.items():
             seconds = _median(arguments, folder)
@@ -76,7 +76,7 @@ def rows() -> Iterator[Row]:
 def first_decodes(folder: Path) -> Iterator[Row]:
     for drafter in FIRST:
         command = [*DECODE.split(), *drafter.split()]
-        started([CLI, *command], folder)  # artifacts
+        run_timed([CLI, *command], folder)  # artifacts
         pairs = [_first_and_second([CLI, *command], folder) for _ in range(3)]
         first, second = (min(pair[i].processor for pair in pairs) for i in (0, 1))
         alone = min(_compiled(drafter.split()[0], folder) for _ in range(3))
@@ -108,16 +108,15 @@ def first_decodes(folder: Path) -> Iterator[Row]:
 
 
 def _compiled(drafter: str, folder: Path) -> float:
-    """Of the process that compiles for a first decode of `demo`, its start included: two threads of
-    one core take longer for the same work, and a model that loads beside it is the second."""
+    """Time the process that compiles for a first decode of `demo`, alone, its start included."""
     with tempfile.TemporaryDirectory() as kernels:
-        return started([PROGRAM, f"{drafter}@{DEMO_WIDTH}"], folder, kernels).processor
+        return run_timed([PROGRAM, f"{drafter}@{DEMO_WIDTH}"], folder, kernels).processor
 
 
 def warmed(folder: Path) -> Row:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as several:
-        other = started([CLI, "warm", "--workers", "1"], folder, one)
-        ours = started([CLI, "warm"], folder, several)
+        other = run_timed([CLI, "warm", "--workers", "1"], folder, one)
+        ours = run_timed([CLI, "warm"], folder, several)
         kernels = len(list(Path(several).rglob("*.nbc")))
     return Row(
         f"ngramkit warm, {kernels} kernels",
@@ -129,17 +128,17 @@ def warmed(folder: Path) -> Row:
 
 
 def _first_and_second(arguments: list[str], folder: Path) -> tuple[Cost, Cost]:
-    """Of one run on an empty folder, and of the same again."""
+    """Time one run on an empty folder, and the same again."""
     with tempfile.TemporaryDirectory() as kernels:
-        return started(arguments, folder, kernels), started(arguments, folder, kernels)
+        return run_timed(arguments, folder, kernels), run_timed(arguments, folder, kernels)
 
 
 def _median(arguments: list[str], folder: Path) -> float:
-    return statistics.median(started(arguments, folder).processor for _ in range(5))
+    return statistics.median(run_timed(arguments, folder).processor for _ in range(5))
 
 
-def started(arguments: list[str], folder: Path, kernels: str | None = None) -> Cost:
-    """One run in a process of its own; `kernels`: where they are kept. Raises where it fails."""
+def run_timed(arguments: list[str], folder: Path, kernels: str | None = None) -> Cost:
+    """Run in a process of its own; `kernels`: their folder. Raises where it fails."""
     kept = {} if kernels is None else {"NUMBA_CACHE_DIR": kernels}
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(

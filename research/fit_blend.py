@@ -54,7 +54,7 @@ class Places:
 
 
 def observe(drafter: Blend, records: Sequence[Record], places: int, seed: int) -> Places:
-    """About `places` places of the records' answers."""
+    """Sample about `places` places of the records' answers."""
     total = sum(len(turn.answer) for record in records for turn in record.turns)
     random = np.random.default_rng(seed)
     rows = list(_rows(drafter, records, places / total, random))
@@ -89,7 +89,7 @@ def _row(drafter: Blend, token: int) -> tuple[Any, ...]:
 
 
 def fit(places: Places, seed: int = 0) -> Weights:
-    """Minimises the log loss with Adam, on one core, reproducibly."""
+    """Minimise the log loss with Adam, on one core, reproducibly."""
     import torch
 
     torch.set_num_threads(1)
@@ -120,7 +120,7 @@ def fit(places: Places, seed: int = 0) -> Weights:
 
 
 def log_loss(weights: Weights, places: Places) -> float:
-    """Mean of -log p(what followed), in nats; a miss counts with the probability of none."""
+    """Return the mean of -log p(what followed), nats; a miss counts as the probability of none."""
     import torch
 
     with torch.no_grad():
@@ -129,7 +129,7 @@ def log_loss(weights: Weights, places: Places) -> float:
 
 
 def _loss(parameters: Sequence[Any], data: Sequence[Any]) -> Any:
-    """What kernels.blend.mixture computes, for many places at once."""
+    """Compute what kernels.blend.mixture does, for many places at once."""
     import torch
 
     gate_in, gate_bias, gate_out, gate_out_bias, token_in, token_bias, token_out = parameters

@@ -29,12 +29,12 @@ Line = dict[str, Any]
 
 
 def hashed(text: str) -> int:
-    """The same on every machine."""
+    """Hash the same on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def chat(corpus: Sequence[Path]) -> tuple[list[Line], list[Line], list[Line]]:
-    """kept, fit and check; fit and check as `messages`, the model as the category."""
+    """Write kept, fit and check; fit and check as `messages`, the model as the category."""
     import pyarrow.parquet as parquet
 
     kept: list[Line] = []
@@ -68,7 +68,7 @@ def _conversations(
 
 
 def code() -> tuple[list[Line], list[Line]]:
-    """fit and check, as `prompt` and `output`."""
+    """Write fit and check, as `prompt` and `output`."""
     parts: tuple[list[Line], list[Line]] = ([], [])
     for name, path in stdlib_files():
         if not is_held_out(name):

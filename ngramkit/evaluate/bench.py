@@ -1,8 +1,8 @@
-"""Drafters against each other and against none, on a model, question by question.
+"""`ngramkit.bench`: drafters against each other and against none, on a model, into a folder.
 
 All contestants answer a question before any sees the next, in an order that rotates, so a machine
 that drifts favours none. A drafter lives through the whole benchmark: those that learn from past
-requests do. When a benchmark goes on after an interruption, they are told again what was written.
+requests do. When a benchmark goes on after an interruption, they learn the earlier answers again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.evaluate.contestants import (
     BASELINE,
     NOBODY,
+    TRANSFORMERS_WAYS,
     Budget,
     Contestant,
-    foreign,
-    is_foreign,
     require_plain,
     split_budget,
+    transformers_way,
 )
 from ngramkit.evaluate.records import (
     Question,
@@ -59,9 +59,221 @@ from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Tabular
 
+DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # where none is named, those of them that fit
+NEW_TOKENS = 256
+BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
+
+
+@dataclass(frozen=True, repr=False)
+class BenchResults(Tabular):
+    """The results, the baseline first, and the folder that holds everything."""
+
+    results: list[Result]
+    runs: list[Run]  # one per question that all have answered and drafter, the baseline's too
+    plan: dict[str, Any]
+    folder: Path
+
+    @property
+    def identical(self) -> bool:
+        """True if every answer is the model's own, token for token."""
+        return all(result.identical for result in self.results)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row per drafter and question."""
+        for run in self.runs:
+            yield {
+                "drafter": run.drafter,
+                "question": run.question,
+                "category": run.category,
+                "tokens": run.tokens,
+                "passes": run.passes,
+                "tokens_per_step": run.tokens / run.passes if run.passes else 1.0,
+                "new_tokens": run.new_tokens,
+                "seconds": run.seconds,
+            }
+
+    def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
+        """Return every drafter over every later one, with 95 % intervals over questions."""
+        gain, cost = {
+            "tokens/step": ("tokens", "passes"),
+            "tokens/s": ("new_tokens", "seconds"),
+        }[of]
+        columns = {}
+        for name in (r.drafter for r in self.results if r.drafter != BASELINE):
+            runs = [run for run in self.runs if run.drafter == name]
+            columns[name] = (
+                name,
+                [getattr(run, gain) for run in runs],
+                [getattr(run, cost) for run in runs],
+            )
+        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as `ngramkit bench --json` prints them."""
+        units: tuple[Literal["tokens/step"], Literal["tokens/s"]] = ("tokens/step", "tokens/s")
+        return {
+            "results": [result.to_dict() for result in self.results],
+            "ratios": [{"figure": of, **r.to_dict()} for of in units for r in self.ratios(of)],
+            "questions": list(self.rows()),
+            "plan": self.plan,
+        }
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{r.drafter} {r.speedup:.2f}x" for r in self.results[1:])
+        return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
+
+
+def bench(
+    questions: str | Path | Sequence[Question] | None = None,
+    model: str | LanguageModel | None = None,
+    *,
+    drafters: Sequence[str | Callable[[], Drafter]] | str = (),
+    artifacts: Sources | Sequence[Given] | Given = (),
+    template: str = "auto",
+    max_new_tokens: int = NEW_TOKENS,
+    stop: Sequence[str] = (),
+    sampling: Sampling = GREEDY,
+    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
+    out: str | Path | None = None,
+    force: bool = False,
+    reporter: Reporter = SILENT,
+) -> BenchResults:
+    """Measure `drafters` (default: all that fit) and no drafter on `questions`.
+
+    `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
+    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter; a drafter's
+    option `budget` (nodes, or auto) is its own; generate and generate-lookup are transformers' own
+    ways, model.generate without and with its prompt lookup. `template`
+    makes a conversation a text; auto: the model's own, else the one known for its name. What is
+    measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on;
+    `force` begins anew. Ctrl-C is raised.
+
+    Raises UsageError for what makes no sense, and where `out` holds another benchmark.
+    """
+    names = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
+    for each in names:  # before a model is loaded in vain
+        if not isinstance(each, str) or each in TRANSFORMERS_WAYS:
+            continue
+        if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
+            raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
+    passes.require_full_cache("a benchmark of drafters")
+    options = replace(
+        passes,
+        model=model,
+        max_new_tokens=max_new_tokens,
+        stop=stop,
+        **asdict(sampling),
+        reporter=reporter,
+    )
+    prepared = prepare(options)
+    questions = questions_for(questions, prepared.tokenizer.record.id)
+    form = find_template(template, prepared.tokenizer)
+    reporter.note(str(form))
+    budgets, choices = _choices(names, prepared, Sources.of(artifacts).recorded(), options)
+    task, choices = prepared.session(options, choices)
+    sessions = {
+        budget: Session.settle(task.model, replace(options, budget=budget))
+        for budget in dict.fromkeys(budgets.values())
+        if budget
+    }
+    contestants = [
+        _contestant(choice, sessions.get(budgets.get(choice.label, 0))) for choice in choices
+    ]
+    contest = Bench(task, [*_transformers_ways(names, task), *contestants], questions, form)
+    if contest.too_long:
+        reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
+    plan = plan_of(contest, questions.name, form.name, _artifacts(choices))
+    folder = Path(out or Path("bench") / f"{questions.name}-{Path(task.model.name).name}")
+    with alone_in(folder):
+        runs = Runs(folder, plan, force=force)
+        if runs.found:
+            reporter.note(f"going on: {len(runs.found)} answers are in {folder} already")
+        try:
+            contest.run(runs, reporter)
+        except KeyboardInterrupt:
+            count = len(runs.found)
+            reporter.note(f"{count} answers are in {folder}; the same command goes on from there")
+            raise
+        results = publish(contest, runs, plan, folder, reporter)
+    return BenchResults(results, _shared(runs, results), plan, folder)
+
+
+def questions_for(given: Any, model: str) -> Questions:
+    """Return the questions of a file, those that are given, or the embedded model's own.
+
+    Raises UsageError where there are none for `model`.
+    """
+    if isinstance(given, str | Path):
+        return read_questions(Path(given))
+    if given is not None:
+        return Questions(given, getattr(given, "name", "questions"))
+    if model != DEFAULT:
+        raise UsageError("there are no questions", "give questions: a file", option="questions")
+    return embedded_questions()
+
+
+def _choices(
+    names: Sequence[Any], model: PendingModel, artifacts: Sources, options: DecodeOptions
+) -> tuple[dict[str, Budget], list[DrafterChoice]]:
+    """Return the drafters that are named, else all that have what they need; and their budgets."""
+    choices: list[DrafterChoice] = []
+    budgets: dict[str, Budget] = {}
+    for each in names or DRAFTERS:
+        if each in TRANSFORMERS_WAYS:
+            continue
+        plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
+        try:
+            choice = model.choose(plain, options, artifacts)
+        except ArtifactError as error:
+            if names:
+                raise
+            options.reporter.note(f"without {each}: {error}")
+            continue
+        label = choice.label + (("," if ":" in choice.label else ":") + f"budget={budget}") * (
+            budget != 0
+        )
+        choices.append(replace(choice, label=label))
+        budgets[label] = budget
+    return budgets, distinct(choices)
+
+
+def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
+    """Return transformers' own ways among `names`, with plain weights, as without ngramkit."""
+    ways = [str(each) for each in dict.fromkeys(names) if each in TRANSFORMERS_WAYS]
+    if not ways:
+        return []
+    require_plain(task)
+    model = replace(task.model, model=unpacked(task.model.model))
+    return [transformers_way(name, model) for name in ways]
+
+
+def _contestant(choice: DrafterChoice, session: Session | None) -> Contestant:
+    return Contestant(
+        choice.label,
+        lambda remember: choice.load(forgetful=not remember),
+        choice.learns,
+        session,
+        wants_evidence=choice.needs_evidence,
+    )
+
+
+def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
+    builds = {a.path: a.manifest.build for choice in choices for a in choice.opened}
+    histories = {c.past.path for c in choices if c.past is not None and c.past.path is not None}
+    named = [f"{path} ({builds[path][:12]})" for path in sorted(builds)]
+    return [*named, *map(str, sorted(histories))]
+
+
+def _shared(runs: Runs, results: Sequence[Result]) -> list[Run]:
+    """Return the runs of questions that every drafter has answered, in the results' order."""
+    names = [result.drafter for result in results]
+    questions = dict.fromkeys(key[1] for key in runs.found)
+    shared = [q for q in questions if all((name, q) in runs.found for name in names)]
+    return [runs.found[name, question] for name in names for question in shared]
+
 
 class Bench:
-    """`task` says how every answer is written, `template` turns a conversation into text.
+    """A benchmark: `task` says how answers are written, `template` turns conversations into text.
 
     Sampling gets a seed per question, the same for every contestant. Questions whose first turn
     leaves no room in the model's context are left out; raises InputError where that leaves none.
@@ -87,41 +299,36 @@ class Bench:
             )
 
     def run(self, runs: Runs, reporter: Reporter = SILENT) -> None:
-        """Answers what `runs` does not hold yet, and adds it there. Ctrl-C is raised."""
+        """Answer what `runs` does not hold yet, and add it there. Ctrl-C is raised."""
         reporter.stage("answers", len(self.questions) * len(self.contestants), "answers")
         drafters = {c.name: c.make(True) for c in self.contestants}
-        if any((c.name, str(q.id)) not in runs.found for c, q in self._pairs()):
-            first = self._first_prompt(self.questions[0])
+        pairs = ((c, q) for q in self.questions for c in self.contestants)
+        if any((c.name, str(q.id)) not in runs.found for c, q in pairs):
+            prompt = self._first_prompt(self.questions[0])
             for contestant in self.contestants:
-                self._warm_up(contestant, first)
+                self._warm_up(contestant, prompt)
         for index, question in enumerate(self.questions):
-            for contestant in self._rotated(index):
-                known = runs.found.get((contestant.name, str(question.id)))
+            first = index % len(self.contestants)
+            for contestant in self.contestants[first:] + self.contestants[:first]:
+                run = runs.found.get((contestant.name, str(question.id)))
                 drafter = drafters[contestant.name]
-                if known is None:
+                if run is None:
                     runs.add(self._answer(contestant, drafter, index, question))
                 else:
-                    self._tell(drafter, question, known)
+                    self._relearn(drafter, question, run)
                 reporter.advance(1, **running(runs, self.contestants))
 
     def records(self, runs: Runs, drafter: str) -> list[Record]:
-        """What was written with `drafter`, to be replayed with others."""
-        found = []
+        """Return the answers that were written with `drafter`, to be replayed with others."""
+        records = []
         for question in self.questions:
             run = runs.found[drafter, str(question.id)]
             turns = [
                 Turn(prompt, np.array(turn.token_ids, np.int32))
                 for prompt, turn in zip(self._prompts(question, run), run.turns, strict=False)
             ]
-            found.append(Record(str(question.id), question.category, turns))
-        return found
-
-    def _pairs(self) -> Iterator[tuple[Contestant, Question]]:
-        return ((c, q) for q in self.questions for c in self.contestants)
-
-    def _rotated(self, index: int) -> list[Contestant]:
-        first = index % len(self.contestants)
-        return self.contestants[first:] + self.contestants[:first]
+            records.append(Record(str(question.id), question.category, turns))
+        return records
 
     def _warm_up(self, contestant: Contestant, prompt: TokenArray) -> None:
         if contestant.answer is None:
@@ -146,7 +353,7 @@ class Bench:
         return Run(contestant.name, question.id, question.category, turns, load)
 
     def conversation(self, question: Question, turns: list[TurnRun]) -> Iterator[TokenArray]:
-        """Every turn's prompt; ends early where the model's context is full.
+        """Yield every turn's prompt; end early where the model's context is full.
 
         `turns` are the answers so far: they grow while this goes on.
         """
@@ -174,7 +381,7 @@ class Bench:
         return room is None or len(self._first_prompt(question)) < room - 1
 
     def turn_run(self, decoded: Decoded) -> TurnRun:
-        """What a request wrote, and its figures."""
+        """Return the text of a request, and its figures."""
         written = decoded.token_ids.tolist()
         text = self.model.tokenizer.backend.decode(written, skip_special_tokens=True)
         return TurnRun(
@@ -187,8 +394,8 @@ class Bench:
             verify_seconds=decoded.verify_seconds,
         )
 
-    def _tell(self, drafter: Drafter, question: Question, run: Run) -> None:
-        """A drafter that learns from finished requests learns from this one."""
+    def _relearn(self, drafter: Drafter, question: Question, run: Run) -> None:
+        """Have a drafter that learns from finished requests learn from this one."""
         for prompt, turn in zip(self._prompts(question, run), run.turns, strict=False):
             drafter.start(prompt)
             drafter.accept(np.array(turn.token_ids, np.int32))
@@ -196,7 +403,7 @@ class Bench:
 
 
 def tokens_per_pass(decoded: Decoded) -> list[int]:
-    """As Spec-Bench counts: accepted draft tokens and the model's own; the mean is tokens/step.
+    """Count as Spec-Bench: accepted draft tokens and the model's own; the mean is tokens/step.
 
     An end inside an accepted path leaves the last pass without the model's own token.
     """
@@ -207,41 +414,39 @@ def tokens_per_pass(decoded: Decoded) -> list[int]:
 
 
 def running(runs: Runs, contestants: Sequence[Contestant]) -> Mapping[str, Any]:
-    """tokens/step and speed-up so far of every drafter, over the questions it shares with none."""
+    """Return tokens/step and speed-up so far, over the questions answered without drafts too."""
     shown: dict[str, Any] = {}
     for contestant in contestants[1:]:
         mine = [run for run in runs.found.values() if run.drafter == contestant.name]
         pairs = [(run, runs.found.get((BASELINE, run.key[1]))) for run in mine]
-        both = [(run, base) for run, base in pairs if base is not None]
-        passes = sum(run.passes for run, _ in both)
+        shared = [(run, base) for run, base in pairs if base is not None]
+        passes = sum(run.passes for run, _ in shared)
         if passes:
-            steps = sum(run.tokens for run, _ in both) / passes
-            speedup = sum(base.seconds for _, base in both) / sum(run.seconds for run, _ in both)
+            steps = sum(run.tokens for run, _ in shared) / passes
+            seconds = sum(run.seconds for run, _ in shared)
+            speedup = sum(base.seconds for _, base in shared) / seconds
             shown[f"tokens/step {contestant.name}"] = round(steps, 2)
             shown[f"x {contestant.name}"] = round(speedup, 2)
     return shown
 
 
 # A finished benchmark to its files: answers, results.json and report.html.
-#
-# tokens/step against budget needs no more runs of the model: what it wrote without drafts is on
-# record now, and is replayed with every drafter at several budgets.
-
-BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass
 
 
 def plan_of(
     bench: Bench, questions: str, template: str, artifacts: Sequence[str]
 ) -> dict[str, Any]:
-    """Everything that decides what is measured, the machine's speed apart. `questions` and
-    `template` are names; `artifacts` tell which artifacts were drafted from."""
-    asked = json.dumps([asdict(question) for question in bench.questions])
+    """Return everything that decides what is measured, apart from the machine's speed.
+
+    `questions` and `template` are names; `artifacts` name what was drafted from.
+    """
+    texts = json.dumps([asdict(question) for question in bench.questions])
     task = bench.task
     return {
         "model": bench.model.name,
         "questions": questions,
         "count": len(bench.questions),
-        "questions_sha256": hashlib.sha256(asked.encode()).hexdigest(),
+        "questions_sha256": hashlib.sha256(texts.encode()).hexdigest(),
         "template": template,
         "drafters": [contestant.name for contestant in bench.contestants[1:]],
         "artifacts": list(artifacts),
@@ -261,7 +466,7 @@ def publish(
     folder: Path,
     reporter: Reporter = SILENT,
 ) -> list[Result]:
-    """Writes all files into `folder`; the baseline's result comes first."""
+    """Write all files into `folder`; the baseline's result comes first."""
     tokenizer = bench.model.tokenizer
     results = summarize(runs, plan["drafters"], lambda text: len(tokenizer.encode_prompt(text)))
     curves = by_budget(bench, runs, reporter)
@@ -279,13 +484,15 @@ def publish(
 
 
 def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Replay]:
-    """The baseline's answers replayed with every drafter at every budget, but for those that live
-    from what the model says: that is not on record here."""
+    """Replay the baseline's answers with every drafter at every budget.
+
+    Drafters that are nothing without evidence are left out: there is no top-k record here.
+    """
     records = bench.records(runs, BASELINE)
     drafters = [
         each
         for each in bench.contestants[1:]
-        if each.answer is None and each.session is None and not each.listens
+        if each.answer is None and each.session is None and not each.wants_evidence
     ]
     reporter.stage("replays", len(drafters) * len(BUDGETS) * len(records), "questions")
     return [
@@ -300,223 +507,3 @@ def by_budget(bench: Bench, runs: Runs, reporter: Reporter = SILENT) -> list[Rep
         for contestant in drafters
         for nodes in BUDGETS
     ]
-
-
-# `ngramkit.bench`: drafters against each other and against none, on a model, into a folder.
-
-DRAFTERS = ("blend", "rest", "cacheback", "ssd")
-NEW_TOKENS = 256
-
-
-@dataclass(frozen=True, repr=False)
-class BenchResults(Tabular):
-    """What was measured, the baseline first, and the folder that holds it all."""
-
-    results: list[Result]
-    runs: list[Run]  # one per question that all have answered and drafter, the baseline's too
-    plan: dict[str, Any]
-    folder: Path
-
-    @property
-    def identical(self) -> bool:
-        """Every answer is the model's own, token for token."""
-        return all(result.identical for result in self.results)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per drafter and question."""
-        for run in self.runs:
-            yield {
-                "drafter": run.drafter,
-                "question": run.question,
-                "category": run.category,
-                "tokens": run.tokens,
-                "passes": run.passes,
-                "tokens_per_step": run.tokens / run.passes if run.passes else 1.0,
-                "new_tokens": run.new_tokens,
-                "seconds": run.seconds,
-            }
-
-    def ratios(self, of: Literal["tokens/step", "tokens/s"] = "tokens/s") -> list[Ratio]:
-        """Every drafter over every later one, with 95 % intervals over questions."""
-        gain, cost = {
-            "tokens/step": ("tokens", "passes"),
-            "tokens/s": ("new_tokens", "seconds"),
-        }[of]
-        columns = {}
-        for name in (r.drafter for r in self.results if r.drafter != BASELINE):
-            runs = [run for run in self.runs if run.drafter == name]
-            columns[name] = (
-                name,
-                [getattr(run, gain) for run in runs],
-                [getattr(run, cost) for run in runs],
-            )
-        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `ngramkit bench --json` prints them."""
-        both: tuple[Literal["tokens/step"], Literal["tokens/s"]] = ("tokens/step", "tokens/s")
-        return {
-            "results": [result.to_dict() for result in self.results],
-            "ratios": [{"figure": of, **r.to_dict()} for of in both for r in self.ratios(of)],
-            "questions": list(self.rows()),
-            "plan": self.plan,
-        }
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{r.drafter} {r.speedup:.2f}x" for r in self.results[1:])
-        return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
-
-
-def bench(
-    questions: str | Path | Sequence[Question] | None = None,
-    model: str | LanguageModel | None = None,
-    *,
-    drafters: Sequence[str | Callable[[], Drafter]] | str = (),
-    artifacts: Sources | Sequence[Given] | Given = (),
-    template: str = "auto",
-    max_new_tokens: int = NEW_TOKENS,
-    stop: Sequence[str] = (),
-    sampling: Sampling = GREEDY,
-    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
-    out: str | Path | None = None,
-    force: bool = False,
-    reporter: Reporter = SILENT,
-) -> BenchResults:
-    """Measures `drafters` (default: all that fit) and no drafter on `questions`.
-
-    `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter; a drafter's
-    option `budget` (nodes, or auto) is its own; generate and generate-lookup are transformers' own
-    ways, model.generate without and with its prompt lookup. `template`
-    makes a conversation a text; auto: the model's own, else the one known for its name. What is
-    measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on;
-    `force` begins anew. Ctrl-C is raised.
-
-    Raises UsageError for what makes no sense, and where `out` holds another benchmark.
-    """
-    named = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    _check(named)
-    passes.require_full_cache("a benchmark of drafters")
-    options = replace(
-        passes,
-        model=model,
-        max_new_tokens=max_new_tokens,
-        stop=stop,
-        **asdict(sampling),
-        reporter=reporter,
-    )
-    prepared = prepare(options)
-    asked = questions_for(questions, prepared.tokenizer.record.id)
-    form = find_template(template, prepared.tokenizer)
-    reporter.note(str(form))
-    budgets, choices = _choices(named, prepared, Sources.of(artifacts).recorded(), options)
-    task, choices = prepared.session(options, choices)
-    own = {
-        budget: Session.settle(task.model, replace(options, budget=budget))
-        for budget in dict.fromkeys(budgets.values())
-        if budget
-    }
-    contestants = [_contestant(choice, own.get(budgets.get(choice.label, 0))) for choice in choices]
-    others = _others(named, task)
-    contest = Bench(task, [*others, *contestants], asked, form)
-    if contest.too_long:
-        reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
-    plan = plan_of(contest, asked.name, form.name, _artifacts(choices))
-    folder = Path(out or Path("bench") / f"{asked.name}-{Path(task.model.name).name}")
-    with alone_in(folder):
-        runs = Runs(folder, plan, force=force)
-        _run(contest, runs, folder, reporter)
-        results = publish(contest, runs, plan, folder, reporter)
-    return BenchResults(results, _shared(runs, results), plan, folder)
-
-
-def _check(drafters: Sequence[Any]) -> None:
-    """Before a model is loaded in vain."""
-    for each in drafters:
-        if is_foreign(each):
-            continue
-        if isinstance(each, str) and DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
-            raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
-
-
-def questions_for(given: Any, model: str) -> Questions:
-    """A file's, those that are given, or for the embedded model its own. Raises UsageError where a
-    model has none."""
-    if isinstance(given, str | Path):
-        return read_questions(Path(given))
-    if given is not None:
-        return Questions(given, getattr(given, "name", "questions"))
-    if model != DEFAULT:
-        raise UsageError("there are no questions", "give questions: a file", option="questions")
-    return embedded_questions()
-
-
-def _choices(
-    named: Sequence[Any], model: PendingModel, artifacts: Sources, options: DecodeOptions
-) -> tuple[dict[str, Budget], list[DrafterChoice]]:
-    """Those that are named, each once; else all that have what they need. And their own budgets."""
-    found: list[DrafterChoice] = []
-    budgets: dict[str, Budget] = {}
-    for each in named or DRAFTERS:
-        if is_foreign(each):
-            continue
-        plain, budget = split_budget(each) if isinstance(each, str) else (each, 0)
-        try:
-            choice = model.choose(plain, options, artifacts)
-        except ArtifactError as error:
-            if named:
-                raise
-            options.reporter.note(f"without {each}: {error}")
-            continue
-        label = choice.label + (("," if ":" in choice.label else ":") + f"budget={budget}") * (
-            budget != 0
-        )
-        found.append(replace(choice, label=label))
-        budgets[label] = budget
-    return budgets, distinct(found)
-
-
-def _others(named: Sequence[Any], task: Session) -> list[Contestant]:
-    """transformers' own ways among `named`, with plain weights, as they are without ngramkit."""
-    names = [str(each) for each in dict.fromkeys(named) if is_foreign(each)]
-    if not names:
-        return []
-    require_plain(task)
-    model = replace(task.model, model=unpacked(task.model.model))
-    return [foreign(name, model) for name in names]
-
-
-def _contestant(choice: DrafterChoice, session: Session | None) -> Contestant:
-    return Contestant(
-        choice.label,
-        lambda remember: choice.load(forgetful=not remember),
-        choice.learns,
-        session,
-        listens=choice.needs_evidence,
-    )
-
-
-def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
-    builds = {a.path: a.manifest.build for choice in choices for a in choice.opened}
-    histories = {c.past.path for c in choices if c.past is not None and c.past.path is not None}
-    said = [f"{path} ({builds[path][:12]})" for path in sorted(builds)]
-    return [*said, *map(str, sorted(histories))]
-
-
-def _run(contest: Bench, runs: Runs, folder: Path, reporter: Reporter) -> None:
-    if runs.found:
-        reporter.note(f"going on: {len(runs.found)} answers are in {folder} already")
-    try:
-        contest.run(runs, reporter)
-    except KeyboardInterrupt:
-        kept = len(runs.found)
-        reporter.note(f"{kept} answers are in {folder}; the same command goes on from there")
-        raise
-
-
-def _shared(runs: Runs, results: Sequence[Result]) -> list[Run]:
-    """In the results' order; only questions that every drafter has answered."""
-    names = [result.drafter for result in results]
-    asked = dict.fromkeys(key[1] for key in runs.found)
-    every = [q for q in asked if all((name, q) in runs.found for name in names)]
-    return [runs.found[name, question] for name in names for question in every]

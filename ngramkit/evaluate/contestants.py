@@ -1,5 +1,8 @@
-"""Who takes part in a benchmark, and how each is told: a drafter, at a budget of its own if given,
-or one of transformers' own ways.
+"""The contestants of a benchmark: drafters, and transformers' own ways.
+
+A drafter may have a budget of its own. transformers' own ways are what people have without
+ngramkit: `generate`, model.generate with a token a pass, and `generate-lookup`, the same with its
+prompt lookup (`prompt_lookup_num_tokens`). Greedy, and each with its defaults.
 """
 
 from __future__ import annotations
@@ -23,15 +26,20 @@ from ngramkit.errors import UsageError
 BASELINE = "none"
 Budget = int | Literal["auto"]  # 0: none of its own
 BUDGET = "budget"
+LOOKUP_TOKENS = 10  # as transformers' documentation has it
+TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
+    "generate": {},
+    "generate-lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
+}
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """`make(remember)` gives a new drafter; one made with False forgets what it has written.
+    """One of a benchmark. `make(remember)` gives a new drafter; with False it forgets its requests.
 
     `learns`: from finished requests, so that its answers depend on their order. `session`: its own,
-    for another budget than the task's. `answer` writes in another way than ours. `listens`: little
-    is left of it without Evidence.
+    for another budget than the task's. `answer` writes in another way than ours. `wants_evidence`:
+    little is left of it without.
     """
 
     name: str
@@ -39,10 +47,10 @@ class Contestant:
     learns: bool = False
     session: Session | None = None
     answer: Callable[[Session, TokenArray], Decoded] | None = None
-    listens: bool = False
+    wants_evidence: bool = False
 
     def task(self, task: Session) -> Session:
-        """The same with this contestant's budget."""
+        """Return the task with this contestant's budget."""
         if self.name == BASELINE:
             return task.undrafted()
         return task if self.session is None else replace(self.session, options=task.options)
@@ -51,17 +59,8 @@ class Contestant:
 NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
 
 
-def foreign(name: str, model: LanguageModel) -> Contestant:
-    """One of `ngramkit.evaluate.contestants.OPTIONS`, with a model of its own."""
-    return Contestant(name, lambda remember: NoDraft(), answer=written_by(name, model))
-
-
-def is_foreign(name: object) -> bool:
-    return name in OPTIONS
-
-
 def split_budget(text: str) -> tuple[str, Budget]:
-    """A drafter's name and options without `budget`, and that: nodes, "auto", or 0 for none given.
+    """Split a drafter's name and options from its `budget`: nodes, "auto", or 0 for none.
 
     >>> split_budget("blend:budget=auto"), split_budget("rest:max_match=8,budget=16")
     (('blend', 'auto'), ('rest:max_match=8', 16))
@@ -86,29 +85,20 @@ def split_budget(text: str) -> tuple[str, Budget]:
     return plain, "auto" if value == "auto" else int(value)
 
 
-# transformers' own ways to write an answer, measured beside our drafters.
-#
-# `generate` is model.generate, a token a pass; `generate-lookup` the same with its prompt lookup
-# (`prompt_lookup_num_tokens`): what people have without ngramkit. Greedy, and each with its
-# defaults.
+def transformers_way(name: str, model: LanguageModel) -> Contestant:
+    """Return the contestant that is called `name`, one of TRANSFORMERS_WAYS, with its own model."""
 
-LOOKUP_TOKENS = 10  # as transformers' documentation has it
-OPTIONS: dict[str, dict[str, Any]] = {
-    "generate": {},
-    "generate-lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
-}
+    def answer(task: Session, prompt: TokenArray) -> Decoded:
+        return _generate(replace(task, model=model), prompt, TRANSFORMERS_WAYS[name])
 
-
-def written_by(name: str, model: LanguageModel) -> Callable[[Session, TokenArray], Decoded]:
-    """What writes an answer with `model` in the way that is called `name`, one of OPTIONS."""
-    return lambda task, prompt: _generated(replace(task, model=model), prompt, OPTIONS[name])
+    return Contestant(name, lambda remember: NoDraft(), answer=answer)
 
 
 def require_plain(task: Session) -> None:
-    """Raises UsageError for what these are not measured with."""
+    """Raise UsageError for options that transformers' own ways are not measured with."""
     if task.options.temperature > 0 or task.options.stop:
         raise UsageError(
-            f"{' and '.join(OPTIONS)} are measured greedily and without stop strings",
+            f"{' and '.join(TRANSFORMERS_WAYS)} are measured greedily and without stop strings",
             "leave out temperature and stop, or these two",
             option=("temperature", "stop"),
         )
@@ -116,7 +106,7 @@ def require_plain(task: Session) -> None:
 
 @dataclass
 class _Passes:
-    """Watches the model's passes: where each began, and when the first was over."""
+    """The model's passes: where each began, and when the first was over."""
 
     starts: list[int]
     first_over: float = 0.0
@@ -130,16 +120,19 @@ class _Passes:
             self.first_over = time.perf_counter()
 
     def accepted(self, prompt: int, written: int) -> list[int]:
-        """Draft tokens of each pass after the first; what the first brought besides its own token
-        counts for the second, so that they add up to what was written."""
+        """Return the accepted draft tokens of each pass after the first.
+
+        What the first brought besides its own token counts for the second, so that they add up to
+        what was written.
+        """
         ends = [*self.starts[2:], prompt + written - 1]
-        found = [end - start for start, end in zip(self.starts[1:], ends, strict=False)]
-        if found:
-            found[0] += written - 1 - sum(found)
-        return [max(each - 1, 0) for each in found]
+        lengths = [end - start for start, end in zip(self.starts[1:], ends, strict=False)]
+        if lengths:
+            lengths[0] += written - 1 - sum(lengths)
+        return [max(length - 1, 0) for length in lengths]
 
 
-def _generated(task: Session, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
+def _generate(task: Session, prompt: TokenArray, options: dict[str, Any]) -> Decoded:
     require_plain(task)
     model, request = task.model, task.request(prompt)
     room = len(prompt) + task.options.max_new_tokens

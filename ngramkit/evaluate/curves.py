@@ -1,4 +1,4 @@
-"""tokens/step against bytes: the same drafters over one artifact after another.
+"""Curves of tokens/step against bytes: the same drafters over one artifact after another.
 
 A curve is a way of getting smaller, as pruning or a sample of documents: artifacts of several
 sizes. What one artifact gives is replayed once, in however many curves it stands.
@@ -36,12 +36,14 @@ class Curve(NamedTuple):
 def choose_along(
     drafters: Sequence[Any], curves: Curves, choose: Choose, reporter: Reporter
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    """Every drafter over each artifact of the curves by itself.
+    """Choose every drafter over each artifact of the curves by itself.
 
     Raises UsageError where a drafter does not draft from such a kind, or is no name.
     """
-    found = {name: [open_given(each, reporter) for each in given] for name, given in curves.items()}
-    by_name = {each.name: each.artifact for several in found.values() for each in several}
+    artifacts = {
+        name: [open_given(each, reporter) for each in given] for name, given in curves.items()
+    }
+    by_name = {each.name: each.artifact for several in artifacts.values() for each in several}
     if not by_name:
         raise UsageError("the curves name no artifact", "name two or more", option="artifacts")
     short = short_names(list(by_name))
@@ -55,13 +57,13 @@ def choose_along(
         for name, artifact in by_name.items():
             choice = choose(drafter, _only(artifact, spec))
             choices.append(replace(choice, label=labels[name]))
-        for curve, several in found.items():
+        for curve, several in artifacts.items():
             drawn.append(Curve(str(spec), curve, tuple(labels[each.name] for each in several)))
     return choices, drawn
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """The last part of each path or URL, where that tells them apart; else all of it.
+    """Return the last part of each path or URL, where that tells them apart; else all of it.
 
     >>> short_names(["a/small", "b/large"]), short_names(["a/x", "b/x"])
     ({'a/small': 'small', 'b/large': 'large'}, {'a/x': 'a/x', 'b/x': 'b/x'})
@@ -81,10 +83,10 @@ def _only(artifact: Artifact, drafter: DrafterSpec) -> Sources:
 
 
 def by_bytes(results: Sequence[Replay], curves: Sequence[Curve], budget: int) -> ByBytes:
-    """{drafter: {curve: [(bytes, tokens/step), ...]}} with `budget` nodes, smallest first."""
+    """Return {drafter: {curve: [(bytes, tokens/step), ...]}} at `budget`, smallest first."""
     steps = {r.drafter: (r.bytes, r.total.tokens_per_step) for r in results if r.budget == budget}
-    found: ByBytes = {}
+    points: ByBytes = {}
     for curve in curves:
-        points = sorted(steps[label] for label in curve.labels)
-        found.setdefault(curve.drafter, {})[curve.name] = points
-    return found
+        line = sorted(steps[label] for label in curve.labels)
+        points.setdefault(curve.drafter, {})[curve.name] = line
+    return points

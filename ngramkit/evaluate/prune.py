@@ -1,4 +1,4 @@
-"""`ngramkit.prune`: an artifact made smaller, by what text like recorded answers comes to."""
+"""`ngramkit.prune`: an artifact made smaller, with recorded answers to judge what it keeps."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ def prune(
     reporter: Reporter = SILENT,
     force: bool = False,
 ) -> Artifact:
-    """A datastore or frozen table of at most `bytes` ("2G"), of what earns most per byte.
+    """Write a datastore or frozen table of at most `bytes` ("2G"): what earns most per byte.
 
     `answers` and `questions` are recorded answers, as `replay` takes them, of the kind that drafts
     are for; `model` and `template` say how to read them (default: the artifact's tokenizer).
-    Without them the artifact's own text says what is wanted. `out` is by default beside the
-    artifact. Raises as `ngramkit.builders.prune`, and UsageError where `bytes` is no size.
+    Without them the artifact's own text is drafted for. `out` is by default in the artifact's
+    folder. Raises as `ngramkit.builders.prune`, and UsageError where `bytes` is no size.
     """
-    from ngramkit.builders.prune import prune as pruned
+    from ngramkit.builders.prune import prune as prune_artifact
 
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     artifact = source
     if not isinstance(artifact, Artifact):
         artifact, _ = open_fetched(artifact, reporter=reporter)
-    wanted: list[TokenArray] = []
+    texts: list[TokenArray] = []
     if answers is not None:
-        wanted = _recorded(artifact, answers, questions, model, template, reporter)
+        texts = _answers(artifact, answers, questions, model, template, reporter)
     elif questions is not None:
         raise UsageError(
             "questions need answers", "give both, or neither", option=("questions", "answers")
         )
 
     def build(path: Path, **how: Any) -> Artifact:
-        return pruned(artifact, path, size, answers=wanted, **how)
+        return prune_artifact(artifact, path, size, answers=texts, **how)
 
     place = out or f"{default_output(source)}-{bytes}"
     return written(build, place, reporter=reporter, force=force)
 
 
-def _recorded(
+def _answers(
     artifact: Artifact,
     answers: str | Path,
     questions: str | Path | None,
@@ -68,7 +68,7 @@ def _recorded(
     template: str,
     reporter: Reporter,
 ) -> list[TokenArray]:
-    """Every answer, behind the last tokens of its prompt."""
+    """Return every answer after the last tokens of its prompt."""
     tokenizer = load_tokenizer(model or artifact.tokenizer.id)
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
     records, form = read_records(answers, questions, tokenizer, template)

@@ -75,7 +75,7 @@ def record(
     Raises UsageError for what makes no sense, and where `out` holds another model's record or one
     of other answers.
     """
-    asked = asked_drafters(drafters)
+    names = asked_drafters(drafters)
     if passes.budget == "auto":
         raise UsageError("a record needs passes of one size", "give a budget", option="budget")
     passes.require_full_cache("a record")
@@ -91,7 +91,7 @@ def record(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = Sources.of(artifacts).recorded()
-    choices = distinct(prepared.choose(each, options, given) for each in asked or ("blend",))
+    choices = distinct(prepared.choose(each, options, given) for each in names or ("blend",))
     task, choices = prepared.session(options, choices)
     plan = {
         "model": task.model.name,

@@ -1,4 +1,23 @@
-"""Lines of JSON objects, plain or gzipped, each with where it stands for error messages."""
+"""Questions and recorded answers, read from the files that evaluations use and leave behind.
+
+Question files of the usual benchmarks, told apart by their keys:
+
+    {"question_id": 81, "category": "writing", "turns": ["...", "..."]}      MT-Bench, Spec-Bench
+    {"task_id": "HumanEval/0", "prompt": "...", "canonical_solution": ...}   HumanEval
+    {"question": "...", "answer": "..."}                                     GSM8K
+    {"prompt": "..."}                                 plain; id and category optional
+    a .txt file                                       plain, one per line
+
+Recorded answers, in jsonl of three shapes:
+
+    question file  {"question_id": 81, "category": "writing", "turns": ["...", "..."]}
+     + answer file {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}   FastChat
+    {"prompt": "...", "output": "..."}                                          taken as it stands
+    {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
+
+Any of them may be gzipped. A record is tokenised as the model saw it: the answer is what follows
+the prompt, EOS included.
+"""
 
 from __future__ import annotations
 
@@ -17,48 +36,8 @@ from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError
 from ngramkit.untrusted import parse_json
 
+EMBEDDED = 20  # questions of the embedded model
 Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
-
-
-def read_lines(path: Path) -> Iterator[Line]:
-    """Every object of a .jsonl or .jsonl.gz file; blank lines are skipped.
-
-    Raises InputError, with file and line, where a line is not a JSON object.
-    """
-    for where, text in text_lines(path):
-        body = parse_json(text, where, hint="one object per line")
-        if not isinstance(body, dict):
-            raise InputError(f"{where}: not a JSON object", "one object per line")
-        yield where, body
-
-
-def text_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """(where, text) of every line that is not blank; bytes that are no UTF-8 become U+FFFD."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", "check the path")
-    suffix = ".gz" if path.suffix == ".gz" else ""
-    try:
-        for number, line in unpacking.open_lines(path, suffix):
-            text = line.decode("utf-8", "replace").rstrip("\r")
-            if text.strip():
-                yield f"{path}, line {number}", text
-    except unpacking.ERRORS as error:
-        raise InputError(f"{path} is damaged: {error}", "download it again") from error
-
-
-# Question files of the usual benchmarks, told apart by their keys.
-#
-#     {"question_id": 81, "category": "writing", "turns": ["...", "..."]}      MT-Bench, Spec-Bench
-#     {"task_id": "HumanEval/0", "prompt": "...", "canonical_solution": ...}   HumanEval
-#     {"question": "...", "answer": "..."}                                     GSM8K
-#     {"prompt": "..."}                                                        plain, id and
-# category
-#                                                                              optional
-#     a .txt file                                                              plain, one per line
-#
-# Any of them may be gzipped. Knows neither tokens nor templates.
-
-EMBEDDED = 20
 
 
 @dataclass(frozen=True)
@@ -69,34 +48,35 @@ class Question:
 
 
 class Questions(tuple[Question, ...]):
-    """Some questions, and what they are called: the file's name up to its first dot."""
+    """Questions with their name: that of the file up to its first dot."""
 
     name: str
 
     def __new__(cls, questions: Iterable[Question], name: str) -> Self:
-        made = super().__new__(cls, tuple(questions))
-        made.name = name
-        return made
+        self = super().__new__(cls, tuple(questions))
+        self.name = name
+        return self
 
     def first(self, count: int | None) -> Questions:
-        """So many of them; None: all."""
+        """Return the first `count`; None: all."""
         return Questions(self[:count], self.name)
 
 
 def read_questions(path: Path) -> Questions:
-    """All questions in the file's order.
+    """Return all questions in the file's order.
 
-    Raises InputError, with file and line, where a line is none of the above, or an id comes twice.
+    Raises InputError, with file and line, where a line has none of the known shapes, or an id comes
+    twice.
     """
-    text = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    found = list(_plain(path) if text == ".txt" else _objects(path))
-    if not found:
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    questions = list(_plain(path) if suffix == ".txt" else _objects(path))
+    if not questions:
         raise InputError(f"{path} holds no questions", "check the path")
-    return Questions(found, path.name.split(".")[0])
+    return Questions(questions, path.name.split(".")[0])
 
 
 def embedded_questions(count: int = EMBEDDED) -> Questions:
-    """Those of the embedded model: beginnings of functions and classes that it never saw."""
+    """Return the embedded model's own: beginnings of functions and classes that it never saw."""
     from ngramkit.demo import demo_prompts
 
     prompts = demo_prompts(count)
@@ -130,8 +110,8 @@ def _question(where: str, number: int, body: dict[str, Any]) -> Question:
             category, name = "humaneval", str(body["task_id"])
         return Question(name, category, _texts(where, [body["prompt"]], "prompt"))
     if "question" in body:
-        given = str(body.get("category", "gsm8k"))
-        return Question(name, given, _texts(where, [body["question"]], "question"))
+        category = str(body.get("category", "gsm8k"))
+        return Question(name, category, _texts(where, [body["question"]], "question"))
     raise InputError(
         f"{where}: neither `turns` nor `prompt` nor `question`",
         "MT-Bench, Spec-Bench, HumanEval, GSM8K, or lines with a prompt",
@@ -139,24 +119,10 @@ def _question(where: str, number: int, body: dict[str, Any]) -> Question:
 
 
 def _texts(where: str, value: Any, key: str = "turns") -> list[str]:
-    whole = isinstance(value, list) and value
-    if not whole or not all(isinstance(text, str) and text for text in value):
+    if not _is_texts(value) or not value or not all(value):
         wanted = "a list of texts" if key == "turns" else "a text"
         raise InputError(f"{where}: `{key}` is not {wanted}")
     return list(value)
-
-
-# Recorded answers: what a model really wrote, read from the files that evaluations leave behind.
-#
-# Three shapes of jsonl, told apart by their keys:
-#
-#     question file  {"question_id": 81, "category": "writing", "turns": ["...", "..."]}
-#      + answer file {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}   FastChat
-#     {"prompt": "...", "output": "..."}                                          taken as it stands
-#     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
-#
-# A record is tokenised as the model saw it: the answer is what follows the prompt, EOS included.
-# Drafters do not appear here.
 
 
 @dataclass(frozen=True)
@@ -189,8 +155,9 @@ class Conversation:
 def read_records(
     answers: str | Path, questions: str | Path | None, tokenizer: TextTokenizer, template: str
 ) -> tuple[list[Record], Template | None]:
-    """All records, in the answer file's order, and the template that their prompts were built by,
-    see `find_template`; None where all are taken as they stand.
+    """Return all records, in the answer file's order, and the template of their prompts.
+
+    The template is that of `find_template`; None where all prompts are taken as they stand.
 
     Raises InputError, with file and line, where a line is not what the format says.
     """
@@ -204,35 +171,38 @@ def read_records(
         conversations = [_self_contained(where, body) for where, body in lines]
     plain = all(talk.plain for talk in conversations)
     form = None if plain else find_template(template, tokenizer)
-    return [_tokenised(c, tokenizer, form) for c in conversations], form
+    return [_tokenise(c, tokenizer, form) for c in conversations], form
 
 
 def _with_questions(answers: Sequence[Line], questions: Path) -> list[Conversation]:
-    asked: dict[str, tuple[str, list[str]]] = {}
+    by_id: dict[str, tuple[str, list[str]]] = {}
     for where, body in read_lines(questions):
-        turns = _get(where, body, "turns", _texts_records, "a list of strings")
-        asked[_identity(where, body)] = (str(body.get("category", "all")), turns)
-    found = []
+        turns = _get(where, body, "turns", _is_texts, "a list of strings")
+        by_id[_question_id(where, body)] = (str(body.get("category", "all")), turns)
+    conversations = []
     for where, body in answers:
-        name = _identity(where, body)
-        if name not in asked:
+        name = _question_id(where, body)
+        if name not in by_id:
             raise InputError(
-                f"{where}: question {name} is not in {questions}", "check that the files belong"
+                f"{where}: question {name} is not in {questions}",
+                "check that the files belong together",
             )
-        category, turns = asked[name]
-        found.append(_paired(where, name, category, turns, _answer_turns(where, body)))
-    return found
+        category, turns = by_id[name]
+        replies = _answer_turns(where, body)
+        conversations.append(_alternate(where, name, category, turns, replies))
+    return conversations
 
 
-def _paired(
-    where: str, name: str, category: str, asked: list[str], answered: list[str]
+def _alternate(
+    where: str, name: str, category: str, questions: list[str], answers: list[str]
 ) -> Conversation:
-    if len(answered) > len(asked):
+    if len(answers) > len(questions):
         raise InputError(
-            f"{where}: {len(answered)} answers to {len(asked)} turns", "check that the files belong"
+            f"{where}: {len(answers)} answers to {len(questions)} turns",
+            "check that the files belong together",
         )
     messages = []
-    for question, answer in zip(asked, answered, strict=False):
+    for question, answer in zip(questions, answers, strict=False):
         messages += [Message("user", question), Message("assistant", answer)]
     return Conversation(name, category, messages)
 
@@ -241,7 +211,7 @@ def _answer_turns(where: str, body: dict[str, Any]) -> list[str]:
     choices = _get(where, body, "choices", lambda v: isinstance(v, list) and v, "a list")
     if not isinstance(choices[0], dict):
         raise InputError(f"{where}: choices[0] is not an object", "FastChat's answer format")
-    turns: list[str] = _get(where, choices[0], "turns", _texts_records, "a list of strings")
+    turns: list[str] = _get(where, choices[0], "turns", _is_texts, "a list of strings")
     return turns
 
 
@@ -253,17 +223,17 @@ def _self_contained(where: str, body: dict[str, Any]) -> Conversation:
     if "prompt" in body and "output" in body:
         prompt = _get(where, body, "prompt", _is_text, "a string")
         output = _get(where, body, "output", _is_text, "a string")
-        spoken = [Message("user", prompt), Message("assistant", output)]
-        return Conversation(name, category, spoken, plain=True)
+        messages = [Message("user", prompt), Message("assistant", output)]
+        return Conversation(name, category, messages, plain=True)
     hint = "give questions, the question file" if "choices" in body else ""
-    said = f"{where}: neither `messages` nor `prompt` and `output`"
-    raise InputError(said, hint, option="questions")
+    message = f"{where}: neither `messages` nor `prompt` and `output`"
+    raise InputError(message, hint, option="questions")
 
 
 def _messages(where: str, value: Any) -> list[Message]:
     if not isinstance(value, list) or not value:
         raise InputError(f"{where}: `messages` is not a list", "objects with role and content")
-    found = []
+    messages = []
     for item in value:
         ok = isinstance(item, dict) and item.get("role") in ("system", "user", "assistant")
         if not ok or not isinstance(item.get("content"), str):
@@ -271,13 +241,13 @@ def _messages(where: str, value: Any) -> list[Message]:
                 f"{where}: a message without a role (system, user, assistant) and a text content",
                 "objects with role and content",
             )
-        found.append(Message(item["role"], item["content"]))
-    if not any(message.role == "assistant" for message in found):
+        messages.append(Message(item["role"], item["content"]))
+    if not any(message.role == "assistant" for message in messages):
         raise InputError(f"{where}: no message of the assistant", "there is nothing to replay")
-    return found
+    return messages
 
 
-def _identity(where: str, body: dict[str, Any]) -> str:
+def _question_id(where: str, body: dict[str, Any]) -> str:
     if "question_id" not in body:
         raise InputError(f"{where}: no `question_id`", "FastChat's question and answer format")
     return str(body["question_id"])
@@ -297,11 +267,11 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _texts_records(value: Any) -> bool:
+def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _tokenised(talk: Conversation, tokenizer: TextTokenizer, template: Template | None) -> Record:
+def _tokenise(talk: Conversation, tokenizer: TextTokenizer, template: Template | None) -> Record:
     eos = tokenizer.eos_token or ""
     # Some recorders leave the EOS in the text; templates add their own.
     messages = [Message(m.role, m.content.removesuffix(eos)) for m in talk.messages]
@@ -319,8 +289,10 @@ def _tokenised(talk: Conversation, tokenizer: TextTokenizer, template: Template 
 
 
 def _turn(tokenizer: TextTokenizer, prompt: str, answer: str, *, whole: bool = False) -> Turn:
-    """Tokenised together: the border of prompt and answer must fall as the model had it. `whole`:
-    the prompt's text has its own BOS, if any."""
+    """Tokenise prompt and answer together, so that their border falls as the model had it.
+
+    `whole`: the prompt's text has its own BOS, if any.
+    """
     begin = [tokenizer.bos] if tokenizer.adds_bos and not whole else []
     end = [] if tokenizer.record.eos is None else [tokenizer.record.eos]
     alone, both = tokenizer.encode(prompt), tokenizer.encode(prompt + answer)
@@ -331,3 +303,29 @@ def _turn(tokenizer: TextTokenizer, prompt: str, answer: str, *, whole: bool = F
         prompt=np.array([*begin, *both[:cut]], np.int32),
         answer=np.array([*both[cut:], *end], np.int32),
     )
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield every object of a .jsonl or .jsonl.gz file, with where it stands; skip blank lines.
+
+    Raises InputError, with file and line, where a line is not a JSON object.
+    """
+    for where, text in text_lines(path):
+        body = parse_json(text, where, hint="one object per line")
+        if not isinstance(body, dict):
+            raise InputError(f"{where}: not a JSON object", "one object per line")
+        yield where, body
+
+
+def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (where, text) of every line that is not blank; bytes that are no UTF-8: U+FFFD."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}", "check the path")
+    suffix = ".gz" if path.suffix == ".gz" else ""
+    try:
+        for number, line in unpacking.open_lines(path, suffix):
+            text = line.decode("utf-8", "replace").rstrip("\r")
+            if text.strip():
+                yield f"{path}, line {number}", text
+    except unpacking.ERRORS as error:
+        raise InputError(f"{path} is damaged: {error}", "download it again") from error

@@ -47,7 +47,7 @@ SPEC_BENCH = (
 REPLAYED = (
     "The curve by budget is no second measurement: it replays the answers that were written "
     "without drafts at fixed budgets and counts passes, not time. So it rises with the budget even "
-    "where larger drafts cost more than they save. It also lacks what the model held likely at "
+    "where larger drafts cost more than they save. It also lacks the evidence of "
     "rejected nodes, which decoding knows. A drafter with a budget of its own has no curve."
 )
 

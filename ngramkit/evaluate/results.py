@@ -1,4 +1,4 @@
-"""Runs to results: one row of figures per drafter, with the spread of its speed-up.
+"""The results of a benchmark: one row of figures per drafter, with its speed-up's interval.
 
 Speed-up is the ratio of two token rates over the same questions. Its interval is a bootstrap over
 questions (95%): it says how far the figure depends on which questions were asked.
@@ -46,18 +46,18 @@ class Result:
     seconds: float
     by_category: dict[str, dict[str, float]] = field(default_factory=dict)
     accepted_lengths: dict[str, int] = field(default_factory=dict)  # tokens of a pass -> passes
-    differing: list[str] = field(default_factory=list)  # questions answered otherwise
+    differing: list[str] = field(default_factory=list)  # questions with another answer
     spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
 def summarize(
     runs: Runs, drafters: Sequence[str], count: Callable[[str], int] | None = None
 ) -> list[Result]:
-    """The baseline first, then `drafters`; only questions that all of them answered count.
+    """Return the baseline's result, then those of `drafters`, over questions that all answered.
 
     `count` gives a text's tokens, those around a text (BOS) included: for `spec_bench`.
     """
@@ -110,12 +110,11 @@ def _rate(runs: Sequence[Run]) -> float:
 def spec_bench(
     runs: Sequence[Run], base: Sequence[Run], count: Callable[[str], int]
 ) -> dict[str, float]:
-    """What Spec-Bench's evaluation/speed.py makes of the same answers ("overall").
+    """Compute what Spec-Bench's evaluation/speed.py makes of the same answers ("overall").
 
-    It differs from ours: rates are averaged over questions, where we divide all tokens by all
-    seconds, so short answers weigh as much as long ones; and the baseline's tokens are counted
-    anew from its text, less one for BOS, whether or not the tokenizer has one, and without the EOS
-    that ended it.
+    It averages rates over questions, where we divide all tokens by all seconds, so short answers
+    weigh as much as long ones; and it counts the baseline's tokens anew from its text, less one for
+    BOS, whether or not the tokenizer has one, and without the EOS that ended it.
     """
     rates = [run.new_tokens / run.seconds for run in runs]
     baseline = [sum(count(turn.text) - 1 for turn in run.turns) / run.seconds for run in base]
@@ -131,25 +130,25 @@ def spec_bench(
 
 def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]]:
     pairs = list(zip(runs, base, strict=True))
-    found = {}
+    figures = {}
     for category in dict.fromkeys(run.category for run in runs):
-        both = [pair for pair in pairs if pair[0].category == category]
-        found[category] = _figures([run for run, _ in both], [other for _, other in both])
-    return found
+        own = [pair for pair in pairs if pair[0].category == category]
+        figures[category] = _figures([run for run, _ in own], [other for _, other in own])
+    return figures
 
 
 def spread(runs: Sequence[Run], base: Sequence[Run]) -> tuple[float, float]:
-    """The speed-up's interval, see ngramkit.evaluate.statistics."""
+    """Return the speed-up's interval, see ngramkit.evaluate.statistics."""
     columns = [
         ("", [run.new_tokens for run in each], [run.seconds for run in each])
         for each in (runs, base)
     ]
-    found = ratio(*columns)
-    return found.low, found.high
+    speedup = ratio(*columns)
+    return speedup.low, speedup.high
 
 
 def machine(device: dict[str, str]) -> dict[str, str]:
-    """What the figures depend on beside the code: hardware, Python, packages."""
+    """Return what the figures depend on besides the code: hardware, Python, packages."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
@@ -164,7 +163,7 @@ def machine(device: dict[str, str]) -> dict[str, str]:
 
 
 def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
-    """One drafter's answers as Spec-Bench writes them, so that its evaluation/speed.py reads them.
+    """Write one drafter's answers in Spec-Bench's format, for its evaluation/speed.py.
 
     The baseline's file is that script's --base-path, another drafter's its --file-path.
     """
@@ -194,7 +193,7 @@ def write_answers(folder: Path, model: str, runs: Runs, drafter: str) -> Path:
 
 
 def write_results(folder: Path, results: Sequence[Result], **facts: Any) -> Path:
-    """results.json: `facts` (the plan, the machine), and a row per drafter."""
+    """Write results.json: `facts` (the plan, the machine), and a row per drafter."""
     path = folder / "results.json"
     body = {**facts, "results": [asdict(result) for result in results]}
     write_text(path, json.dumps(body, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""What a benchmark has measured so far: one line per answered question and drafter.
+"""The runs of a benchmark so far: one line per answered question and drafter.
 
 The first line of runs.jsonl is the plan, everything that decides what is measured; a file with
 another plan is not continued. Each further line is a Run. A line that a killed process left
@@ -21,7 +21,7 @@ from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 
 NAME = "runs.jsonl"
-PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # beside it, at the end
+PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # in the same folder, at the end
 T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
 
@@ -80,7 +80,7 @@ class Run:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """No other benchmark writes to `folder` meanwhile: raises InputError where one does."""
+    """Keep other benchmarks from `folder` meanwhile. Raises InputError where one writes there."""
     require_fit_for_output(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.parent / f"{folder.name}.lock"
@@ -103,7 +103,7 @@ class Runs:
         require_fit_for_output(folder)
         begun = self._begun(folder)
         if begun and not force:
-            self._recall(folder)
+            self._read(folder)
         else:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(self.path, json.dumps(self._plan) + "\n")
@@ -114,7 +114,7 @@ class Runs:
         self.found[run.key] = run
 
     def _begun(self, folder: Path) -> bool:
-        """Whether a plan stands in the file. Raises UsageError where what is there is not ours."""
+        """Return True if the file has a plan. Raises UsageError where no benchmark wrote it."""
         with suppress(FileNotFoundError):
             with self.path.open("rb") as file:
                 first = file.readline()
@@ -122,20 +122,20 @@ class Runs:
                 return True
             if not b'{"plan": '.startswith(first[:9]):
                 raise UsageError(
-                    f"{self.path} is no benchmark's", "choose another out", option="out"
+                    f"{self.path} is not of a benchmark", "choose another out", option="out"
                 )
         for pattern in PUBLISHED:
-            for found in folder.glob(pattern):
+            for path in folder.glob(pattern):
                 raise UsageError(
-                    f"{found} is there, of no benchmark", "choose another out", option="out"
+                    f"{path} exists and is not of a benchmark", "choose another out", option="out"
                 )
         return False
 
-    def _recall(self, folder: Path) -> None:
+    def _read(self, folder: Path) -> None:
         raw = self.path.read_bytes()
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8").splitlines()
-        if not lines or _parsed(self.path, 1, lines[0], dict) != self._plan:
+        if not lines or _parse(self.path, 1, lines[0], dict) != self._plan:
             raise UsageError(
                 f"{folder} holds another benchmark, or one with other options",
                 "choose another out, or replace it with force=True",
@@ -144,7 +144,7 @@ class Runs:
         if len(whole) < len(raw):
             os.truncate(self.path, len(whole))
         for number, line in enumerate(lines[1:], 2):
-            run = _parsed(self.path, number, line, _run)
+            run = _parse(self.path, number, line, _run)
             self.found[run.key] = run
 
 
@@ -152,7 +152,7 @@ def _run(body: dict[str, Any]) -> Run:
     return Run(**{**body, "turns": [TurnRun(**turn) for turn in body["turns"]]})
 
 
-def _parsed(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:
+def _parse(path: Path, number: int, line: str, make: Callable[[Any], T]) -> T:
     try:
         return make(json.loads(line))
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -1,7 +1,15 @@
-"""The answers of a self-corpus on disk, and how far they are: ngramkit.evaluate.self_corpus's file.
+"""`ngramkit.self_corpus`: a model's own answers as a corpus.
 
-Knows neither models nor tokens. A batch of answers is appended, then the state beside it tells the
-new length: what is longer than that was being written when its process died, and is dropped.
+No text is nearer to what a model will write than what it wrote: a little of it is worth as much as
+several times more of anybody else's. The answers are lines of a jsonl file that every builder takes
+as a corpus; beside it stands the plan, all that decides them:
+
+    answers.jsonl         {"text": ANSWER, "prompt": QUESTION, "question": ID, "turn": 0, ...}
+    answers.jsonl.plan    {"plan": {"model": ..., "max_new_tokens": ..., ...}, "done": N, ...}
+
+Questions are asked in their order, `batch` at a time. A batch of answers is appended, then the
+plan's file says the new length: what is longer was being written when its process died, and is
+dropped. So the same call goes on after the last whole batch.
 """
 
 from __future__ import annotations
@@ -37,8 +45,11 @@ AGAIN = "start over with force=True or another out"
 
 @dataclass
 class SelfCorpus(Result):
-    """What was written, earlier calls included. A question that is too long for the model's
-    context is left out; an answer that another question had already is not written twice."""
+    """The answers written so far, earlier calls included.
+
+    A question that is too long for the model's context is left out; an answer that another question
+    had already is not written twice.
+    """
 
     path: Path
     answers: int = 0
@@ -50,6 +61,132 @@ class SelfCorpus(Result):
 
     def __repr__(self) -> str:
         return f"<SelfCorpus {self.path}: {self.answers:,} answers, {self.tokens:,} tokens>"
+
+
+def self_corpus(
+    questions: str | Path | Sequence[Question] | None = None,
+    model: str | LanguageModel | None = None,
+    out: str | Path | None = None,
+    *,
+    template: str = "auto",
+    max_new_tokens: int = 256,
+    batch: int = 16,
+    sampling: Sampling = GREEDY,
+    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
+    force: bool = False,
+    reporter: Reporter = SILENT,
+) -> SelfCorpus:
+    """Ask `model` every turn of all `questions`, `batch` at once, and write its answers.
+
+    `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
+    `template` as in `bench`. Of `passes` only the device and the dtype matter. `out`: a jsonl file,
+    by default self-corpus/QUESTIONS-MODEL.jsonl; begun by the same call, it is continued, `force`
+    begins anew. Ctrl-C is raised.
+
+    Raises UsageError for what makes no sense, and where `out` exists and is of anything else.
+    """
+    require_between("max_new_tokens", max_new_tokens, 1)
+    require_between("batch", batch, 1, 4096)
+    prepared = prepare(replace(passes, model=model, reporter=reporter))
+    questions = questions_for(questions, prepared.tokenizer.record.id)
+    form = find_template(template, prepared.tokenizer)
+    reporter.note(str(form))
+    loaded = prepared.load()
+    plan = {
+        "model": loaded.name,
+        "tokenizer": loaded.tokenizer.record.fingerprint,
+        "template": hashlib.sha256(form.source.encode()).hexdigest(),
+        "max_new_tokens": max_new_tokens,
+        "batch": batch,
+        "sampling": asdict(sampling),
+        "dtype": str(loaded.model.dtype),
+        "questions": _digest(questions),
+    }
+    name = f"{questions.name}-{Path(loaded.name).name}.jsonl"
+    path = Path(out or Path("self-corpus") / name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(beside(path, ".lock"), busy=f"another process writes {path}"):
+        answers = AnswerFile(path, plan, force=force)
+        writer = _Writer(loaded, form, max_new_tokens, sampling)
+        if answers.done:
+            reporter.note(
+                f"going on: {answers.done:,} of {len(questions):,} questions are answered"
+            )
+        reporter.stage("answering", len(questions), "questions")
+        reporter.advance(answers.done)
+        begun = time.perf_counter()
+        for first in range(answers.done, len(questions), batch):
+            talks = writer.talks(questions[first : first + batch], first // batch)
+            answers.add(
+                [answer for talk in talks for answer in talk.answers],
+                questions=len(talks),
+                left_out=sum(talk.full for talk in talks),
+            )
+            reporter.advance(len(talks), tokens=answers.result.tokens)
+        answers.result.seconds = time.perf_counter() - begun
+    return answers.result
+
+
+@dataclass
+class _Conversation:
+    """One question, and the conversation about it so far."""
+
+    question: Question
+    messages: list[Message] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    full: bool = False  # the next turn does not fit into the model's context
+
+
+@dataclass(frozen=True)
+class _Writer:
+    model: LanguageModel
+    template: Template
+    max_new_tokens: int
+    sampling: Sampling
+
+    def talks(self, questions: Sequence[Question], index: int) -> list[_Conversation]:
+        """Ask every turn of the questions of the `index`-th batch side by side."""
+        talks = [_Conversation(question) for question in questions]
+        for turn in range(max(len(question.turns) for question in questions)):
+            going = [t for t in talks if not t.full and turn < len(t.question.turns)]
+            prompts = [self._prompt(talk, turn) for talk in going]
+            for talk, prompt in zip(going, prompts, strict=True):
+                talk.full = not self._fits(prompt)
+            fitting = [(t, p) for t, p in zip(going, prompts, strict=True) if not t.full]
+            if not fitting:
+                break
+            written = write_batch(
+                self.model,
+                [prompt for _, prompt in fitting],
+                max_new_tokens=self.max_new_tokens,
+                sampling=seeded(self.sampling, (index << 8) + turn),
+            )
+            for (talk, _), ids in zip(fitting, written, strict=True):
+                self._take(talk, turn, ids)
+        return talks
+
+    def _prompt(self, talk: _Conversation, turn: int) -> TokenArray:
+        talk.messages.append(Message("user", talk.question.turns[turn]))
+        return chat_ids(self.model.tokenizer, self.template, talk.messages)
+
+    def _fits(self, prompt: TokenArray) -> bool:
+        room = self.model.context
+        return len(prompt) > 0 and (room is None or len(prompt) + self.max_new_tokens <= room)
+
+    def _take(self, talk: _Conversation, turn: int, ids: TokenArray) -> None:
+        text = self.model.tokenizer.backend.decode(ids.tolist(), skip_special_tokens=True)
+        text = text if self.template.name == "none" else text.strip()
+        ended_by = "eos" if int(ids[-1]) in self.model.eos else "length"
+        question = talk.question
+        talk.messages.append(Message("assistant", text))
+        talk.answers.append(
+            Answer(text, question.turns[turn], question.id, turn, len(ids), ended_by)
+        )
+
+
+def _digest(questions: Sequence[Question]) -> str:
+    body = json.dumps([[q.id, q.turns] for q in questions])
+    return hashlib.sha256(body.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -65,48 +202,51 @@ class Answer:
 
 
 class AnswerFile:
-    """Raises UsageError where another plan's answers are at `path` and `force` is off, or anything
-    that no self-corpus wrote; InputError where it is damaged."""
+    """The answers on disk, and how far they are.
+
+    Raises UsageError where another plan's answers are at `path` and `force` is off, or anything
+    that no self-corpus wrote; InputError where it is damaged.
+    """
 
     def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
-        self.found = SelfCorpus(path)
+        self.result = SelfCorpus(path)
         self.done = 0  # questions
         self._path, self._plan_path = path, beside(path, ".plan")
         self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as it reads back
-        self._known: set[str] = set()
-        begun = self._begun()
-        if begun is not None and not force:
-            self._recall(begun)
+        self._digests: set[str] = set()
+        state = self._read_plan()
+        if state is not None and not force:
+            self._read(state)
             return
         self._save(0)
         with path.open("wb"):
             pass
 
     def add(self, answers: Iterable[Answer], *, questions: int, left_out: int) -> None:
-        """What came of so many questions; on disk when this returns."""
+        """Append the answers to so many questions; they are on disk when this returns."""
         lines = []
         for answer in answers:
-            self.found.new_tokens += answer.tokens
+            self.result.new_tokens += answer.tokens
             if answer.text.strip() and self._is_new(answer.text):
                 lines.append(json.dumps(asdict(answer)) + "\n")
                 self._count(answer.tokens)
             else:
-                self.found.repeated += 1
+                self.result.repeated += 1
         with self._path.open("ab") as file:
             file.write("".join(lines).encode())
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()
         self.done += questions
-        self.found.left_out += left_out
+        self.result.left_out += left_out
         self._save(size)
 
     def _save(self, size: int) -> None:
-        state = {"done": self.done, "bytes": size, "left_out": self.found.left_out}
+        state = {"done": self.done, "bytes": size, "left_out": self.result.left_out}
         write_text(self._plan_path, json.dumps({"plan": self._plan, **state}, indent=1) + "\n")
 
-    def _begun(self) -> Any:
-        """What stands beside the answers, None where there are none."""
+    def _read_plan(self) -> Any:
+        """Read the plan's file; None where nothing was begun."""
         if self._plan_path.exists():
             return read_json(self._plan_path, error=InputError, hint=AGAIN) or {}
         if self._path.exists():
@@ -117,7 +257,7 @@ class AnswerFile:
             )
         return None
 
-    def _recall(self, state: Any) -> None:
+    def _read(self, state: Any) -> None:
         state = state if isinstance(state, dict) else {}
         if state.get("plan") != self._plan:
             raise UsageError(
@@ -132,7 +272,7 @@ class AnswerFile:
             raise self._damaged(f"{self._path} is shorter than it was")
         if there > size:
             os.truncate(self._path, size)
-        self.done, self.found.left_out = done, left_out
+        self.done, self.result.left_out = done, left_out
         for where, body in self._lines():
             text, tokens = body.get("text"), body.get("tokens")
             if not isinstance(text, str) or not isinstance(tokens, int):
@@ -152,151 +292,14 @@ class AnswerFile:
 
     def _is_new(self, text: str) -> bool:
         key = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-        new = key not in self._known
-        self._known.add(key)
+        new = key not in self._digests
+        self._digests.add(key)
         return new
 
     def _count(self, tokens: int) -> None:
-        self.found.answers += 1
-        self.found.tokens += tokens
+        self.result.answers += 1
+        self.result.tokens += tokens
 
 
 def beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
-
-
-# `ngramkit.self_corpus`: a model's own answers as a corpus.
-#
-# No text is nearer to what a model will write than what it wrote: a little of it is worth as much
-# as many times more of anybody else's. The answers are lines of a jsonl file that every builder
-# takes as a corpus; beside it stands the plan, all that decides them:
-#
-#     answers.jsonl         {"text": ANSWER, "prompt": QUESTION, "question": ID, "turn": 0, ...}
-#     answers.jsonl.plan    {"plan": {"model": ..., "max_new_tokens": ..., ...}, "done": N, ...}
-#
-# Questions are asked in their order, `batch` at a time, and a batch's lines are written at once
-# when all of it is answered. Interrupted, the same call goes on behind the last whole batch.
-
-
-def self_corpus(
-    questions: str | Path | Sequence[Question] | None = None,
-    model: str | LanguageModel | None = None,
-    out: str | Path | None = None,
-    *,
-    template: str = "auto",
-    max_new_tokens: int = 256,
-    batch: int = 16,
-    sampling: Sampling = GREEDY,
-    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
-    force: bool = False,
-    reporter: Reporter = SILENT,
-) -> SelfCorpus:
-    """Asks `model` all `questions`, every turn of them, `batch` at once, and writes its answers.
-
-    `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `template` as in `bench`. Of `passes` the device and the dtype count. `out`: a jsonl file, by
-    default self-corpus/QUESTIONS-MODEL.jsonl; begun by the same call, it is continued, `force`
-    begins anew. Ctrl-C is raised.
-
-    Raises UsageError for what makes no sense and where `out` was written by anything else.
-    """
-    require_between("max_new_tokens", max_new_tokens, 1)
-    require_between("batch", batch, 1, 4096)
-    prepared = prepare(replace(passes, model=model, reporter=reporter))
-    asked = questions_for(questions, prepared.tokenizer.record.id)
-    form = find_template(template, prepared.tokenizer)
-    reporter.note(str(form))
-    loaded = prepared.load()
-    plan = {
-        "model": loaded.name,
-        "tokenizer": loaded.tokenizer.record.fingerprint,
-        "template": hashlib.sha256(form.source.encode()).hexdigest(),
-        "max_new_tokens": max_new_tokens,
-        "batch": batch,
-        "sampling": asdict(sampling),
-        "dtype": str(loaded.model.dtype),
-        "questions": _digest(asked),
-    }
-    name = f"{asked.name}-{Path(loaded.name).name}.jsonl"
-    path = Path(out or Path("self-corpus") / name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(beside(path, ".lock"), busy=f"another process writes {path}"):
-        answers = AnswerFile(path, plan, force=force)
-        writer = _Writer(loaded, form, max_new_tokens, sampling)
-        if answers.done:
-            reporter.note(f"going on: {answers.done:,} of {len(asked):,} questions are answered")
-        reporter.stage("answering", len(asked), "questions")
-        reporter.advance(answers.done)
-        begun = time.perf_counter()
-        for first in range(answers.done, len(asked), batch):
-            talks = writer.talks(asked[first : first + batch], first // batch)
-            answers.add(
-                [answer for talk in talks for answer in talk.answers],
-                questions=len(talks),
-                left_out=sum(talk.full for talk in talks),
-            )
-            reporter.advance(len(talks), tokens=answers.found.tokens)
-        answers.found.seconds = time.perf_counter() - begun
-    return answers.found
-
-
-@dataclass
-class _Talk:
-    """One question, and the conversation about it so far."""
-
-    question: Question
-    messages: list[Message] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    full: bool = False  # the next turn does not fit into the model's context
-
-
-@dataclass(frozen=True)
-class _Writer:
-    model: LanguageModel
-    template: Template
-    max_new_tokens: int
-    sampling: Sampling
-
-    def talks(self, questions: Sequence[Question], index: int) -> list[_Talk]:
-        """Every turn of the questions of the `index`-th batch, asked side by side."""
-        talks = [_Talk(question) for question in questions]
-        for turn in range(max(len(question.turns) for question in questions)):
-            going = [t for t in talks if not t.full and turn < len(t.question.turns)]
-            prompts = [self._prompt(talk, turn) for talk in going]
-            for talk, prompt in zip(going, prompts, strict=True):
-                talk.full = not self._fits(prompt)
-            asked = [(t, p) for t, p in zip(going, prompts, strict=True) if not t.full]
-            if not asked:
-                break
-            written = write_batch(
-                self.model,
-                [prompt for _, prompt in asked],
-                max_new_tokens=self.max_new_tokens,
-                sampling=seeded(self.sampling, (index << 8) + turn),
-            )
-            for (talk, _), ids in zip(asked, written, strict=True):
-                self._take(talk, turn, ids)
-        return talks
-
-    def _prompt(self, talk: _Talk, turn: int) -> TokenArray:
-        talk.messages.append(Message("user", talk.question.turns[turn]))
-        return chat_ids(self.model.tokenizer, self.template, talk.messages)
-
-    def _fits(self, prompt: TokenArray) -> bool:
-        room = self.model.context
-        return len(prompt) > 0 and (room is None or len(prompt) + self.max_new_tokens <= room)
-
-    def _take(self, talk: _Talk, turn: int, ids: TokenArray) -> None:
-        text = self.model.tokenizer.backend.decode(ids.tolist(), skip_special_tokens=True)
-        text = text if self.template.name == "none" else text.strip()
-        ended_by = "eos" if int(ids[-1]) in self.model.eos else "length"
-        question = talk.question
-        talk.messages.append(Message("assistant", text))
-        talk.answers.append(
-            Answer(text, question.turns[turn], question.id, turn, len(ids), ended_by)
-        )
-
-
-def _digest(questions: Sequence[Question]) -> str:
-    body = json.dumps([[q.id, q.turns] for q in questions])
-    return hashlib.sha256(body.encode()).hexdigest()

@@ -1,8 +1,9 @@
-"""How sure a difference between two drafters is: a paired bootstrap over questions.
+"""Statistics of results: a paired bootstrap over questions, and the calibration of scores.
 
-Both answered the same questions. Questions are drawn again and again, with repetition, and the
-ratio of the two is taken of each drawing: its 2.5th and 97.5th percentiles say how far the figure
-depends on which questions were asked. Same inputs, same interval.
+Bootstrap (Efron 1979): both drafters answered the same questions. Questions are drawn again and
+again, with repetition, and the ratio of the two is taken of each drawing: its 2.5th and 97.5th
+percentiles say how far the figure depends on which questions were asked. Same inputs, same
+interval.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy.typing as npt
 
 RESAMPLES = 2000
 PERCENTILES = (2.5, 97.5)
-AT_ONCE = 1 << 22  # drawn questions held in memory
+AT_ONCE = 1 << 22  # drawn questions in memory
+DECILES = 10  # of predicted probabilities
 
 Column = Sequence[float]
 
@@ -32,7 +34,7 @@ class Ratio:
     high: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; None, which JSON knows, in place of nan."""
+        """Return plain values; None, which JSON knows, in place of nan."""
         return {key: None if value != value else value for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
@@ -42,7 +44,7 @@ class Ratio:
 def ratio(
     of: tuple[str, Column, Column], to: tuple[str, Column, Column], *, seed: int = 0
 ) -> Ratio:
-    """Of two (name, gains, costs), by question: gains over costs of one by those of the other."""
+    """Divide gains over costs of one by those of the other; both are (name, gains, costs)."""
     columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
     sums = columns.sum(1, keepdims=True)
     low, high = np.percentile(_ratios(_drawn(columns, seed)), PERCENTILES)
@@ -50,7 +52,7 @@ def ratio(
 
 
 def _drawn(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
-    """Sums over the drawn questions, float64[4, RESAMPLES]."""
+    """Return sums over the drawn questions, float64[4, RESAMPLES]."""
     questions = columns.shape[1]
     random = np.random.default_rng(seed)
     rows = max(AT_ONCE // max(questions, 1), 1)
@@ -66,11 +68,6 @@ def _ratios(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return sums[0] / sums[1] / (sums[2] / sums[3])  # type: ignore[no-any-return]
 
 
-# How well scores keep what they promise: predicted against observed acceptance of draft nodes.
-
-DECILES = 10
-
-
 class Reliability:
     """Predicted against observed acceptance, by tenths of the predicted probability.
 
@@ -84,7 +81,7 @@ class Reliability:
         self.observed = np.zeros(DECILES, np.int64)
 
     def add(self, scores: np.ndarray, accepted: Sequence[int]) -> None:
-        """`scores` float32[n] of one draft, `accepted` the indices of its accepted nodes."""
+        """Count a draft with `scores`, float32[n], and the indices of its `accepted` nodes."""
         if not len(scores):
             return
         decile = np.clip((scores * DECILES).astype(np.int64), 0, DECILES - 1)
@@ -93,7 +90,7 @@ class Reliability:
         np.add.at(self.observed, decile[list(accepted)], 1)
 
     def rows(self) -> list[dict[str, float]]:
-        """One row per decile that holds nodes: its count, mean prediction, share accepted."""
+        """Return a row per decile that has nodes: their count, mean prediction, share accepted."""
         return [
             {
                 "decile": decile,

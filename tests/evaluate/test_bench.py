@@ -94,7 +94,7 @@ def test_a_benchmark_end_to_end(contest, folder):
 
 
 def _spec_bench_agrees(path, result):
-    """The figures that Spec-Bench's evaluation/speed.py would compute."""
+    """Assert the figures that Spec-Bench's evaluation/speed.py would compute."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["question_id"] for line in lines] == [1, 2, "three", 4]
     choices = [line["choices"][0] for line in lines]

@@ -19,7 +19,7 @@ TEXT = "the quick brown fox jumps over the lazy dog and then sleeps. "
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder of recorded answers, datastores `small` and `whole`, and a frozen table."""
+    """Make a folder of recorded answers, datastores `small` and `whole`, and a frozen table."""
     folder = tmp_path_factory.mktemp("curves")
     line = json.dumps({"prompt": "Say it.", "output": TEXT * 3})
     (folder / "answers.jsonl").write_text(line + "\n")

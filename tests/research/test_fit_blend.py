@@ -21,7 +21,7 @@ VOCABULARY = 20
 
 @pytest.fixture(scope="module")
 def texts():
-    """Sentences of eight words of three tokens: [kept, recorded]."""
+    """Return sentences of eight words of three tokens: [kept, recorded]."""
     random = np.random.default_rng(0)
     words = random.integers(0, VOCABULARY, (8, 3))
     return [

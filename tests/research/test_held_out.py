@@ -18,7 +18,7 @@ ASKED = [f"Question {i}?" for i in range(36)]
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Two parquet files with every model's answer to every instruction."""
+    """Write two parquet files with every model's answer to every instruction."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -41,7 +41,7 @@ def parts(corpus):
 
 
 def pairs(lines):
-    """{(instruction, answer)} of conversations."""
+    """Return {(instruction, answer)} of conversations."""
     found = set()
     for line in lines:
         texts = [message["content"] for message in line["messages"]]
@@ -95,7 +95,7 @@ def test_the_corpus_files_order_changes_nothing(corpus, parts):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """Made-up files of a standard library, five blocks of lines each and a few lines over."""
+    """Write made-up files of a standard library, five blocks of lines each and a few lines over."""
     files = []
     for i in range(80):
         path = tmp_path / f"m{i}.py"

@@ -21,7 +21,7 @@ def axes():
 
 
 def result(drafter, budget, steps, names=(), categories=("all",)):
-    """A replay that took 10 passes for each question, of so many tokens/step."""
+    """Return a replay that took 10 passes for each question, of so many tokens/step."""
     found = Replay(drafter, budget)
     for i, (step, name) in enumerate(zip(steps, names or map(str, range(99)), strict=False)):
         tally = Tally(tokens=10 * step, passes=10)

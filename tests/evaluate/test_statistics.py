@@ -13,7 +13,7 @@ from ngramkit.evaluate.statistics import ratio
 
 
 def naive(of, to, seed):
-    """Questions drawn one by one, in plain Python."""
+    """Draw questions one by one, in plain Python."""
     questions = len(of[0])
     drawn = np.random.default_rng(seed).integers(questions, size=(statistics.RESAMPLES, questions))
     found = []
