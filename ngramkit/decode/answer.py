@@ -10,6 +10,7 @@ from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.asked import Asked, Model, Options, Show
 from ngramkit.decode.base import Verifier
+from ngramkit.decode.foreign import generated
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.prompt import chat_ids, prompt_ids
 from ngramkit.decode.references import open_references
@@ -33,11 +34,12 @@ class Answer:
     template: str | None  # None: the prompt as it stands
     engine: str
     budget: int | str  # draft nodes per pass, or "auto"
-    again: Callable[[], Comparison]  # decodes the prompt with and without drafts, in turns
+    again: Callable[[], Comparison]  # decodes the prompt with and without drafts, and by generate
     comparison: Comparison | None = None
 
     def compared(self) -> Answer:
-        """The same with what drafts brought: decoded with and without them, in turns.
+        """The same with what drafts brought: decoded with and without them, in turns, and by
+        transformers' own `generate` where it is greedy and without stop strings.
 
         Raises UsageError where a SpeCache was used, which takes no drafts.
         """
@@ -76,6 +78,9 @@ class Answer:
             found["baseline_seconds"] = round(compared.baseline.seconds, 6)
             found["speedup"] = round(compared.speedup, 4)
             found["identical"] = compared.identical
+            if compared.generate is not None:
+                found["generate_seconds"] = round(compared.generate.seconds, 6)
+                found["over_generate"] = round(compared.over_generate or 0.0, 4)
         return found
 
     def __repr__(self) -> str:
@@ -156,8 +161,12 @@ class _Answering:
             template=None if self.template is None else self.template.name,
             engine=runner.engine,
             budget=runner.shown_budget,
-            again=lambda: compare(self.task, prompt, lambda: self.drafter.load(forgetful=True)),
+            again=lambda: self._compared(prompt),
         )
+
+    def _compared(self, prompt: TokenArray) -> Comparison:
+        found = compare(self.task, prompt, lambda: self.drafter.load(forgetful=True))
+        return replace(found, generate=generated(self.task, prompt))
 
 
 def chat_template(name: str, tokenizer: TextTokenizer, reporter: Reporter) -> Template:

@@ -103,6 +103,7 @@ class Comparison:
     drafted: Decoded
     baseline: Decoded
     rounds: tuple[float, ...] = ()  # the speed-up of each
+    generate: Decoded | None = None  # transformers' own, where it was asked too
 
     @property
     def shown_speedup(self) -> str:
@@ -114,6 +115,13 @@ class Comparison:
     @property
     def speedup(self) -> float:
         return self.baseline.seconds / self.drafted.seconds
+
+    @property
+    def over_generate(self) -> float | None:
+        """How many times as fast as transformers' own `generate`; None where that was not asked."""
+        if self.generate is None:
+            return None
+        return self.drafted.tokens_per_second / self.generate.tokens_per_second
 
     @property
     def identical(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ngramkit.choose import DrafterChoice, distinct
+from ngramkit.decode.foreign import require_plain
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.pass_options import PassOptions, PreparedModel
@@ -27,7 +28,6 @@ from ngramkit.evaluate.contestants import (
     is_foreign,
     split_budget,
 )
-from ngramkit.evaluate.foreign import require_plain
 from ngramkit.evaluate.outcome import plan_of, publish
 from ngramkit.evaluate.paired import Ratio, ratio
 from ngramkit.evaluate.questions import Question, Questions, embedded_questions, read_questions

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ngramkit.decode.foreign import OPTIONS, written_by
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.runner import MOST_NODES, Runner
@@ -15,7 +16,6 @@ from ngramkit.decode.task import Task
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.none import NoDraft
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.foreign import OPTIONS, written_by
 
 BASELINE = "none"
 Budget = int | Literal["auto"]  # 0: none of its own
@@ -49,7 +49,7 @@ NOBODY = Contestant(BASELINE, lambda remember: NoDraft())
 
 
 def foreign(name: str, model: LanguageModel) -> Contestant:
-    """One of `ngramkit.evaluate.foreign.OPTIONS`, with a model of its own."""
+    """One of `ngramkit.decode.foreign.OPTIONS`, with a model of its own."""
     return Contestant(name, lambda remember: NoDraft(), answer=written_by(name, model))
 
 

@@ -1,7 +1,8 @@
 """transformers' own ways to write an answer, measured beside our drafters.
 
 `generate` is model.generate, a token a pass; `generate-lookup` the same with its prompt lookup
-(`prompt_lookup_num_tokens`): what people have without ngramkit. Greedy, and each with its defaults.
+(`prompt_lookup_num_tokens`): what people have without ngramkit. Greedy, with plain weights, and
+each with its defaults.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import numpy as np
 import torch
 
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.packed_weights import packed_bytes, unpacked
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.task import Task
+from ngramkit.decode.task import WARM_UP, Task
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import UsageError
+from ngramkit.machine import free_memory
 
+GENERATE = "generate"
 LOOKUP_TOKENS = 10  # as transformers' documentation has it
+ROUNDS, SECONDS = 3, 5.0  # of which the quickest counts; no further one after so long
 OPTIONS: dict[str, dict[str, Any]] = {
-    "generate": {},
+    GENERATE: {},
     "generate-lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
 }
 
@@ -32,9 +37,28 @@ def written_by(name: str, model: LanguageModel) -> Callable[[Task, TokenArray], 
     return lambda task, prompt: _generated(replace(task, model=model), prompt, OPTIONS[name])
 
 
+def generated(task: Task, prompt: TokenArray) -> Decoded | None:
+    """Write what transformers' `generate` makes of the same task, in the quickest of some rounds;
+    None where it cannot be told, or plain weights would not fit beside the packed ones."""
+    model = task.model.model
+    if not _is_plain(task) or 2 * packed_bytes(model) > free_memory():
+        return None
+    answer = written_by(GENERATE, replace(task.model, model=unpacked(model)))
+    answer(replace(task, max_new_tokens=WARM_UP), prompt[-WARM_UP:])
+    found: list[Decoded] = []
+    while len(found) < ROUNDS and sum(run.seconds for run in found) < SECONDS:
+        found.append(answer(task, prompt))
+    return min(found, key=lambda run: run.seconds)
+
+
+def _is_plain(task: Task) -> bool:
+    """Whether it is greedy and without stop strings."""
+    return not (task.sampling.temperature > 0 or task.stop)
+
+
 def require_plain(task: Task) -> None:
     """Raises UsageError for what these are not measured with."""
-    if task.sampling.temperature > 0 or task.stop:
+    if not _is_plain(task):
         raise UsageError(
             f"{' and '.join(OPTIONS)} are measured greedily and without stop strings",
             "leave out temperature and stop, or these two",
