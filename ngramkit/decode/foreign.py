@@ -25,6 +25,7 @@ from ngramkit.machine import free_memory
 
 GENERATE = "generate"
 LOOKUP_TOKENS = 10  # as transformers' documentation has it
+now = time.perf_counter
 ROUNDS, SECONDS = 3, 5.0  # of which the quickest counts; no further one after so long
 OPTIONS: dict[str, dict[str, Any]] = {
     GENERATE: {},
@@ -79,7 +80,7 @@ class _Passes:
 
     def after(self, *_: Any) -> None:
         if len(self.starts) == 1:
-            self.first_over = time.perf_counter()
+            self.first_over = now()
 
     def accepted(self, prompt: int, written: int) -> list[int]:
         """Draft tokens of each pass after the first; what the first brought besides its own token
@@ -102,7 +103,7 @@ def _generated(task: Task, prompt: TokenArray, options: dict[str, Any]) -> Decod
         model.model.register_forward_pre_hook(passes.before, with_kwargs=True),
         model.model.register_forward_hook(passes.after),
     )
-    began = time.perf_counter()
+    began = now()
     try:
         with torch.inference_mode():
             whole = model.model.generate(
@@ -117,7 +118,7 @@ def _generated(task: Task, prompt: TokenArray, options: dict[str, Any]) -> Decod
     finally:
         for hook in hooks:
             hook.remove()
-    seconds = time.perf_counter() - began
+    seconds = now() - began
     written = whole[0, len(prompt) :].cpu().numpy().astype(np.int32)
     ended = len(written) and int(written[-1]) in request.eos
     return Decoded(

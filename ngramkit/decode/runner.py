@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
+
 from ngramkit.budget.auto import AutoBudget
 from ngramkit.budget.priors import MOST
 from ngramkit.budget.profile import Profile
@@ -18,6 +20,7 @@ from ngramkit.decode.profile_files import keep_costs, learnt_costs, profile_file
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.specache.decoding import CacheFacts, specache_verifier
 from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.threads import threads
 from ngramkit.decode.verifiers import open_verifier, settled
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.none import NoDraft
@@ -107,7 +110,10 @@ class Runner:
             return replace(run, cache=CacheFacts.of(low.run))
 
     def budgeted(self, request: Request, drafter: Drafter) -> Request:
-        """With the rule that cuts `drafter`'s drafts to what pays, where that is wanted."""
+        """With the rule that cuts `drafter`'s drafts to what pays, where that is wanted, and on a
+        CPU the one that chooses threads."""
+        if self.model.device.type == "cpu" and torch.get_num_threads() > 1:
+            request = replace(request, threads=threads())
         if not self.auto or isinstance(drafter, NoDraft):
             return request
         costs = learnt_costs(self.model, self.engine, self.verify, self.profile)
