@@ -2,7 +2,8 @@
 
 On CUDA with random bfloat16 weights in the shape of a 7B model, where times do not depend on what
 the weights say. Elsewhere the demo model on the CPU: there it shows only that the static engine's
-passes, which hold rows that fill up, cost little more.
+passes, which hold rows that fill up, cost little more. A pass of SmolLM2-135M, where `make
+real-model` has installed it, is set against what its weights take to read.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import torch
 
 from benchmarks import Row, interleaved
 from ngramkit.decode.base import Verifier
+from ngramkit.decode.device import device_facts
 from ngramkit.decode.load import load_model
 from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.prompt import prompt_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters import load_drafter
 from ngramkit.drafters.base import DraftTree, TokenArray
+from ngramkit.models import packaged
 
 CONTEXT = 512  # tokens
+SMALL, BEHIND = "smollm2-135m", 256  # a model, and tokens of context of its passes
 NODES = 64
 NEW_TOKENS = 128
 ROUNDS = 20
@@ -57,6 +62,35 @@ def on_cpu() -> Iterator[Row]:
         what = f"engine {engine}, demo on the CPU, a decode step, cacheback"
         share = f"{1 - inside / step:.1%} outside the model's forward"
         yield Row(what, f"{1e3 * step:.2f} ms, {share}", "the forward", inside / step, ">= 0.92")
+    if packaged(SMALL) is not None:
+        yield from beside_weights()
+
+
+def beside_weights() -> Iterator[Row]:
+    """A pass over one row against its weights' reading, and one over sixteen against that."""
+    model = load_model(SMALL, device="cpu").model
+    verifier = filled(model, "eager", np.arange(BEHIND, dtype=np.int32))
+    floats = torch.ones(2**27)  # 0.5 GB
+    size = sum(each.numel() for each in unpacked(model).parameters()) * 4  # head and embedding tied
+    tasks = [partial(chosen, verifier, 0), partial(chosen, verifier, 15), floats.sum]
+    interleaved(*tasks, rounds=2)
+    one, many, read = interleaved(*tasks, rounds=ROUNDS)
+    rate = floats.nbytes / read
+    how = f"{device_facts(model)['device']}, float32, behind {BEHIND} tokens"
+    yield Row(
+        f"a pass of SmolLM2-135M over 1 row, {how}",
+        f"{1e3 * one:.1f} ms",
+        f"{1e3 * size / rate:.1f} ms, its weights at the {rate / 1e9:.1f} GB/s of a sum",
+        size / rate / one,
+        ">= 0.62 (1.6 times)",
+    )
+    yield Row(
+        f"a pass of SmolLM2-135M over 16 rows, {how}",
+        f"{1e3 * many:.1f} ms",
+        f"{1e3 * one:.1f} ms, over 1 row",
+        one / many,
+        ">= 0.77 (1.3 times)",
+    )
 
 
 def on_gpu() -> Iterator[Row]:
