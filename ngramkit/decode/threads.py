@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache
+from math import inf
 
 import torch
 
@@ -19,6 +20,7 @@ LEAST_PAUSE, MOST_PAUSE = 1.0, 8.0  # seconds between looks; they double while n
 SLOW = 3.0  # times what passes took of late: time for a look, but for the least pause
 MEMORY = 0.9  # of what passes took, per pass
 GAIN = 0.8  # of the time of those that are used: others have to be so much quicker
+SHARE = 0.02  # of the time, that looks may take
 ROUNDS, PRODUCTS = 2, 10  # of which the slowest round counts
 ROWS, WIDTH, COLUMNS = 16, 512, 1024  # of a product; rows for each thread
 
@@ -29,7 +31,7 @@ class Threads:
     def __init__(
         self,
         now: Callable[[], float] = time.perf_counter,
-        trial: Callable[[int, int], float] | None = None,
+        trial: Callable[[int, int, float], float] | None = None,
     ) -> None:
         self._now, self._trial = now, trial or seconds_with
         self._most = self._used = torch.get_num_threads()
@@ -56,29 +58,34 @@ class Threads:
         torch.set_num_threads(self._most)
 
     def _choose(self) -> None:
-        counts = sorted({self._most, self._most - 1, self._most // 2})
-        seconds = {count: self._trial(count, self._most) for count in counts}
-        best = min(counts, key=seconds.__getitem__)
+        began, seconds, least = self._now(), {}, inf
+        for count in sorted({self._most, self._most - 1, self._most // 2}):
+            seconds[count] = self._trial(count, self._most, least / GAIN)
+            least = min(least, seconds[count])
+        best = min(seconds, key=seconds.__getitem__)
         changes = best != self._used and seconds[best] < GAIN * seconds.get(self._used, 0.0)
         if changes:
             self._used, self._usual = best, 0.0
         longer = min(max(2 * self._pause, LEAST_PAUSE), MOST_PAUSE)
-        self._pause = LEAST_PAUSE if changes else longer
         self._last = self._now()
+        self._pause = max(LEAST_PAUSE if changes else longer, (self._last - began) / SHARE)
         torch.set_num_threads(self._used)
 
 
-def seconds_with(threads: int, most: int) -> float:
-    """Return what a round of products takes with so many threads, work for `most` of them."""
+def seconds_with(threads: int, most: int, limit: float) -> float:
+    """Return what a round of products takes with so many threads, work for `most` of them; of one
+    that takes longer than `limit`, what it took until then."""
     torch.set_num_threads(threads)
     rows, columns = torch.ones(ROWS * most, WIDTH), torch.ones(WIDTH, COLUMNS)
-    taken = []
+    longest = 0.0
     for _ in range(ROUNDS):
         started = time.perf_counter()
         for _ in range(PRODUCTS):
             torch.mm(rows, columns)
-        taken.append(time.perf_counter() - started)
-    return max(taken)
+            longest = max(longest, time.perf_counter() - started)
+            if longest > limit:
+                return longest
+    return longest
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 import torch
 from scripted import NoisyOracle
 
-from ngramkit.decode import runner, threads
+from ngramkit.decode import runner
 from ngramkit.decode.load import load_model
 from ngramkit.decode.runner import Runner
 from ngramkit.decode.task import Task, compare
-from ngramkit.decode.threads import LEAST_PAUSE, MOST_PAUSE, SLOW, Threads, seconds_with
+from ngramkit.decode.threads import LEAST_PAUSE, MOST_PAUSE, SHARE, SLOW, Threads, seconds_with
 from ngramkit.drafters.none import NoDraft
 
 QUIET, BUSY = {1: 2.0, 2: 1.0, 3: 0.7, 4: 0.5}, {1: 2.0, 2: 1.0, 3: 9.0, 4: 9.0}
@@ -24,10 +25,11 @@ def four():
     """A process with four threads, a clock and a machine; the trials that were made."""
     before = torch.get_num_threads()
     torch.set_num_threads(4)
-    made = SimpleNamespace(at=0.0, machine=QUIET, trials=[])
+    made = SimpleNamespace(at=0.0, takes=0.0, machine=QUIET, trials=[])
 
-    def trial(count, most):
+    def trial(count, most, limit):
         assert most == 4
+        made.at += made.takes
         made.trials.append(count)
         return made.machine[count]
 
@@ -82,6 +84,17 @@ def test_looks_become_rare_while_nothing_changes(four):
     assert len(four.trials) / 3 < 100 * LEAST_PAUSE / MOST_PAUSE + 4
 
 
+def test_dear_looks_are_rarer_still(four):
+    four.takes = 0.1
+    four.threads.begin()
+    four.at += 0.3 / SHARE - 0.1
+    four.threads.look(0.05)
+    assert len(four.trials) == 3
+    four.at += 0.2
+    four.threads.look(0.05)
+    assert len(four.trials) == 6
+
+
 def test_a_small_gain_changes_nothing(four):
     four.machine = {2: 0.9, 3: 1.0, 4: 1.0}
     four.threads.begin()
@@ -102,12 +115,12 @@ def test_somebody_elses_choice_is_the_most_from_then_on(four):
 
 def test_a_trial_takes_time():
     before = torch.get_num_threads()
-    assert seconds_with(1, 1) > 0
+    whole, part = seconds_with(1, 1, inf), seconds_with(1, 1, 0.0)
+    assert 0 < part < whole
     torch.set_num_threads(before)
 
 
 def test_runs_are_the_same_and_leave_torch_its_threads(monkeypatch, four):
-    monkeypatch.setattr(threads, "seconds_with", lambda *_: 1.0)
     monkeypatch.setattr(runner, "threads", lambda: four.threads)
     model = load_model("demo", device="cpu")
     task = Task(model, Runner.of(model.model), max_new_tokens=12)
