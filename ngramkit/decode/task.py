@@ -149,7 +149,7 @@ def compare(
     make_drafter: Callable[[], Drafter],
     *,
     rounds: int = 3,
-    seconds: float = 5.0,
+    seconds: float = 10.0,
 ) -> Comparison:
     """With and without drafts, so that a machine that others use as well favours neither: on a CPU
     pass by pass in turns (see `lockstep`), of which the quickest round counts.
