@@ -30,6 +30,7 @@ from ngramkit.kernels.tree import layout
 FADE = 0.99  # of what is known, per pass
 MEMORY = 0.98  # of the rate, per pass
 FIRST_RATE = 1.5  # tokens per pass without a draft, before anything is known
+CAUTION = 1.15  # times the rate: chances are judged a little too well where they are the best ones
 SPARE = 8  # nodes asked for beyond one and a half times what was last kept
 ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
 GROWTH, MOST_ALLOWANCE = 0.01, 2.0  # and further ones with every pass; tokens saved up at most
@@ -81,8 +82,8 @@ class AutoBudget:
 
     @property
     def rate(self) -> float:
-        """Tokens that the time of a pass without a draft is worth."""
-        return max(self._tokens / self._time, 1.0)
+        """Tokens that the time of a pass without a draft is counted to be worth."""
+        return max(CAUTION * self._tokens / self._time, 1.0)
 
     def opens(self) -> bool:
         """Whether the drafter is asked before this pass."""

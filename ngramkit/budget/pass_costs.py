@@ -38,6 +38,7 @@ ANCHORS = (1, 2, 4, 8, 16, 32, 64, 96)  # rows beside the root that are worth a 
 TRIALS = 2  # passes of a size, after which it is no longer a guess
 STALE = 400  # passes after which it is one again
 STEP = 4  # times the largest size that was run: no trial is larger
+LEAST_TIMES = -0.1  # times what the prior adds: a pass with a draft may take less than one without
 HOPE = 0.8  # of what a size is likely to add to a pass, that it may add
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
 
@@ -259,14 +260,14 @@ class _Behind:
         if not known or not unit:
             return np.ones(len(curve))
         own = [(self.typical(n) / unit - 1) / (float(curve[n]) - 1) for n in known]
-        times = np.maximum(own, 0.0)
+        times = np.maximum(own, LEAST_TIMES)
         if len(known) > 1:  # what was seen once is believed as far as its neighbours agree
             for i, size in enumerate(known):
                 count = len(self.passes[size])
                 if count < TRUSTED:
                     others = [own[j] for j in (i - 1, i + 1) if 0 <= j < len(known)]
                     beside = sum(others) / len(others)
-                    times[i] = (count * times[i] + OWN * max(beside, 0.0)) / (count + OWN)
+                    times[i] = (count * times[i] + OWN * max(beside, LEAST_TIMES)) / (count + OWN)
         found: Costs = np.interp(np.arange(len(curve)), known, times)
         return found
 
