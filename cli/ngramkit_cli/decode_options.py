@@ -61,7 +61,12 @@ Stop = Annotated[
     typer.Option(metavar="TEXT", help="End with the token that completes TEXT; may be repeated."),
 ]
 Compare = Annotated[
-    bool, typer.Option("--compare", help="Decode without drafts too, in turns; print the speed-up.")
+    bool,
+    typer.Option(
+        "--compare",
+        help="Decode without drafts too, in turns, then with transformers' generate; print the "
+        "speed-ups.",
+    ),
 ]
 Color = Annotated[
     bool, typer.Option("--color/--no-color", help="Colour drafted tokens on a terminal.")

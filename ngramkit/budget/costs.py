@@ -53,6 +53,7 @@ ANCHORS = (1, 2, 4, 8, 16, 32, 64, 96)  # rows beside the root that are worth a 
 TRIALS = 2  # passes of a size after which its cost is no longer a guess
 STALE = 400  # passes after which it is one again
 STEP = 4  # times the largest size that was run: no trial is larger
+LEAST_TIMES = -0.1  # times the prior's cost: a pass with a draft may take less than one without
 HOPE = 0.8  # of the likely cost of a size beside the unit, that it may cost at best
 LEAST_SECONDS, MOST_SECONDS = 1e-7, 1e5  # of a pass, where they are read from a file
 
@@ -334,14 +335,16 @@ class _AfterContext:
         if not measured or not unit:
             return np.ones(len(curve))
         own = [(self.typical(n) / unit - 1) / (float(curve[n]) - 1) for n in measured]
-        times = np.maximum(own, 0.0)
+        times = np.maximum(own, LEAST_TIMES)
         if len(measured) > 1:  # few passes are trusted as far as the neighbours agree
             for i, size in enumerate(measured):
                 count = len(self.passes[size])
                 if count < TRUSTED:
                     others = [own[j] for j in (i - 1, i + 1) if 0 <= j < len(measured)]
                     neighbours = sum(others) / len(others)
-                    times[i] = (count * times[i] + OWN * max(neighbours, 0.0)) / (count + OWN)
+                    times[i] = (count * times[i] + OWN * max(neighbours, LEAST_TIMES)) / (
+                        count + OWN
+                    )
         times_by_row: Costs = np.interp(np.arange(len(curve)), measured, times)
         return times_by_row
 

@@ -27,6 +27,7 @@ from ngramkit.kernels.budget import LEVELS, RUNS, cells, chances, cut, update_re
 
 FADE = 0.99  # of the record, per pass
 MEMORY = 0.98  # of the rate, per pass
+CAUTION = 1.15  # times the rate: scores at the top are a little too high
 FIRST_RATE = 1.5  # tokens per time of a pass without a draft, at first
 SPARE = 8  # nodes drafted beyond one and a half times those kept last
 ALLOWANCE = 1.0  # tokens that trials of sizes may cost at first
@@ -80,7 +81,7 @@ class AutoBudget:
     @property
     def rate(self) -> float:
         """Return the tokens that the time of a pass without a draft is worth."""
-        return max(self._tokens / self._time, 1.0)
+        return max(CAUTION * self._tokens / self._time, 1.0)
 
     def opens(self) -> bool:
         """Return whether to draft before this pass."""

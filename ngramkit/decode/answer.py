@@ -22,6 +22,7 @@ from ngramkit.decode.text import (
     open_references,
     prompt_ids,
 )
+from ngramkit.decode.transformers_ways import measure_generate
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.errors import UsageError
 
@@ -38,11 +39,12 @@ class Answer:
     drafter: DrafterChoice
     template: str | None  # None: the prompt as it stands
     budget: int | str  # draft nodes per pass, or "auto"
-    again: Callable[[], Comparison]  # decodes the prompt with and without drafts, in turns
+    again: Callable[[], Comparison]  # decodes the prompt with and without drafts, and by generate
     comparison: Comparison | None = None
 
     def compared(self) -> Answer:
-        """Decode again with and without drafts, in turns; return the answer with what they brought.
+        """Decode again with and without drafts, in turns, and by transformers' own `generate` where
+        decoding is greedy and without stop strings; return the answer with what drafts brought.
 
         Raises UsageError where a SpeCache was used, which takes no drafts.
         """
@@ -80,6 +82,9 @@ class Answer:
             values["baseline_seconds"] = round(comparison.baseline.seconds, 6)
             values["speedup"] = round(comparison.speedup, 4)
             values["identical"] = comparison.identical
+            if comparison.generate is not None:
+                values["generate_seconds"] = round(comparison.generate.seconds, 6)
+                values["over_generate"] = round(comparison.over_generate or 0.0, 4)
         return values
 
     def __repr__(self) -> str:
@@ -191,8 +196,12 @@ class _Answering:
             drafter=self.drafter,
             template=None if self.template is None else self.template.name,
             budget=session.shown_budget,
-            again=lambda: compare(session, prompt, lambda: self.drafter.load(forgetful=True)),
+            again=lambda: self._compare(prompt),
         )
+
+    def _compare(self, prompt: TokenArray) -> Comparison:
+        comparison = compare(self.session, prompt, lambda: self.drafter.load(forgetful=True))
+        return replace(comparison, generate=measure_generate(self.session, prompt))
 
 
 def write(

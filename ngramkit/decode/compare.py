@@ -29,10 +29,18 @@ class Comparison:
     drafted: Decoded
     baseline: Decoded
     rounds: tuple[float, ...] = ()  # the speed-up of each
+    generate: Decoded | None = None  # transformers' own, where it was measured too
 
     @property
     def speedup(self) -> float:
         return self.baseline.seconds / self.drafted.seconds
+
+    @property
+    def over_generate(self) -> float | None:
+        """The speed-up over transformers' own `generate`; None where that was not measured."""
+        if self.generate is None:
+            return None
+        return self.drafted.tokens_per_second / self.generate.tokens_per_second
 
     @property
     def shown_speedup(self) -> str:
@@ -52,7 +60,7 @@ def compare(
     make_drafter: Callable[[], Drafter],
     *,
     rounds: int = 3,
-    seconds: float = 5.0,
+    seconds: float = 10.0,
 ) -> Comparison:
     """Decode with and without drafts some times; where runs take turns the quickest round counts.
 

@@ -6,6 +6,7 @@ would have written alone: a draft changes how many passes that takes, nothing el
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ngramkit.decode.accept import accept
 from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
 from ngramkit.decode.result import Clock, Decoded, work_clock
 from ngramkit.decode.sampling import GREEDY
+from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.references import Given as References, start
 
@@ -35,6 +37,7 @@ class Request:
     stop: Stop | None = None
     references: References = ()  # what the answer is likely to repeat, for the drafter
     auto: AutoBudget | None = None  # cuts each draft to what pays for its time
+    threads: Threads | None = None  # of passes on a CPU
 
     @property
     def longest(self) -> int:
@@ -85,12 +88,17 @@ class Run:
         self._asked = True
         self._drafting = self._passing = 0.0  # seconds
         self._work, self._at = work_clock("cpu"), 0.0
+        if request.threads is not None:
+            self._work = time.perf_counter
 
     def begin(self) -> None:
         """Read the prompt and write its first token, which needs no draft."""
         prompt = self._request.prompt
+        if self._request.threads is not None:
+            self._request.threads.begin()
         logits = self._verifier.prefill(prompt)
-        self._work = work_clock(logits.device.type)
+        if self._request.threads is None:  # else their number may change
+            self._work = work_clock(logits.device.type)
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self.clock.lap("prefill")
@@ -136,6 +144,9 @@ class Run:
         """Run the model over the root and the draft; return how tokens are chosen after its
         rows."""
         root = self._written[-1]
+        if self._request.threads is not None:
+            self._request.threads.look(self._passing)
+            self._lap("other")
         logits = self._verifier.verify(root, tree)
         self._passing = self._lap("verify")
         choose = self._read(logits, root, tree)
@@ -199,6 +210,8 @@ class Run:
 
     def finish(self) -> None:
         """End the drafter's request, with all that was written passed on."""
+        if self._request.threads is not None:
+            self._request.threads.end()
         self._pass_on()
         self._drafter.finish()
 

@@ -63,6 +63,12 @@ class PackedLinear(nn.Module):
         """The plain weight [out_features, in_features], bit for bit; made anew if not tied."""
         return self._packed.to_dense() if self.tied is None else self.tied
 
+    @property
+    def plain_bytes(self) -> int:
+        """What the plain weight would take; 0 if tied, since it is there."""
+        size: int = self._packed.element_size() * self.in_features * self.out_features
+        return 0 if self.tied is not None else size
+
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() and inputs.requires_grad:
             return nn.functional.linear(inputs, self.weight, self.bias)
@@ -128,9 +134,17 @@ def is_packed(model: nn.Module) -> bool:
     return any(isinstance(part, PackedLinear) for part in model.modules())
 
 
+def packed_bytes(model: nn.Module) -> int:
+    """Return how much memory the plain copies of packed weights would take."""
+    packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
+    return sum(part.plain_bytes for part in packed)
+
+
 def unpacked(model: Any) -> Any:
-    """Build the model with plain weights, as transformers loaded it; what is not packed is
-    shared."""
+    """Build the model with plain weights, as transformers loaded it; what is not packed is shared,
+    and one of which nothing is packed is itself."""
+    if not is_packed(model):
+        return model
     shared: dict[int, Any] = {id(each): each for each in (*model.parameters(), *model.buffers())}
     packed = [part for part in model.modules() if isinstance(part, PackedLinear)]
     return copy.deepcopy(model, shared | {id(part): part.plain() for part in packed})

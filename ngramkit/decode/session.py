@@ -12,6 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from ngramkit.budget.costs import MOST
 from ngramkit.budget.profile import Profile
 from ngramkit.budget.rule import AutoBudget
@@ -27,6 +29,7 @@ from ngramkit.decode.specache.cache import CacheFacts
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.text import StopStrings
+from ngramkit.decode.threads import threads
 from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
@@ -171,7 +174,10 @@ class Session:
         return open_verifier(self.model.model, self.verify, room=room)
 
     def _budgeted(self, request: Request, drafter: Drafter) -> Request:
-        """Add the rule that cuts `drafter`'s drafts to what pays, where that is wanted."""
+        """Add the rule that cuts `drafter`'s drafts to what pays, where that is wanted, and on a
+        CPU the one that chooses threads."""
+        if self.model.model.device.type == "cpu" and torch.get_num_threads() > 1:
+            request = replace(request, threads=threads())
         if not self.is_auto or isinstance(drafter, NoDraft):
             return request
         costs = learnt_costs(self.model.model, self.verify, self.profile)

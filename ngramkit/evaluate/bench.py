@@ -28,6 +28,7 @@ from ngramkit.decode.result import Decoded
 from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.session import PendingModel, Session, prepare
 from ngramkit.decode.text import chat_ids
+from ngramkit.decode.transformers_ways import TRANSFORMERS_WAYS, require_plain
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec
 from ngramkit.drafters.sources import Given, Sources
@@ -35,10 +36,8 @@ from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.evaluate.contestants import (
     BASELINE,
     NOBODY,
-    TRANSFORMERS_WAYS,
     Budget,
     Contestant,
-    require_plain,
     split_budget,
     transformers_way,
 )

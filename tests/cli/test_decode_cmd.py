@@ -87,10 +87,13 @@ def test_json_has_exactly_the_promised_keys(decode):
 def test_compare_says_that_the_output_is_identical(decode, drafter):
     result = decode(*SHORT, "--drafter", drafter, "--compare", "--json")
     facts = last_line(result)
-    assert set(facts) == KEYS | {"baseline_seconds", "speedup", "identical"}
+    compared = {"baseline_seconds", "speedup", "identical", "generate_seconds", "over_generate"}
+    assert set(facts) == KEYS | compared
     assert facts["identical"] is True
     assert facts["speedup"] > 0
+    assert facts["over_generate"] > 0
     assert "output identical" in result.stderr
+    assert "speed-up over it" in result.stderr
 
 
 def test_text_goes_to_stdout_and_everything_else_to_stderr(decode):

@@ -1,0 +1,94 @@
+"""How many of torch's threads the passes of a CPU's model use: fewer while other programs are busy.
+
+The threads of a pass wait for each other after every layer. Where another program has one of the
+cores, they wait until it lets go, so that a pass with two threads may take ten times what it takes
+with one. So now and then, and after a pass that took much longer than others, a small product is
+timed with all threads and with fewer, and the quickest are used. Between requests torch has all of
+its threads again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from math import inf
+
+import torch
+
+LEAST_PAUSE, MOST_PAUSE = 1.0, 8.0  # seconds between looks; they double while nothing changes
+SLOW = 3.0  # times what passes took of late: time for a look, but for the least pause
+MEMORY = 0.9  # of what passes took, per pass
+GAIN = 0.8  # of the time of those that are used: others have to be so much quicker
+SHARE = 0.02  # of the time, that looks may take
+ROUNDS, PRODUCTS = 2, 10  # of which the slowest round counts
+ROWS, WIDTH, COLUMNS = 16, 512, 1024  # of a product; rows for each thread
+
+
+class Threads:
+    """Of this process. A request `begin`s and `end`s, and has a `look` before each pass."""
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.perf_counter,
+        trial: Callable[[int, int, float], float] | None = None,
+    ) -> None:
+        self._now, self._trial = now, trial or seconds_with
+        self._most = self._used = torch.get_num_threads()
+        self._last, self._pause = -LEAST_PAUSE, 0.0
+        self._usual = 0.0  # seconds of a pass
+
+    def begin(self) -> None:
+        if torch.get_num_threads() not in (self._most, self._used):  # somebody else's choice
+            self._most = self._used = torch.get_num_threads()
+            self._pause = 0.0
+        self._usual = 0.0
+        self.look()
+        torch.set_num_threads(self._used)
+
+    def look(self, passing: float = 0.0) -> None:
+        """Choose anew where it is time for that; the latest pass took `passing` seconds."""
+        slow = passing > SLOW * self._usual > 0
+        self._usual = MEMORY * self._usual + (1 - MEMORY) * passing if self._usual else passing
+        pause = min(LEAST_PAUSE, self._pause) if slow else self._pause
+        if self._most > 1 and self._now() >= self._last + pause:
+            self._choose()
+
+    def end(self) -> None:
+        torch.set_num_threads(self._most)
+
+    def _choose(self) -> None:
+        began, seconds, least = self._now(), {}, inf
+        for count in sorted({self._most, self._most - 1, self._most // 2}):
+            seconds[count] = self._trial(count, self._most, least / GAIN)
+            least = min(least, seconds[count])
+        best = min(seconds, key=seconds.__getitem__)
+        changes = best != self._used and seconds[best] < GAIN * seconds.get(self._used, 0.0)
+        if changes:
+            self._used, self._usual = best, 0.0
+        longer = min(max(2 * self._pause, LEAST_PAUSE), MOST_PAUSE)
+        self._last = self._now()
+        self._pause = max(LEAST_PAUSE if changes else longer, (self._last - began) / SHARE)
+        torch.set_num_threads(self._used)
+
+
+def seconds_with(threads: int, most: int, limit: float) -> float:
+    """Return what a round of products takes with so many threads, work for `most` of them; of one
+    that takes longer than `limit`, what it took until then."""
+    torch.set_num_threads(threads)
+    rows, columns = torch.ones(ROWS * most, WIDTH), torch.ones(WIDTH, COLUMNS)
+    longest = 0.0
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        for _ in range(PRODUCTS):
+            torch.mm(rows, columns)
+            longest = max(longest, time.perf_counter() - started)
+            if longest > limit:
+                return longest
+    return longest
+
+
+@cache
+def threads() -> Threads:
+    """Return this process's."""
+    return Threads()
