@@ -145,7 +145,7 @@ def test_keys_that_are_missing(tmp_path, left_out):
 
 
 def test_a_misspelt_name_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "FOLDER", SHIPPED[0].parent)
+    monkeypatch.setattr(recipes, "ARTIFACTS", SHIPPED[0].parent)
     assert read_recipe("demo").kind == "datastore"
     with pytest.raises(InputError) as caught:
         read_recipe("demos")
