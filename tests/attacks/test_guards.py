@@ -40,7 +40,7 @@ KNOWN = {
     },
     "running": {
         "ngramkit/__init__.py": ["importlib.import_module"],  # names of its own table
-        "ngramkit/drafters/__init__.py": ["importlib.import_module"],  # the same
+        "ngramkit/drafters/registry.py": ["importlib.import_module"],  # the same
         "cli/ngramkit_cli/commands.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/model_tokens.py": ["importlib.import_module"],  # "transformers"
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # the engine that runs it
