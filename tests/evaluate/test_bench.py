@@ -9,7 +9,6 @@ import pytest
 from ngramkit.corpus.chat import KNOWN, Template
 from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.session import Session
 from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
@@ -194,7 +193,7 @@ def test_replays_take_the_passes_that_were_recorded(contest, folder):
 
 
 def test_sampling_has_a_seed_per_question_and_the_same_text_for_all(model, contest, folder):
-    task = replace(contest.task, sampling=Sampling(1.0, 0, 1.0, 7))
+    task = contest.task.with_options(temperature=1.0, seed=7)
     twice = [Question(1, "a", ["def f("]), Question(2, "a", ["def f("])]
     sampled = Bench(task, contest.contestants[1:], twice, PLAIN)
     runs = Runs(folder, {})
