@@ -9,11 +9,14 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from forked import in_child
 from reporters import Notes
 
+from ngramkit.builders.tokens import build_tokens
 from ngramkit.corpus import encoders
 from ngramkit.corpus.encoders import Plain, open_encoder
 from ngramkit.corpus.hard_texts import hard_texts
+from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.visible import visible
 
@@ -153,3 +156,18 @@ def test_gigatoken_itself(monkeypatch):
     assert reporter.lines == ["encoded by gigatoken, compared with tokenizers as it goes"]
     text = ["a\ud800b"]
     assert encoder.encode(text).tokens.tolist() == Plain(backend).encode(text).tokens.tolist()
+
+
+def test_a_forked_child_encodes(tmp_path):
+    """The threads of tokenizers are its parent's, and it would wait for them for ever."""
+    for number, text in enumerate(TEXTS):
+        (tmp_path / f"{number}.txt").write_text(text)
+    built = [tmp_path / "parent", tmp_path / "child"]
+
+    def build(place):
+        build_tokens(open_corpus(str(tmp_path / "*.txt")), "demo", place)
+
+    build(built[0])
+    assert in_child(lambda: build(built[1])) == "done"
+    one, other = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in built)
+    assert one == other
