@@ -17,6 +17,7 @@ from ngramkit.errors import ArtifactError
 from ngramkit.executors.base import Executor
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.files import read_plain
 from ngramkit.formats.json_text import read_json
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.outputs import RECIPE
@@ -193,8 +194,8 @@ def build(
 
 def _says(path: Path, text: str) -> bool:
     try:
-        return path.read_text(encoding="utf-8") == text
-    except (OSError, ValueError):
+        return read_plain(path, len(text.encode())).decode() == text
+    except (ArtifactError, OSError, ValueError):
         return False
 
 

@@ -114,6 +114,8 @@ def _open_one(
     exclude: Sequence[Path] = (),
     **options: Any,
 ) -> Corpus:
+    if not name:  # a path of no parts is the working folder
+        raise UsageError("corpus is empty", "name one, or a file or folder", option="corpus")
     selection = Selection(
         sample=sample,
         seed=seed,

@@ -47,7 +47,7 @@ def parse_json(
         raise error(f"{where}: not JSON that can be read: it nests too deeply", hint) from failure
     except ValueError as failure:
         raise error(f"{where}: not JSON: {failure}", hint) from failure
-    if strict and _brackets(text) > DEEPEST and not _within(body, DEEPEST):
+    if strict and _brackets(text) > DEEPEST and not nests_within(body, DEEPEST):
         raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)
     return body
 
@@ -119,8 +119,8 @@ def count_values(text: str | bytes) -> int:
     return 1 + _brackets(text) + (text.count(b",") if isinstance(text, bytes) else text.count(","))
 
 
-def _within(body: Any, levels: int) -> bool:
-    """Whether `body` nests at most so deep; without recursion."""
+def nests_within(body: Any, levels: int) -> bool:
+    """Return whether `body` nests at most so deep; without recursion."""
     level = [body]
     while level and levels >= 0:
         level = [
