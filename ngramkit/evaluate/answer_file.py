@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.files import not_linked, open_stream
 from ngramkit.formats.json_text import parse_json, read_json, whole_number
 from ngramkit.formats.writer import write_text
 from ngramkit.results import Result
@@ -66,7 +67,7 @@ class AnswerFile:
             self._recall(begun)
             return
         self._save(0)
-        with path.open("wb"):
+        with open(path, "wb", opener=not_linked):
             pass
 
     def add(self, answers: Iterable[Answer], *, questions: int, left_out: int) -> None:
@@ -79,7 +80,7 @@ class AnswerFile:
                 self._count(answer.tokens)
             else:
                 self.found.repeated += 1
-        with self._path.open("ab") as file:
+        with open(self._path, "ab", opener=not_linked) as file:
             file.write("".join(lines).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -131,8 +132,9 @@ class AnswerFile:
         return InputError(what, AGAIN, option=("out", "force"))
 
     def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        with self._path.open(encoding="utf-8", errors="replace") as file:
-            for number, text in enumerate(file, 1):
+        with open_stream(self._path, error=InputError) as file:
+            for number, raw in enumerate(file, 1):
+                text = raw.decode("utf-8", errors="replace")
                 where = f"{self._path}, line {number}"
                 body = parse_json(text, where, error=InputError, hint=AGAIN)
                 yield where, body if isinstance(body, dict) else {}

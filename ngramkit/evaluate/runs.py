@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.files import not_linked, open_stream, read_plain
 from ngramkit.formats.locks import locked
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.writer import write_text
 
 NAME = "runs.jsonl"
+MOST = 1 << 31  # bytes of it
+FIRST = 1 << 26  # of its first line
 PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # beside it, at the end
 T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
@@ -109,15 +112,15 @@ class Runs:
             write_text(self.path, json.dumps(self._plan) + "\n")
 
     def add(self, run: Run) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
+        with open(self.path, "a", encoding="utf-8", opener=not_linked) as file:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
 
     def _begun(self, folder: Path) -> bool:
         """Whether a plan stands in the file. Raises UsageError where what is there is not ours."""
         with suppress(FileNotFoundError):
-            with self.path.open("rb") as file:
-                first = file.readline()
+            with open_stream(self.path, error=InputError) as file:
+                first = file.readline(FIRST)
             if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
                 return True
             if not b'{"plan": '.startswith(first[:9]):
@@ -132,7 +135,7 @@ class Runs:
         return False
 
     def _recall(self, folder: Path) -> None:
-        raw = self.path.read_bytes()
+        raw = read_plain(self.path, MOST, error=InputError)
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8").splitlines()
         if not lines or _parsed(self.path, 1, lines[0], dict) != self._plan:

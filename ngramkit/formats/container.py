@@ -20,6 +20,7 @@ This module does not know what the arrays mean.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -33,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError
+from ngramkit.errors import ArtifactError, reason
 from ngramkit.formats.files import Identity, identity, not_linked, open_plain
 from ngramkit.formats.json_text import AGAIN, parse_json, whole_number
 from ngramkit.kernels.arrays import (
@@ -149,7 +150,9 @@ def open_container(path: Path) -> Opened:
         try:
             mapped = mmap.mmap(file.fileno(), found.st_size, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{path} cannot be mapped: {error}", AGAIN) from error
+            full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+            hint = "allow more open files: ulimit -n" if full else AGAIN
+            raise ArtifactError(f"{path} cannot be mapped: {reason(error)}", hint) from error
     header, start = _read_header(path, mapped)
     spans = {name: _span(path, name, entry) for name, entry in header.items()}
     _require_gapless(path, spans.values(), len(mapped) - start)

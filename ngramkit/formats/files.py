@@ -3,6 +3,7 @@ what is written goes into no file that a link leads to."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -69,8 +70,23 @@ def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
 
 
 def not_linked(path: str, flags: int) -> int:
-    """Open for `open(..., opener=not_linked)`: OSError where a link stands at `path`."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    """Open for `open(..., opener=not_linked)`: OSError where a link, a pipe or a device stands at
+    `path`, which is not waited for."""
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads from
+            raise _not_plain(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_plain(path)
+    return descriptor
+
+
+def _not_plain(path: str) -> OSError:
+    return OSError(errno.EINVAL, "it is not a plain file", path)
 
 
 def require_no_links(folder: Path) -> None:

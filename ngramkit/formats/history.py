@@ -43,7 +43,7 @@ from ngramkit.formats.artifact import (
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT
 from ngramkit.formats.datastore import DatastoreShard, check_shard
-from ngramkit.formats.files import require_no_links
+from ngramkit.formats.files import not_linked, require_no_links
 from ngramkit.formats.locks import locked
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
@@ -236,7 +236,7 @@ def _clear_strays(path: Path) -> None:
 def _keep(path: Path, damage: Sequence[bytes]) -> None:
     if not damage:
         return
-    with path.open("ab") as file:
+    with open(path, "ab", opener=not_linked) as file:
         file.writelines(damage)
         file.flush()
         os.fsync(file.fileno())

@@ -31,6 +31,7 @@ import numpy as np
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import Array
+from ngramkit.formats.files import not_linked
 from ngramkit.formats.record_search import (
     ALIGNED,
     LEAST,
@@ -94,7 +95,7 @@ class RequestLog:
     def create(self, requests: Iterable[PastRequest] = (), generation: int = 1) -> None:
         """Puts a log of exactly `requests` in place; whole or not at all."""
         temporary = self.path.with_name(self.path.name + ".tmp")
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=not_linked) as file:
             file.write(self._header(generation))
             for request in requests:
                 file.write(self._packed(request))

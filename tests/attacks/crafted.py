@@ -51,11 +51,17 @@ def data_file(folder: Path) -> Path:
     return min(folder.glob("*.safetensors"))
 
 
-def sign(folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> None:
-    """Makes every checksum true again; `change` may change the manifest before its own is made."""
+def sign(
+    folder: Path,
+    change: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    listed: bool = True,
+) -> None:
+    """Makes every checksum true again; `change` may change the manifest before its own is made.
+    Where the files that it lists are as they were, `listed` is False."""
     path = folder / "manifest.json"
     body = json.loads(path.read_text())
-    for name in body["files"]:
+    for name in body["files"] if listed else ():
         raw = (folder / name).read_bytes()
         body["files"][name] = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
     if change is not None:
