@@ -309,27 +309,28 @@ def new_known(rows: int = ROWS) -> Array:
 
 
 @part
-def _mixed(value: int, word: int) -> int:
-    """A running hash, one word on."""
-    value = (value ^ word) * 0x2545F4914F6CDD1D
-    return value ^ (value >> 29)
+def _mixed(value: np.uint64, word: int) -> np.uint64:
+    """A running hash, one word on. Unsigned: a product of signed numbers that overflows may be
+    taken for anything, and for another thing in `recall` than in `remember`."""
+    value = (value ^ np.uint64(word)) * np.uint64(0x2545F4914F6CDD1D)
+    return value ^ (value >> np.uint64(29))
 
 
 @part
 def _slot(known: Array, pattern: Array, budget: int) -> int:
-    key = _mixed(budget, len(pattern))
+    key = _mixed(np.uint64(budget), len(pattern))
     for i in range(len(pattern)):
         key = _mixed(key, pattern[i])
-    return (key & 0x7FFFFFFFFFFFFFFF) % len(known)
+    return np.int64(key % np.uint64(len(known)))
 
 
 @part
 def _checksum(row: Array, size: int) -> int:
     """Of everything in use; never 0, which an empty row has."""
-    value = 1
+    value = np.uint64(1)
     for i in range(SUM + 1, FIRST + 2 * size):
         value = _mixed(value, row[i])
-    return value | 1
+    return np.int64(value | np.uint64(1))
 
 
 @allocating_part
