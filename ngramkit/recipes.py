@@ -67,9 +67,12 @@ from ngramkit.remote.publishing import written
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import Place, as_path, as_url
 from ngramkit.results import Result
-from ngramkit.untrusted import read_json, read_plain
+from ngramkit.untrusted import nests_within, read_json, read_plain
 
-MOST = 1 << 20  # bytes of a recipe
+MOST = 1 << 16  # bytes of a recipe
+MOST_DOTS = 1_000  # in a line: the time for a key grows with its dots squared
+DEEPEST = 8  # tables and lists inside each other; [[corpus]] with licenses needs four
+LARGEST = (1 << 64) - 1  # a number: Python writes out no number of any length
 TOP: dict[str, type | tuple[type, ...]] = {
     "kind": str, "summary": str, "destination": str, "model": dict, "corpus": (dict, list),
     "parameters": dict, "prune": dict, "dedup": str, "exclude": list,
@@ -385,8 +388,8 @@ def build(
 
 def _holds(path: Path, text: str) -> bool:
     try:
-        return path.read_text(encoding="utf-8") == text
-    except (OSError, ValueError):
+        return read_plain(path, len(text.encode())).decode() == text
+    except (ArtifactError, OSError, ValueError):
         return False
 
 
@@ -458,14 +461,23 @@ def read_recipe(source: str) -> Recipe:
     Raises InputError where there is none, or a key is unknown, missing or of another type.
     """
     path = _path(source)
+    raw = read_plain(path, MOST, error=InputError)
+    if max(line.count(b".") for line in raw.split(b"\n")) > MOST_DOTS:
+        raise _too_deep(path)
     try:
-        body = tomllib.loads(read_plain(path, MOST, error=InputError).decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        body = tomllib.loads(raw.decode("utf-8"))
+    except RecursionError as error:
+        raise _too_deep(path) from error
+    except ValueError as error:  # what is no TOML or no text, and numbers of thousands of digits
         raise InputError(f"{path} is not TOML: {error}", "mend that line") from error
+    if not nests_within(body, DEEPEST):
+        raise _too_deep(path)
     _check(path, "", body, TOP, required=("kind", "model"))
     kind = body["kind"]
     if kind not in PARAMETERS:
-        raise InputError(f"{path}: kind {kind!r} has no recipes", f"one of {', '.join(PARAMETERS)}")
+        raise InputError(
+            f"{path}: kind {kind!r:.80} has no recipes", f"one of {', '.join(PARAMETERS)}"
+        )
     defaults = PARAMETERS[kind]
     types = {name: type(value) for name, value in defaults.items()}
     model, parameters = body["model"], body.get("parameters", {})
@@ -474,7 +486,7 @@ def read_recipe(source: str) -> Recipe:
     _check(path, "model.", model, MODEL, required=("id",))
     _check(path, "parameters.", parameters, types)
     if not corpora or not all(isinstance(table, dict) for table in corpora):
-        raise InputError(f"{path}: corpus is {given!r}", "write [corpus] or [[corpus]] there")
+        raise InputError(f"{path}: corpus is {given!r:.80}", "write [corpus] or [[corpus]] there")
     for table in corpora:
         if KINDS[kind].of_model:
             _check(path, "corpus.", table, {})
@@ -497,10 +509,14 @@ def read_recipe(source: str) -> Recipe:
     )
 
 
+def _too_deep(path: Path) -> InputError:
+    return InputError(f"{path}: it nests too deeply", "write each value on a line of its own")
+
+
 def _excluded(path: Path, given: list[Any]) -> tuple[str, ...]:
     for name in given:
         if not isinstance(name, str) or not is_evaluation(Path(name)):
-            raise InputError(f"{path}: exclude names {name!r}", "name .jsonl files there")
+            raise InputError(f"{path}: exclude names {name!r:.80}", "name .jsonl files there")
     return tuple(given)
 
 
@@ -544,9 +560,19 @@ def _check(
         wanted = allowed[key]
         number = wanted is float and type(value) is int
         kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+        if type(value) is int and abs(value) > LARGEST:
+            raise InputError(f"{path}: {where}{key} is too large a number", "write a smaller one")
+        if wanted is list and isinstance(value, list):
+            wrong = [each for each in value if not isinstance(each, str)]
+            if wrong:
+                raise InputError(
+                    f"{path}: {where}{key} names {wrong[0]!r:.80}", "write strings there"
+                )
+        if value == "":
+            raise InputError(f"{path}: {where}{key} is empty", "name one, or leave it out")
         if type(value) not in kinds and not number:
             raise InputError(
-                f"{path}: {where}{key} is {value!r}", f"write a {_named(kinds[0])} there"
+                f"{path}: {where}{key} is {value!r:.80}", f"write a {_named(kinds[0])} there"
             )
     for key in required:
         if key not in table:

@@ -8,6 +8,7 @@ fault is one line that says where and what.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -76,8 +77,23 @@ def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
 
 
 def not_linked(path: str, flags: int) -> int:
-    """Open a file for `open(..., opener=not_linked)`. Raises OSError where `path` is a link."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    """Open for `open(..., opener=not_linked)`: OSError where a link, a pipe or a device stands at
+    `path`, which is not waited for."""
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads from
+            raise _not_plain(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_plain(path)
+    return descriptor
+
+
+def _not_plain(path: str) -> OSError:
+    return OSError(errno.EINVAL, "it is not a plain file", path)
 
 
 def require_no_links(folder: Path) -> None:
@@ -137,7 +153,7 @@ def parse_json(
         raise error(f"{where}: not JSON that can be read: it nests too deeply", hint) from failure
     except ValueError as failure:
         raise error(f"{where}: not JSON: {failure}", hint) from failure
-    if strict and _brackets(text) > DEEPEST and not _nests_within(body, DEEPEST):
+    if strict and _brackets(text) > DEEPEST and not nests_within(body, DEEPEST):
         raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)
     return body
 
@@ -209,7 +225,7 @@ def count_values(text: str | bytes) -> int:
     return 1 + _brackets(text) + (text.count(b",") if isinstance(text, bytes) else text.count(","))
 
 
-def _nests_within(body: Any, levels: int) -> bool:
+def nests_within(body: Any, levels: int) -> bool:
     """Return whether `body` nests at most `levels` deep; without recursion."""
     level = [body]
     while level and levels >= 0:

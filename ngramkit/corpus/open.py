@@ -224,6 +224,8 @@ class OriginOptions:
 
 
 def _source(name: str, options: OriginOptions) -> Source:
+    if not name:
+        raise UsageError("corpus is empty", "name one, or a file or folder", option="corpus")
     if name == STDLIB:
         options.refuse(name, "revision", "language", "column")
         return _stdlib(options.split or DEFAULT_SPLIT)

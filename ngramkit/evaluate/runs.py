@@ -19,8 +19,11 @@ from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.outputs import require_fit_for_output
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
+from ngramkit.untrusted import not_linked, open_stream, read_plain
 
 NAME = "runs.jsonl"
+MOST = 1 << 31  # bytes of it
+FIRST = 1 << 26  # of its first line
 PUBLISHED = ("results.json", "report.html", "answers-*.jsonl")  # in the same folder, at the end
 T = TypeVar("T")
 Key = tuple[str, str]  # drafter, question
@@ -109,15 +112,15 @@ class Runs:
             write_text(self.path, json.dumps(self._plan) + "\n")
 
     def add(self, run: Run) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
+        with open(self.path, "a", encoding="utf-8", opener=not_linked) as file:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
 
     def _begun(self, folder: Path) -> bool:
         """Return True if the file has a plan. Raises UsageError where no benchmark wrote it."""
         with suppress(FileNotFoundError):
-            with self.path.open("rb") as file:
-                first = file.readline()
+            with open_stream(self.path, error=InputError) as file:
+                first = file.readline(FIRST)
             if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
                 return True
             if not b'{"plan": '.startswith(first[:9]):
@@ -132,7 +135,7 @@ class Runs:
         return False
 
     def _read(self, folder: Path) -> None:
-        raw = self.path.read_bytes()
+        raw = read_plain(self.path, MOST, error=InputError)
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8").splitlines()
         if not lines or _parse(self.path, 1, lines[0], dict) != self._plan:

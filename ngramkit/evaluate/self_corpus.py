@@ -38,7 +38,7 @@ from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
-from ngramkit.untrusted import parse_json, read_json, whole_number
+from ngramkit.untrusted import not_linked, open_stream, parse_json, read_json, whole_number
 
 AGAIN = "start over with force=True or another out"
 
@@ -219,7 +219,7 @@ class AnswerFile:
             self._read(state)
             return
         self._save(0)
-        with path.open("wb"):
+        with open(path, "wb", opener=not_linked):
             pass
 
     def add(self, answers: Iterable[Answer], *, questions: int, left_out: int) -> None:
@@ -232,7 +232,7 @@ class AnswerFile:
                 self._count(answer.tokens)
             else:
                 self.result.repeated += 1
-        with self._path.open("ab") as file:
+        with open(self._path, "ab", opener=not_linked) as file:
             file.write("".join(lines).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -284,8 +284,9 @@ class AnswerFile:
         return InputError(what, AGAIN, option=("out", "force"))
 
     def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        with self._path.open(encoding="utf-8", errors="replace") as file:
-            for number, text in enumerate(file, 1):
+        with open_stream(self._path, error=InputError) as file:
+            for number, raw in enumerate(file, 1):
+                text = raw.decode("utf-8", errors="replace")
                 where = f"{self._path}, line {number}"
                 body = parse_json(text, where, error=InputError, hint=AGAIN)
                 yield where, body if isinstance(body, dict) else {}

@@ -18,6 +18,7 @@ every array is aligned; a file in which they are not is damaged. A decoder in fo
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -31,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.errors import ArtifactError
+from ngramkit.errors import ArtifactError, reason
 from ngramkit.kernels.arrays import Array as Array
 from ngramkit.untrusted import (
     AGAIN,
@@ -152,7 +153,9 @@ def open_container(path: Path) -> Opened:
         try:
             mapped = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{path} cannot be mapped: {error}", AGAIN) from error
+            full = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+            hint = "allow more open files: ulimit -n" if full else AGAIN
+            raise ArtifactError(f"{path} cannot be mapped: {reason(error)}", hint) from error
     header, start = _read_header(path, mapped)
     spans = {name: _span(path, name, entry) for name, entry in header.items()}
     _require_gapless(path, spans.values(), len(mapped) - start)

@@ -48,7 +48,7 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.writer import write_text
-from ngramkit.untrusted import require_no_links
+from ngramkit.untrusted import not_linked, require_no_links
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
 DAMAGED = "requests.damaged"
@@ -239,7 +239,7 @@ def _clear_strays(path: Path) -> None:
 def _append_damage(path: Path, damage: Sequence[bytes]) -> None:
     if not damage:
         return
-    with path.open("ab") as file:
+    with open(path, "ab", opener=not_linked) as file:
         file.writelines(damage)
         file.flush()
         os.fsync(file.fileno())

@@ -51,11 +51,19 @@ def data_file(folder: Path) -> Path:
     return min(folder.glob("*.safetensors"))
 
 
-def sign(folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> None:
-    """Make every checksum true again; `change` may change the manifest before."""
+def sign(
+    folder: Path,
+    change: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    listed: bool = True,
+) -> None:
+    """Make every checksum true again; `change` may change the manifest before.
+
+    Where the files that it lists are as they were, `listed` is False.
+    """
     path = folder / "manifest.json"
     body = json.loads(path.read_text())
-    for name in body["files"]:
+    for name in body["files"] if listed else ():
         raw = (folder / name).read_bytes()
         body["files"][name] = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
     if change is not None:

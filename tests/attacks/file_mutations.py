@@ -26,7 +26,7 @@ def mutate_file(whole: Path, kind: str, seed: int, target: Path) -> Path:
         raw = _odd_json(raw, dice)
     else:
         for _ in range(dice.choice((1, 1, 1, 2, 3, 8))):
-            _damage(raw, _part(kind, raw, dice), dice)
+            damage(raw, _part(kind, raw, dice), dice)
     path = target / source.name
     path.write_bytes(raw)
     return path
@@ -45,7 +45,8 @@ def _part(kind: str, raw: bytearray, dice: random.Random) -> tuple[int, int]:
     return 0, min(dice.choice((24, 2000, 12_000)), len(raw))
 
 
-def _damage(raw: bytearray, part: tuple[int, int], dice: random.Random) -> None:
+def damage(raw: bytearray, part: tuple[int, int], dice: random.Random) -> None:
+    """Change, insert, copy or cut some bytes of `part`, from its begin to its end."""
     begin, end = part
     if end <= begin:
         return
@@ -73,7 +74,7 @@ def _damage(raw: bytearray, part: tuple[int, int], dice: random.Random) -> None:
 def _odd_json(raw: bytearray, dice: random.Random) -> bytearray:
     if dice.random() < 0.1:
         for _ in range(dice.choice((1, 1, 4))):
-            _damage(raw, (0, len(raw)), dice)
+            damage(raw, (0, len(raw)), dice)
         return raw
     body = json.loads(raw)
     for _ in range(dice.choice((1, 1, 2, 4))):

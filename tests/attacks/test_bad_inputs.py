@@ -128,6 +128,10 @@ FILES = [
     ("d.jsonl.gz", lambda: b"no gzip", "is damaged"),
     ("d.txt.zst", lambda: b"no zstd", "is damaged"),
     ("d.txt.gz", lambda: gzip.compress(b"x" * 10_000)[:-9], "is damaged"),
+    ("d.txt.gz", lambda: b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 5_000_000, "is damaged"),
+    ("d.txt.zst", lambda: frame(31, 1), "is damaged"),
+    ("d.txt.zst", lambda: frame(41, 1), "is damaged"),
+    ("d.txt.zst", lambda: b"\x50\x2a\x4d\x18\xf0\xff\xff\xff" + b"x", "is damaged"),
 ]
 
 
@@ -137,6 +141,13 @@ def test_files(folder, name, content, said):
     refused(["tokenize", "--corpus", name, "--out", "t"], 3, said, "bad files")
 
 
+def frame(window, blocks):
+    """A zst frame of blocks that each say one byte 2^17 times; its window has 2^`window` bytes."""
+    block = ((1 << 17) << 3 | 1 << 1).to_bytes(3, "little") + b"a"
+    last = ((1 << 17) << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"a"
+    return b"\x28\xb5\x2f\xfd\0" + bytes([(window - 10) << 3]) + block * (blocks - 1) + last
+
+
 ZEROS = 200 << 20  # bytes that each bomb unfolds to
 BOMBS = {
     "z.txt.gz": lambda: gzip.compress(bytes(ZEROS)),
@@ -144,6 +155,9 @@ BOMBS = {
     "z.txt.zst": lambda: zstandard.compress(bytes(ZEROS)),
     "z.jsonl.zst": lambda: zstandard.compress(b"{" + bytes(ZEROS)),
     "z.json.zst": lambda: zstandard.compress(bytes(ZEROS)),
+    "blocks.txt.zst": lambda: frame(20, 100_000),  # 13 GB
+    "frames.txt.zst": lambda: zstandard.compress(bytes(1 << 20)) * 200,
+    "members.txt.gz": lambda: gzip.compress(bytes(1 << 20)) * 200,
     "z.parquet": lambda: parquet(["x" * (2 << 20)] * 300),
 }
 CHILD = """

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_lines import run_here
 from forked import in_child
 
+from attacks.crafted import sign
 from ngramkit import untrusted
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import chat_template
 from ngramkit.corpus.chat import find_template
 from ngramkit.corpus.chat_template import render_confined
+from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import ArtifactError, InputError
+from ngramkit.evaluate.runs import Runs
+from ngramkit.formats.history import History
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, read_manifest
+from ngramkit.untrusted import not_linked
 
-from . import tally
+from . import FOLDER, tally
 
 TURNS = [{"role": "user", "content": "hello"}]
 
@@ -67,6 +77,36 @@ def test_a_manifest_of_many_shards_is_read(folder):
     Path("art", NAME).write_text(manifest.to_json())
     assert read_manifest(Path("art")) == manifest
     tally("manifests of 70,000 shards", "read")
+
+
+def test_an_artifact_of_more_shards_than_files_may_be_open(folder):
+    """Each is mapped: 70,000 with `python -m tests.attacks`, more than one process may map."""
+    shards, most = (70_000, 20_000) if FOLDER in os.environ else (150, 100)
+    store = tokenize(open_corpus(__file__), "demo", "tokens")
+    record = build_datastore(store, "art").manifest
+    for number in range(1, shards):
+        if number % 60_000 == 1:  # more links to one file are not to be had everywhere
+            shutil.copy("art/shard-00000.safetensors", "copy")
+        os.link("copy", f"art/shard-{number:05d}.safetensors")
+        if number % 60_000 == 0:
+            Path("copy").unlink()
+
+    def change(body):
+        [listed] = record.files.values()
+        each = {"bytes": listed.bytes, "sha256": listed.sha256}
+        body["files"] = {f"shard-{number:05d}.safetensors": each for number in range(shards)}
+        body["counts"] = {name: count * shards for name, count in record.counts.items()}
+
+    sign(Path("art"), change, listed=False)
+
+    def inspect():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        result = run_here(["inspect", "art"])
+        assert result.code == 3
+        assert "ulimit -n" in result.err, result.err
+
+    assert in_child(inspect) == "done"
+    tally(f"artifacts of {shards:,} shards", "refused, exit 3")
 
 
 def json_text_record(number):
@@ -193,6 +233,50 @@ def test_a_device_without_an_end(folder, option):
     tally("pipes and devices where a file is named", "an error")
 
 
+@pytest.mark.parametrize("name", ["requests.damaged", "requests.log.tmp", "requests.log"])
+def test_a_history_with_a_pipe_in_it(folder, name):
+    """Where a file of it is to be written, too: opening it would wait for somebody to read."""
+    history = History.at("h", TokenizerRecord("small", 30, "5" * 64, 1))
+    for _ in range(3):
+        history.append(np.arange(9, dtype=np.int32), 3)
+    log = bytearray(history.log.path.read_bytes())
+    log[60] ^= 1  # what `trim` puts aside
+    history.log.path.write_bytes(log)
+    Path("h", name).unlink(missing_ok=True)
+    os.mkfifo(Path("h", name))
+
+    def trim():
+        result = run_here(["history", "trim", "h", "--tokens", "9"])
+        assert result.code == 3, result.err
+        assert "not a plain file" in result.err
+
+    assert in_child(trim) == "done"
+    tally("pipes and devices where a file is named", "an error")
+
+
+def test_a_benchmark_with_a_pipe_in_it(folder):
+    Path("out").mkdir()
+    os.mkfifo("out/runs.jsonl")
+
+    def begin():
+        with pytest.raises(InputError, match="not a plain file"):
+            Runs(Path("out"), {"model": "demo"})
+
+    assert in_child(begin) == "done"
+    tally("pipes and devices where a file is named", "an error")
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab"])
+def test_nothing_is_written_into_a_pipe_or_a_device(folder, mode):
+    os.mkfifo("pipe")
+    reading = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    for place in ("pipe", "/dev/null"):
+        with pytest.raises(OSError, match="not a plain file"):
+            open(place, mode, opener=not_linked)  # noqa: SIM115
+    os.close(reading)
+    tally("pipes and devices where a file is named", "an error", 2)
+
+
 def test_a_pipe_that_somebody_writes_to_is_read(folder):
     """For example bash's <(...)."""
     reading, writing = os.pipe()
@@ -213,13 +297,19 @@ def test_a_column_of_nulls_is_no_text(folder):
 
 
 @pytest.mark.parametrize(
-    "line", ["decode --prompt x --model", "tokenize --corpus a.txt --out t --model"]
+    "line",
+    [
+        "decode --prompt x --model",
+        "tokenize --corpus a.txt --out t --model",
+        "tokenize --out t --model demo --corpus",  # a path of no parts is the working folder
+    ],
 )
-def test_an_empty_name_is_no_model(folder, line):
+def test_an_empty_name_is_no_model_and_no_corpus(folder, line):
     Path("a.txt").write_text("some text")
     result = run_here([*line.split(), ""])
     assert result.code == 2
-    assert "--model is empty" in result.err
+    assert f"{line.split()[-1]} is empty" in result.err
+    assert not Path("t").exists()
     tally("bad command lines", "an error, exit 2")
 
 

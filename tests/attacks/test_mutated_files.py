@@ -210,6 +210,94 @@ def test_bombs_of_tables(tmp_path, what):
     tally("bombs of .arrow and .parquet", "refused")
 
 
+def varint(number):
+    """Of Thrift's compact protocol."""
+    left = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while True:
+        found.append(left & 0x7F | (0x80 if left > 0x7F else 0))
+        left >>= 7
+        if not left:
+            return bytes(found)
+
+
+def element(name, children=None, repeated=1):
+    """A part of a parquet file's schema: a group of `children`, or a column of bytes."""
+    text = name.encode()
+    group = children is not None
+    kind = b"" if group else b"\x15" + varint(6)
+    named = bytes([0x35 if group else 0x25]) + varint(repeated)
+    named += b"\x18" + bytes([len(text)]) + text
+    return kind + named + (b"\x15" + varint(children) if group else b"") + b"\0"
+
+
+def footer(elements, listed=None):
+    """Of a parquet file without rows, whose schema says that it has `listed` parts."""
+    count, size = len(elements) if listed is None else listed, bytearray()
+    while count > 0x7F:
+        size.append(count & 0x7F | 0x80)
+        count >>= 7
+    size.append(count)
+    schema = b"\x19\xfc" + bytes(size) + b"".join(elements)
+    return b"\x15" + varint(1) + schema + b"\x16" + varint(0) + b"\x19\x0c\0"
+
+
+def nested(depth, repeated=1):
+    groups = [element("a", 1, repeated) for _ in range(depth)]
+    return footer([element("schema", 1), *groups, element("text")])
+
+
+FOOTERS = {
+    "nested 1,000 deep": lambda: nested(1_000),
+    "nested 100,000 deep": lambda: nested(100_000),
+    "lists in lists, 1,000 deep": lambda: nested(1_000, 2),
+    "lists in lists, 100,000 deep": lambda: nested(100_000, 2),
+    "nested a million deep": lambda: nested(1_000_000),
+    "a million columns": lambda: footer(
+        [element("schema", 1_000_000), *[element(f"c{n}") for n in range(1_000_000)]]
+    ),
+    "thousands of millions of columns": lambda: footer(
+        [element("schema", (1 << 31) - 1), element("text")]
+    ),
+    "fewer than no columns": lambda: footer([element("schema", -5), element("text")]),
+    "a list that says it is longer": lambda: footer([element("schema", 1)], (1 << 31) - 1),
+}
+
+
+@pytest.mark.parametrize("what", FOOTERS)
+def test_footers_that_nest_and_lie(tmp_path, what):
+    """What pyarrow makes of a schema is made before a row is asked for."""
+    raw = FOOTERS[what]()
+    for claimed in (None, 0xFFFF_FFF0, 0):
+        length = struct.pack("<I", len(raw) if claimed is None else claimed)
+        (tmp_path / "a.parquet").write_bytes(b"PAR1" + raw + length + b"PAR1")
+        refused(tmp_path / "a.parquet", "is damaged")
+        tally("bombs of .arrow and .parquet", "refused")
+
+
+@pytest.mark.parametrize("repeated", [1, 2])
+def test_a_footer_that_nests_as_deep_as_is_read(tmp_path, repeated):
+    raw = nested(90, repeated)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + raw + struct.pack("<I", len(raw)) + b"PAR1")
+    assert documents(tmp_path / "a.parquet", column="a") == []
+    tally("bombs of .arrow and .parquet", "read in bounded time")
+
+
+@pytest.mark.parametrize("levels", [60, 1_000])
+def test_an_arrow_schema_that_nests(tmp_path, levels):
+    kind = pa.string()
+    for _ in range(levels):
+        kind = pa.list_(kind)
+    with pa.ipc.new_stream(tmp_path / "a.arrow", pa.schema([("text", kind)])):
+        pass
+    if levels == 60:
+        assert documents(tmp_path / "a.arrow") == []
+    else:
+        refused(tmp_path / "a.arrow", "is damaged")
+    outcome = "read in bounded time" if levels == 60 else "refused"
+    tally("bombs of .arrow and .parquet", outcome)
+
+
 def test_a_table_of_many_columns(tmp_path):
     """Columns are read one by one, and an error names a few of them."""
     wide = pa.table({f"c{n}": [n] for n in range(20_000)} | {"text": ["x"]})

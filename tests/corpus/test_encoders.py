@@ -9,10 +9,13 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from forked import in_child
 from reporters import Notes
 
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
 from ngramkit.corpus.encoding import PlainEncoder, hard_texts, open_encoder
+from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.text import visible
 
@@ -154,3 +157,18 @@ def test_gigatoken_itself(monkeypatch):
     assert (
         encoder.encode(text).tokens.tolist() == PlainEncoder(backend).encode(text).tokens.tolist()
     )
+
+
+def test_a_forked_child_encodes(tmp_path):
+    """The threads of tokenizers are its parent's, and it would wait for them for ever."""
+    for number, text in enumerate(TEXTS):
+        (tmp_path / f"{number}.txt").write_text(text)
+    built = [tmp_path / "parent", tmp_path / "child"]
+
+    def build(place):
+        tokenize(open_corpus(str(tmp_path / "*.txt")), "demo", place)
+
+    build(built[0])
+    assert in_child(lambda: build(built[1])) == "done"
+    one, other = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in built)
+    assert one == other

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attacks import tally
 from knowing_drafters import knowing_drafters
 from lossless import decoded, references
 from scripted import WideOracle
@@ -83,6 +84,7 @@ def test_drafts_change_nothing_but_the_passes(architecture, name, way):
         assert (max(steps) > 1) == (drafter != "none"), drafter
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(("name", "way"), CASES)
 def test_sixty_siblings_change_nothing(architecture, name, way):
     model, found, _ = architecture(name)
@@ -97,3 +99,5 @@ def test_sixty_siblings_change_nothing(architecture, name, way):
         run = decode(verifier, WideOracle(answer), request)
         np.testing.assert_array_equal(run.token_ids, answer)
         assert run.accepted_per_pass[0] == min(7, len(answer) - 1)
+        tally(f"drafts of 66 nodes, {len(ARCHITECTURES) + len(ROWS_ONLY)} architectures",
+              "the model's own text")  # fmt: skip

@@ -87,6 +87,37 @@ def test_a_record_that_is_not_the_artifacts(hub, shared, theirs, secret, content
     tally(ATTACK, "refused, exit 3")
 
 
+RECIPE = """
+kind = "frozen-table"
+destination = "acme/our-recipe"
+model.id = "demo"
+corpus.name = "c.txt"
+"""
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "README.md", "notes.txt", "below/key"])
+def test_a_recipes_push_sends_no_link(hub, shared, secret, tmp_path, name):
+    """Of an artifact that is up to date, whose folder somebody has been at since."""
+    (tmp_path / "c.txt").write_text("def f(self): return self.value")
+    (tmp_path / "x.toml").write_text(RECIPE)
+    [built] = shared(["build", "x.toml"])
+    assert built.code == 0, built.err
+    place = tmp_path / "artifacts" / "x" / name
+    place.parent.mkdir(exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(secret)
+    [pushed] = shared(["build", "x.toml", "--push"])
+    assert SECRET.encode() not in everything(hub)
+    assert secret.read_text() == json.dumps({"auth": SECRET})
+    if name == "recipe.json":  # it says nothing, so it is written anew, in place of the link
+        assert pushed.code == 0, pushed.err
+    else:
+        assert pushed.code == 3
+        assert ("dataset", "acme/our-recipe") not in hub.repositories
+    tally(ATTACK, "left here" if pushed.code == 0 else "refused, exit 3")
+    hub.repositories.pop(("dataset", "acme/our-recipe"), None)
+
+
 def test_its_own_record_goes_along(hub, shared, theirs):
     build = json.loads((theirs / "manifest.json").read_text())["build"]
     (theirs / "recipe.json").write_text(recipe_text(build, {"kind": "frozen-table"}))

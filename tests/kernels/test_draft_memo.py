@@ -1,6 +1,12 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.drafters import rest
+from ngramkit.drafters.registry import load_drafter
+from ngramkit.formats.manifest import TokenizerRecord
+from ngramkit.formats.tokens import TokenStore
+from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.kernels.jit import allocating_entry
 from ngramkit.kernels.suffix import continuations
 
@@ -56,3 +62,36 @@ def test_large_drafts_are_not_memoized():
     for budget, size in ((continuations.NODES + 1, 1), (64, continuations.NODES + 1), (64, 0)):
         remember(table, pattern, budget, rows_of([(1, 1, 1)] * size), 5)
         assert not table.any()
+
+
+def slot_of(row, rows):
+    """Where `recall` looks for what the row holds, in numbers of any size."""
+    value = int(row[continuations.BUDGET])
+    first, count = continuations.PATTERN, int(row[continuations.MATCHED])
+    for word in [count, *row[first : first + count].tolist()]:
+        value = (value ^ word) * 0x2545F4914F6CDD1D % (1 << 64)
+        value ^= value >> 29
+    return value % rows
+
+
+def test_a_draft_is_kept_where_it_is_looked_for(tmp_path):
+    """Compiled into `draft`, too: a signed hash was another one behind a search than before it, as
+    the compiler takes no product for one that overflows."""
+    tokens = np.random.default_rng(3).integers(0, 5, 20_000).astype(np.uint16)
+    record = TokenizerRecord("small", 5, "5" * 64, None)
+    with ArtifactWriter(tmp_path / "tokens", "tokens", {"known": 1}) as writer:
+        ends = np.array([0, len(tokens)], np.uint64)
+        writer.write("shard-00000.safetensors", {"tokens": tokens, "documents": ends})
+        counts = {"documents": 1, "tokens": len(tokens)}
+        writer.commit(record, parameters={}, corpus={"id": "known"}, counts=counts)
+    store = build_datastore(TokenStore.open(tmp_path / "tokens"), tmp_path / "store")
+    drafter = load_drafter("rest", datastores=[store])
+    for pattern in ([1], [2, 3], [4, 4]):
+        for budget in range(30, 65):
+            drafter.start(np.array([0, *pattern], np.int32))
+            drafter.draft(budget)
+            drafter.finish()
+    [known] = rest._KNOWN[store].values()
+    kept = np.flatnonzero(known[:, continuations.SUM])
+    assert len(kept) > 30
+    assert [slot_of(known[row], len(known)) for row in kept] == kept.tolist()

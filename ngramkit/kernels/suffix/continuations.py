@@ -307,27 +307,31 @@ def new_draft_memo(rows: int = ROWS) -> Array:
 
 
 @part
-def _hash_word(value: int, word: int) -> int:
-    """Return a running hash, one word further."""
-    value = (value ^ word) * 0x2545F4914F6CDD1D
-    return value ^ (value >> 29)
+def _hash_word(value: np.uint64, word: int) -> np.uint64:
+    """Return a running hash, one word further.
+
+    Unsigned: a product of signed numbers that overflows is undefined, and compiled to one thing in
+    `recall` and to another in `remember`.
+    """
+    value = (value ^ np.uint64(word)) * np.uint64(0x2545F4914F6CDD1D)
+    return value ^ (value >> np.uint64(29))
 
 
 @part
-def _slot(memo: Array, pattern: Array, budget: int) -> int:
-    key = _hash_word(budget, len(pattern))
+def _slot(memo: Array, pattern: Array, budget: int) -> np.int64:
+    key = _hash_word(np.uint64(budget), len(pattern))
     for i in range(len(pattern)):
         key = _hash_word(key, pattern[i])
-    return (key & 0x7FFFFFFFFFFFFFFF) % len(memo)
+    return np.int64(key % np.uint64(len(memo)))
 
 
 @part
-def _checksum(row: Array, size: int) -> int:
+def _checksum(row: Array, size: int) -> np.int64:
     """Return a checksum of all words in use; never 0, which an empty row has."""
-    value = 1
+    value = np.uint64(1)
     for i in range(SUM + 1, FIRST + 2 * size):
         value = _hash_word(value, row[i])
-    return value | 1
+    return np.int64(value | np.uint64(1))
 
 
 @allocating_part
