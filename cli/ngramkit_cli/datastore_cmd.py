@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.machine import parse_size
 from ngramkit.text import many
 from ngramkit_cli.options import (
     CorpusOptions,
@@ -56,12 +57,13 @@ def build_datastore(
     Example: ngramkit build-datastore --corpus python-stdlib
     """
     with Output("build-datastore", json=json, debug=debug) as out:
+        limit = None if memory is None else parse_size(memory)
         source = the_source(corpus, tokens, model, eos, out)
         built = ngramkit.build_datastore(
             **source,
             out=out_dir,
             shard_tokens=shard_tokens,
-            memory=memory,
+            memory=limit,
             workers=workers,
             **where.options,
             reporter=out.reporter,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit.machine import parse_size
 from ngramkit.text import many
 from ngramkit_cli.options import (
     CorpusOptions,
@@ -55,6 +56,7 @@ def build_frozen(
     Example: ngramkit build-frozen --corpus python-stdlib
     """
     with Output("build-frozen", json=json, debug=debug) as out:
+        limit = None if memory is None else parse_size(memory)
         source = the_source(corpus, tokens, model, eos, out)
         table = ngramkit.build_frozen(
             **source,
@@ -63,7 +65,7 @@ def build_frozen(
             leaders=leaders,
             follower_len=follower_len,
             followers=followers,
-            memory=memory,
+            memory=limit,
             **where.options,
             reporter=out.reporter,
             force=force,

@@ -32,7 +32,7 @@ from ngramkit.kernels.rest import draft
 from ngramkit.kernels.suffix.continuations import DEPTHS, new_draft_memo
 
 # The drafts of frequent contexts in a datastore, by the rules that decide them.
-_MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()
+MEMOS: WeakKeyDictionary[Datastore, dict[bytes, Array]] = WeakKeyDictionary()
 
 
 class Rest(BaseDrafter):
@@ -94,5 +94,5 @@ def _memo_of(datastores: Sequence[Datastore], rules: Array) -> Array:
     them."""
     if len(datastores) != 1:
         return new_draft_memo()
-    shared = _MEMOS.setdefault(datastores[0], {})
+    shared = MEMOS.setdefault(datastores[0], {})
     return shared.setdefault(rules.tobytes(), new_draft_memo())

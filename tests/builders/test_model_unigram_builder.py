@@ -33,7 +33,8 @@ def naive_scores(model, rule):
 @pytest.mark.parametrize("rule", ["distance", "inner-product"])
 def test_scores_are_the_formulas(name, rule, tmp_path):
     model = tiny_lm(name)
-    table, work = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=52, rule=rule)
+    built = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=52, rule=rule)
+    table, work = built.table, built.work
     assert list(table.check())
     expected = naive_scores(model, rule)
     assert set(table.tokens.tolist()) == set(REAL)
@@ -46,26 +47,26 @@ def test_scores_are_the_formulas(name, rule, tmp_path):
 def test_the_best_k(tmp_path):
     model = tiny_lm("llama")
     expected = naive_scores(model, "distance")
-    table, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=5)
+    table = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=5).table
     assert table.tokens.tolist() == sorted(expected, key=lambda t: -expected[t])[:5]
 
 
 def test_ties_go_to_the_lower_id(tmp_path):
     model = tiny_lm("llama")
     torch.nn.init.ones_(model.lm_head.weight)
-    table, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=5)
+    table = build_model_unigram(model, tiny_tokenizer(), tmp_path / "t", k=5).table
     assert table.tokens.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_padding_changes_nothing(tmp_path):
     """Embeddings behind the tokenizer's ids are whatever training left there."""
     model = tiny_lm("llama")
-    before, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "a", k=9)
+    before = build_model_unigram(model, tiny_tokenizer(), tmp_path / "a", k=9).table
     with torch.no_grad():
         model.lm_head.weight[VOCABULARY:] = 1e6
         model.lm_head.weight[HOLE] = 1e6
         model.get_input_embeddings().weight[VOCABULARY:] = 1e6
-    after, _ = build_model_unigram(model, tiny_tokenizer(), tmp_path / "b", k=9)
+    after = build_model_unigram(model, tiny_tokenizer(), tmp_path / "b", k=9).table
     assert before.tokens.tolist() == after.tokens.tolist()
     assert before.scores.tolist() == after.scores.tolist()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ngramkit.builders import prune as pruning
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.prune import HEADER, prune
@@ -54,7 +55,7 @@ def test_a_pruned_datastore_is_whole_and_of_the_corpus_s_own_words(datastore, tm
 
 
 def test_what_is_common_is_kept_before_what_stands_once(datastore, tmp_path, monkeypatch):
-    monkeypatch.setattr(prune, "SPLIT", 2)  # enough of so small a corpus
+    monkeypatch.setattr(pruning, "SPLIT", 2)  # enough of so small a corpus
     pruned = prune(datastore, tmp_path / "p", EMPTY + 6 * 110)
     held = [tuple(document) for document in documents(pruned)]
     assert set(map(tuple, COMMON)) <= set(held)
@@ -96,7 +97,7 @@ def test_several_shards(datastore, tmp_path, monkeypatch):
     monkeypatch.setattr("ngramkit.builders.prune.SHARD_TOKENS", 700)
     pruned = prune(datastore, tmp_path / "p", 4 * EMPTY + 6 * 1500)
     assert len(pruned.shards) > 2
-    assert max(len(shard.tokens) for shard in pruned.shards) <= 700 + prune.PASSAGE
+    assert max(len(shard.tokens) for shard in pruned.shards) <= 700 + pruning.PASSAGE
     assert pruned.manifest.bytes <= 4 * EMPTY + 6 * 1500
     assert list(verify_artifact(pruned.path))
 
@@ -127,10 +128,10 @@ def test_a_pruned_table_keeps_the_most_frequent(frozen, tmp_path, size):
 
 
 def test_the_training_split_is_bounded_and_kept_last(datastore, monkeypatch):
-    monkeypatch.setattr(prune, "MOST_TRAINED", 100)
-    whole = prune.chosen_passages(datastore.shards, VOCABULARY, 1 << 20)
+    monkeypatch.setattr(pruning, "MOST_TRAINED", 100)
+    whole = pruning.chosen_passages(datastore.shards, VOCABULARY, 1 << 20)
     assert 0 < whole.lengths[whole.training].sum() <= 100
-    fewer = prune.chosen_passages(datastore.shards, VOCABULARY, whole.size - 200)
+    fewer = pruning.chosen_passages(datastore.shards, VOCABULARY, whole.size - 200)
     assert not fewer.training.any()
 
 
@@ -155,4 +156,4 @@ def test_the_card_says_how_it_was_made(datastore, tmp_path):
     again = prune(pruned, tmp_path / "q", EMPTY + 1000)
     assert build_command(again.manifest) == ""
     assert again.manifest.corpus["pruned"]["of"]["pruned"] == pruned.manifest.corpus["pruned"]
-    assert prune.FROZEN_RULE not in text
+    assert pruning.FROZEN_RULE not in text

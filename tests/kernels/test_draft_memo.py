@@ -91,7 +91,7 @@ def test_a_draft_is_kept_where_it_is_looked_for(tmp_path):
             drafter.start(np.array([0, *pattern], np.int32))
             drafter.draft(budget)
             drafter.finish()
-    [known] = rest._KNOWN[store].values()
-    kept = np.flatnonzero(known[:, continuations.SUM])
-    assert len(kept) > 30
-    assert [slot_of(known[row], len(known)) for row in kept] == kept.tolist()
+    [memo] = rest.MEMOS[store].values()
+    rows = np.flatnonzero(memo[:, continuations.SUM])
+    assert len(rows) > 30
+    assert [slot_of(memo[row], len(memo)) for row in rows] == rows.tolist()
