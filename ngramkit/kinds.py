@@ -23,7 +23,7 @@ class Kind:
 
     @property
     def of_model(self) -> bool:
-        """Whether it is read off a model's weights, not built from a corpus."""
+        """True where it is read off a model's weights, not built from a corpus."""
         return self.name.startswith("model-")
 
 

@@ -37,7 +37,7 @@ app = App(
 
 @app.command()
 def inspect(path: Folder, last: Last = 0, json: Json = False, debug: Debug = False) -> None:
-    """What a history holds.
+    """Show what a history holds.
 
     Example: ngramkit history inspect my-history --last 3
     """

@@ -72,7 +72,7 @@ Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="D
 
 @dataclass(frozen=True)
 class ReplaySources(SourceOptions):
-    """Where none is named, those under artifacts/ that fit are taken. A field is an option."""
+    """Sources of drafts, by default those under artifacts/ that fit. A field is an option."""
 
     curve: Annotated[
         list[str] | None,
@@ -84,7 +84,7 @@ class ReplaySources(SourceOptions):
     ] = None
 
     def sources(self) -> Any:
-        """What drafters share; with --curve, {curve: artifacts}."""
+        """Return what drafters share; with --curve, {curve: artifacts}."""
         from ngramkit.errors import UsageError
 
         if self.curve is None:

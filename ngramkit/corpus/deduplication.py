@@ -134,7 +134,7 @@ class Deduplicator:
 
     @property
     def full(self) -> bool:
-        """Whether `limit` documents are kept."""
+        """True once `limit` documents are kept."""
         return self.kept == self._limit
 
     def keeps(

@@ -110,7 +110,7 @@ class Corpus:
 
     @property
     def narrowed(self) -> bool:
-        """Whether documents are left out."""
+        """True where documents are left out."""
         return bool(self.selection.record())
 
     @property

@@ -183,7 +183,7 @@ class Ids(NamedTuple):
 
 
 class Encoder(Protocol):
-    """What encodes texts."""
+    """An encoder of texts."""
 
     def encode(self, texts: list[str]) -> Ids:
         """Encode without special tokens. Safe to call from several threads."""

@@ -22,7 +22,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which documents of a corpus are kept; the default keeps all.
+    """A choice of a corpus's documents; the default keeps all.
 
     `limit` counts kept documents; `weight` is the corpus's in a mixture, a share like `sample`
     (they are multiplied); `licenses` and `excluded` are lower-case. `excluded` holds repository

@@ -17,7 +17,7 @@ from typing import Any
 
 class _Function(ModuleType):
     def __call__(self, *prompts: Any, **words: Any) -> Any:
-        """As ngramkit.decode.answer.decode."""
+        """Decode, as ngramkit.decode.answer.decode."""
         from ngramkit.decode.answer import decode
 
         return decode(*prompts, **words)

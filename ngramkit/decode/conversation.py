@@ -114,7 +114,7 @@ class Conversation:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What answers are written with, as plain values."""
+        """The options of the answers, as plain values."""
         return {
             "model": self.model.name,
             "drafter": self.drafter.label,

@@ -143,7 +143,7 @@ class DecodeOptions:
 
     @property
     def sampling(self) -> Sampling:
-        """How tokens are chosen. Raises UsageError for what makes no sense."""
+        """The rule that chooses tokens. Raises UsageError for what makes no sense."""
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
 
     @property

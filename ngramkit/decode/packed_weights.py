@@ -65,7 +65,7 @@ class PackedLinear(nn.Module):
 
     @property
     def plain_bytes(self) -> int:
-        """What the plain weight would take; 0 if tied, since it is there."""
+        """The bytes that the plain weight would take; 0 if tied, since it is there."""
         size: int = self._packed.element_size() * self.in_features * self.out_features
         return 0 if self.tied is not None else size
 

@@ -55,7 +55,7 @@ class RecurrentLayer(LinearAttentionLayer):
 
     @property
     def sums(self) -> bool:
-        """Whether it has states that cannot be cut."""
+        """True where it has states that cannot be cut."""
         return any(self.is_recurrent_states_initialized.values())
 
     def begin(self, rows: int) -> None:
@@ -127,7 +127,7 @@ class RecurrentCache(InPlaceCache):
 
     @property
     def sums(self) -> bool:
-        """Whether a pass can only be kept whole."""
+        """True where a pass can only be kept whole."""
         return any(layer.sums for layer in self.recurrent)
 
     def begin(self, rows: int) -> None:

@@ -38,7 +38,7 @@ class Decoded:
 
     @property
     def lossless(self) -> bool:
-        """What the model writes with its full cache, without drafts."""
+        """True where the text is the model's own, as with its full cache and without drafts."""
         return self.cache is None
 
     @property
@@ -93,7 +93,7 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Of all laps."""
+        """The seconds of all laps."""
         return sum(self.laps.values())
 
 

@@ -1,4 +1,4 @@
-"""How many of torch's threads the passes of a CPU's model use: fewer while other programs are busy.
+"""Numbers of torch's threads for passes on a CPU: fewer while other programs are busy.
 
 The threads of a pass wait for each other after every layer. Where another program has one of the
 cores, they wait until it lets go, so that a pass with two threads may take ten times what it takes
@@ -26,7 +26,7 @@ ROWS, WIDTH, COLUMNS = 16, 512, 1024  # of a product; rows for each thread
 
 
 class Threads:
-    """Of this process. A request `begin`s and `end`s, and has a `look` before each pass."""
+    """This process's threads. A request `begin`s and `end`s, and has a `look` before each pass."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a drafter is: token ids in, a tree of draft tokens out.
+"""Drafters: token ids in, a tree of draft tokens out.
 
 A drafter never sees text, a model or a torch tensor; a verifier never knows who drafted. Here is
 the contract (`Drafter`, `DraftTree`, `Evidence`) and what drafters have in common: the live
@@ -27,7 +27,7 @@ COUNTS = ("tokens", "leaders", "rows", "k")  # what tells the size of an artifac
 
 
 class Source(IntEnum):
-    """Where a node comes from."""
+    """The source of a node."""
 
     DATASTORE = arrays.DATASTORE
     FROZEN = arrays.FROZEN

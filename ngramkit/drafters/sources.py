@@ -1,4 +1,4 @@
-"""What a drafter drafts from, as the caller names it: artifacts by their role, past requests."""
+"""Sources of a drafter, as the caller names them: artifacts by their role, past requests."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ LOWEST = 0.005  # the threshold is never below
 
 
 class ScoreThreshold:
-    """How many drafted tokens were accepted, by level of their score."""
+    """A record of accepted and rejected draft tokens, by level of their score."""
 
     def __init__(self) -> None:
         self._expected = np.zeros(LEVELS)  # sum of scores

@@ -66,7 +66,7 @@ Trust = npt.NDArray[np.float64]
 
 
 class Job(NamedTuple):
-    """What a workspace does for one request: take in what was written, then draft."""
+    """The work for one request: take in what was written, then draft."""
 
     request: Any  # a request of the workspace's source
     written: TokenArray  # int32[n], since its last draft
@@ -74,7 +74,7 @@ class Job(NamedTuple):
 
 
 class BlendSource:
-    """What all requests of blend draft from, with the past requests that it has when it is made."""
+    """The artifacts that all requests of blend share, with the past requests so far."""
 
     artifacts: Sequence[Artifact] = ()
 
@@ -173,7 +173,7 @@ class BlendRequest:
 
 
 class Workspace:
-    """Where one thread counts and drafts: for one request, or for several in one call."""
+    """The arrays that one thread counts and drafts in, for one request or several in a call."""
 
     def __init__(self, source: BlendSource) -> None:
         shared, vocabulary = source.sources, source.vocabulary

@@ -38,7 +38,7 @@ BUDGET = 64
 
 @dataclass
 class Recording(Result):
-    """What one call added to a folder."""
+    """The evidence that one call added to a folder."""
 
     path: Path
     questions: int = 0

@@ -63,7 +63,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Written:
-    """What is in a written cache."""
+    """The contents of a written cache."""
 
     ngrams: int
     pairs: int

@@ -132,7 +132,7 @@ class SpeCacheRun(Cache):
 
     @property
     def bytes(self) -> dict[str, int]:
-        """Of the tensors that exist: low_bit, residual, fetched and mixed; on the CPU, store."""
+        """Bytes of the tensors: low_bit, residual, fetched and mixed; on the CPU, store."""
         total: dict[str, int] = {"mixed": self._space.bytes}
         for layer in self.low_layers:
             for name, size in layer.bytes.items():
