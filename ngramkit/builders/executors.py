@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from ngramkit import __version__
+import ngramkit
 from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError, meant, reason
 from ngramkit.machine import threads
 from ngramkit.progress import SILENT, Reporter
@@ -233,7 +233,7 @@ class Cluster:
             "scheduling_strategy": "SPREAD",
         }
         run = self._ray.remote(_run).options(**options)
-        return run.remote(__version__, task.work, task.given)
+        return run.remote(ngramkit.__version__, task.work, task.given)
 
     def _require_room(self, task: Task[Any]) -> None:
         """Raise InputError for a task that fits no node: Ray would wait for a larger one."""
@@ -274,7 +274,7 @@ class Cluster:
         except gone.RayError as error:
             raise InputError(
                 f"{task.name} cannot run: {visible(_gist(str(error)))}",
-                f"every node needs ngramkit {__version__} and the same Python",
+                f"every node needs ngramkit {ngramkit.__version__} and the same Python",
             ) from error
         if isinstance(outcome, _Failed):
             raise outcome.error
@@ -299,10 +299,10 @@ class _Lost:
 
 def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     """Run a task on its node."""
-    if version != __version__:
+    if version != ngramkit.__version__:
         return _Failed(
             InputError(
-                f"{platform.node()} has ngramkit {__version__}, not {version} as here",
+                f"{platform.node()} has ngramkit {ngramkit.__version__}, not {version} as here",
                 "install the same version on every node",
             )
         )
