@@ -23,14 +23,6 @@ COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmbt]?)", re.IGNORECASE)
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-def parse_count(text: str) -> int:
-    """Parse a count: "100B" is 10**11, "1.5m" 1.5 * 10**6, "4096" itself.
-
-    Raises UsageError where `text` is no count, or zero.
-    """
-    return _parse(text, COUNT, MULTIPLES, "count", "100B, 40M or 1000000")
-
-
 def free_memory() -> int:
     """Return the bytes that a new process could use without swapping."""
     try:

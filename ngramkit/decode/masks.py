@@ -63,22 +63,6 @@ class TreeMasks:
         full = self._full(length, torch.from_numpy(self._additive(seen)))
         return positions[None], self._by_kind(full, positions)
 
-    def of_branches(
-        self, length: int, parents: TokenArray, after: TokenArray
-    ) -> tuple[torch.Tensor, Any]:
-        """Return the same for branches without a root, int64[1, n] and [1, 1, n, length + n].
-
-        Node i's branch goes on from the first after[i], int32[n], of the `length` tokens in the
-        cache.
-        """
-        seen = ancestors(parents)
-        positions = torch.from_numpy(depths(seen)[1:] - 1 + after).to(self._device)
-        whole = np.zeros((len(parents), length + len(parents)), np.float32)
-        whole[:, length:] = self._additive(seen)[1:, 1:]
-        whole[:, :length][np.arange(length) >= after[:, None]] = self._blocked
-        full = torch.from_numpy(whole).to(self._device, self._buffer.dtype)[None, None]
-        return positions[None], self._by_kind(full, positions)
-
     def _additive(self, seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
         return np.where(seen, np.float32(0), np.float32(self._blocked))
 

@@ -13,7 +13,6 @@ import torch
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.masks import TreeMasks
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.kernels.arrays import Array
 
 
 class TreeVerifier:
@@ -54,23 +53,6 @@ class TreeVerifier:
         positions, mask = self._masks.positions_and_mask(self.length, tree.parents)
         tokens = [root, *tree.token_ids.tolist()]
         return self._forward(tokens, position_ids=positions, attention_mask=mask)
-
-    def verify_branches(
-        self, tokens: TokenArray, parents: TokenArray, after: TokenArray, wanted: Array
-    ) -> torch.Tensor:
-        """Return logits [k, V] of the nodes `wanted`, whole numbers [k], of n that hang anywhere in
-        the text.
-
-        int32[n] each: a node whose parent is -1 follows the first after[i] tokens held, the nodes
-        below have the same `after`. Nothing of them is kept.
-        """
-        positions, mask = self._masks.of_branches(self.length, parents, after)
-        return self._forward(
-            tokens,
-            position_ids=positions,
-            attention_mask=mask,
-            logits_to_keep=torch.from_numpy(wanted).to(self._device),
-        )
 
     def keep(self, nodes: Sequence[int]) -> None:
         """Make the root and these nodes, a path from the top, part of the context."""
