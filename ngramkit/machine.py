@@ -1,4 +1,4 @@
-"""This machine: its cores and memory, sizes as people write them, and Python processes."""
+"""This machine: its cores and memory, sizes as people write them, processes and locks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import platform
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from ngramkit.errors import UsageError, require_between
 
@@ -91,3 +93,32 @@ def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen
     environment |= {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-P", "-c", code, *arguments]
     return subprocess.Popen(command, env=environment, text=True, **options)
+
+
+class Lock:
+    """A lock of threads that a forked child finds free: whoever held it is not there.
+
+    What it guards has to make sense at any moment, for the child may have been forked in between.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _LOCKS.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_LOCKS: WeakSet[Lock] = WeakSet()
+
+
+def _free_locks() -> None:
+    for each in list(_LOCKS):
+        each._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)

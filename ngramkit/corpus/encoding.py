@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import unicodedata
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from ngramkit.corpus.document import Document
 from ngramkit.corpus.tokenizer import refuse_fault
 from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
-from ngramkit.machine import threads
+from ngramkit.machine import Lock, threads
 from ngramkit.progress import Reporter
 from ngramkit.text import visible
 
@@ -216,7 +215,7 @@ class ComparedEncoder:
 
     def __init__(self, plain: PlainEncoder, reporter: Reporter) -> None:
         self._plain, self._reporter = plain, reporter
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._fast: Any = None
         self._is_decided = False
         self._begun: list[tuple[list[str], Ids]] = []  # encoded before gigatoken was tried

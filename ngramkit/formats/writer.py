@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id, read_manifest
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
+from ngramkit.machine import Lock
 from ngramkit.untrusted import not_linked, read_json
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone
@@ -76,7 +76,7 @@ class ArtifactWriter:
         self._place = Replacement(self.path, force=force, inputs=inputs)
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
-        self._recording = threading.Lock()
+        self._recording = Lock()
         self._due = 0.0  # when progress.json of many files is written next, by time.monotonic
         self._remembered = True  # whether it lists every finished file
         self._recalled = False  # whether some files are of an earlier process

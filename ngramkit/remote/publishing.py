@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from ngramkit.formats.manifest import NAME, Manifest
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
+from ngramkit.machine import Lock
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.staging import (  # fmt: skip
     Cache,
@@ -189,7 +189,7 @@ class _Uploads:
     def __init__(self, file: Path, manifest: Manifest) -> None:
         self._file, self._manifest, self._checksum = file, manifest, manifest.checksum
         self._contents: dict[str, str] = {}
-        self._writing = threading.Lock()
+        self._writing = Lock()
         with suppress(OSError, ArtifactError, TypeError, AttributeError):
             body = read_json(file)
             if body.get("checksum") == self._checksum:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
@@ -172,3 +173,28 @@ def test_a_forked_child_encodes(tmp_path):
     assert in_child(lambda: build(built[1])) == "done"
     one, other = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in built)
     assert one == other
+
+
+def test_a_child_forked_while_the_fast_encoder_opens_encodes(opened):
+    """The thread that opens it, and holds the encoder's lock, is not there in the child."""
+    is_opening, may_end = threading.Event(), threading.Event()
+
+    def load(*_):
+        is_opening.set()
+        assert may_end.wait(60)
+        raise ValueError("no such tokenizer")
+
+    encoder, _, _ = opened(load=load)
+    reads = threading.Thread(target=encoded, args=(encoder,))
+    reads.start()
+    assert is_opening.wait(60)
+
+    def encode():
+        may_end.set()  # the child's own copy
+        assert is_right(encoded(encoder))
+
+    try:
+        assert in_child(encode) == "done"
+    finally:
+        may_end.set()
+        reads.join()
