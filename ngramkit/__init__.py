@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from ngramkit.drafters.registry import load_drafter as load_drafter
     from ngramkit.drafters.sources import PastUse as PastUse, Sources as Sources
+    from ngramkit.engines.check import check_engine as check_engine
     from ngramkit.evaluate.bench import bench as bench
     from ngramkit.evaluate.prune import prune as prune
     from ngramkit.evaluate.record import record as record
@@ -92,6 +93,7 @@ _NAMES = {
     "ngramkit.drafters.base": "DraftTree Drafter Evidence",
     "ngramkit.drafters.registry": "load_drafter",
     "ngramkit.drafters.sources": "PastUse Sources",
+    "ngramkit.engines.check": "check_engine",
     "ngramkit.evaluate.bench": "bench",
     "ngramkit.evaluate.prune": "prune",
     "ngramkit.evaluate.record": "record",

@@ -47,6 +47,10 @@ COMMANDS = {
     "import": ("exchange_cmd.import_", "Make an artifact of another engine's file"),
     "merge": ("exchange_cmd.merge", "Make one artifact of several"),
     "prune": ("prune_cmd.prune", "Make a datastore or frozen table smaller"),
+    "check-engine": (
+        "check_engine_cmd.check_engine",
+        "Open what a serving engine would open",
+    ),
     "warm": ("warm_cmd.warm", "Compile the kernels now"),
 }
 

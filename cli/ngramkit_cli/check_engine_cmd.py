@@ -1,0 +1,82 @@
+"""`ngramkit check-engine`: what a serving engine would find, before it is started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import ngramkit
+from ngramkit.text import many
+from ngramkit_cli.decode_options import TrustRemoteCode
+from ngramkit_cli.options import Debug, Json
+from ngramkit_cli.output import Output
+from ngramkit_cli.screen import facts
+
+if TYPE_CHECKING:
+    from ngramkit.engines.check import CheckedEngine
+
+Engine = Annotated[
+    str, typer.Argument(metavar="ENGINE", help="vllm, sglang, llama-cpp or tensorrt-llm.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="The model that is served: its tokenizer is compared with the artifacts'. "
+        "Default: none, nothing is compared.",
+    ),
+]
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JSON",
+        help="The configuration, or a file that holds it. Default: NGRAMKIT_DRAFT.",
+    ),
+]
+Tokens = Annotated[int, typer.Option(min=1, max=64, help="Tokens of the draft, at most.")]
+
+
+def check_engine(
+    engine: Engine,
+    model: Model = None,
+    draft: Draft = None,
+    tokens: Tokens = 8,
+    trust_remote_code: TrustRemoteCode = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Open what a serving engine would open, compare it with the model, and draft once.
+
+    Example: ngramkit check-engine vllm --model smollm2-135m
+    """
+    with Output("check-engine", json=json, debug=debug) as out:
+        checked = ngramkit.check_engine(
+            engine, model=model, draft=draft, tokens=tokens, trust_remote_code=trust_remote_code
+        )
+        out.show(*facts(checked.engine, _facts(checked)))
+        out.result(**checked.to_dict())
+
+
+def _facts(checked: CheckedEngine) -> dict[str, object]:
+    installed = checked.version or "not installed here"
+    artifacts = {
+        f"artifact {at}": f"{artifact.path}: {artifact.kind}, for the tokenizer of "
+        f"{artifact.tokenizer} ({artifact.vocabulary:,} tokens)"
+        for at, artifact in enumerate(checked.artifacts, 1)
+    }
+    drafted = f"{many(checked.draft_tokens, 'token')} in {checked.milliseconds:.2f} ms"
+    if checked.draft is not None:
+        drafted += f": {checked.prompt!r} -> {checked.draft!r}"
+    return {
+        "version": f"{installed}; tried with {', '.join(checked.tried)}",
+        "configuration": checked.source,
+        "drafter": checked.drafter,
+        **artifacts,
+        **({"history": checked.history} if checked.history else {}),
+        "tokenizer": f"encodes as that of {checked.model}"
+        if checked.model
+        else "not compared (--model says with which)",
+        "draft": drafted,
+    }

@@ -1,0 +1,174 @@
+"""What an engine would find: its version, the configuration, the artifacts, the tokenizer, a draft.
+
+`check_engine` is the command of that name. `plugin` is an entry point of vLLM's: each of its
+commands tells of a wrong NGRAMKIT_DRAFT before it loads a model.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.errors import NgramkitError, UsageError
+from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.datastore import Datastore
+from ngramkit.results import Result, Rows
+
+if TYPE_CHECKING:
+    from ngramkit.corpus.tokenizer import TextTokenizer
+
+# Engine -> its distribution, and the versions that its adapter was tried with.
+ENGINES = {
+    "vllm": ("vllm", ("0.32.0", "0.33.0")),
+    "sglang": ("sglang", ("0.5.23",)),
+    "llama-cpp": ("llama-cpp-python", ("0.3.36",)),
+    "tensorrt-llm": ("tensorrt-llm", ("1.2",)),
+}
+TEXT = "The answer to the question is that"  # what is drafted for
+PROMPT = 16  # tokens of a datastore that are a prompt where there is no tokenizer
+CALLS = 20  # of which the median is told
+
+
+@dataclass(frozen=True)
+class CheckedArtifact(Result):
+    """An artifact that an engine would open."""
+
+    path: str
+    kind: str
+    tokenizer: str  # the model that it was built for
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class CheckedEngine(Result):
+    """What an engine would find. What could not be looked at, as without a model, is None."""
+
+    engine: str
+    version: str | None  # installed here
+    tried: tuple[str, ...]
+    source: str  # of the configuration
+    drafter: str
+    artifacts: Rows[CheckedArtifact]
+    history: str | None
+    model: str | None
+    prompt: str | None
+    draft: str | None  # after `prompt`
+    draft_tokens: int
+    milliseconds: float  # of a call of one row
+
+
+def check_engine(
+    engine: str,
+    *,
+    model: str | None = None,
+    draft: str | None = None,
+    tokens: int = 8,
+    trust_remote_code: bool = False,
+) -> CheckedEngine:
+    """Open what an engine would open, compare it with `model`'s tokenizer, and draft once.
+
+    `engine`: one of ENGINES. `draft`: a JSON object or a file of one; by default NGRAMKIT_DRAFT,
+    else the engines' own default. `tokens`: of the draft, at most. `model`: a short name, a Hub id
+    or a folder; without one nothing is compared, and a prompt is taken from a datastore.
+
+    Raises UsageError for an unknown engine, and as `DraftConfig.read`, `engines.source.open_source`
+    and `require_same`.
+    """
+    from ngramkit.corpus.tokenizer import load_tokenizer
+    from ngramkit.engines.batch import BatchDrafter
+
+    if engine not in ENGINES:
+        raise UsageError(
+            f"there is no adapter for {engine!r}",
+            f"there are: {', '.join(ENGINES)}",
+            option="engine",
+        )
+    package, tried = ENGINES[engine]
+    source = VARIABLE if draft is None else "what was given"
+    config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
+    if config is None:
+        source, config = f"none: {VARIABLE} is not set", DraftConfig()
+    if model is None and config == DraftConfig(drafter=config.drafter):
+        raise UsageError(
+            "nothing was named to check", f"set {VARIABLE}, or give model", option="model"
+        )
+    tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
+    vocabulary = tokenizer.record.vocabulary if tokenizer is not None else None
+    drafter = BatchDrafter.open(config, vocabulary=vocabulary)
+    if tokenizer is not None:
+        drafter.require_same(tokenizer.encode)
+    artifacts = drafter.source.artifacts
+    context, text = _context(tokenizer, artifacts)
+    seconds = []
+    chain = np.zeros(0, np.int32)
+    for _ in range(CALLS if len(context) else 0):
+        drafter.sessions.clear()
+        started = time.perf_counter()
+        chain = drafter.chain_batch([context], [tokens])[0].token_ids
+        seconds.append(time.perf_counter() - started)
+    return CheckedEngine(
+        engine,
+        _version(package),
+        tried,
+        source,
+        config.drafter,
+        Rows(
+            CheckedArtifact(str(a.path), a.kind, a.tokenizer.id, a.tokenizer.vocabulary)
+            for a in artifacts
+        ),
+        config.history,
+        model,
+        text,
+        tokenizer.decode(chain) if tokenizer is not None else None,
+        len(chain),
+        1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
+    )
+
+
+def plugin() -> None:
+    """Raise NgramkitError where NGRAMKIT_DRAFT is set and wrong, or names what cannot be opened.
+
+    vLLM calls this in each of its processes, the first time before it knows its options.
+    """
+    if not os.environ.get(VARIABLE, "").strip():
+        return
+    from ngramkit.engines.source import open_artifacts
+
+    try:
+        config = DraftConfig.from_environment()
+        if config is not None:
+            open_artifacts(config)
+    except NgramkitError as error:
+        # vLLM prints an error's text alone, behind its traceback.
+        hint = f" ({error.hint})" if error.hint else ""
+        raise type(error)(f"{VARIABLE} cannot be used: {error}{hint}") from None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _context(
+    tokenizer: TextTokenizer | None, artifacts: Sequence[Artifact]
+) -> tuple[npt.NDArray[np.int32], str | None]:
+    """Return a prompt's token ids, and its text where there is a tokenizer.
+
+    Without one it is the first tokens of a datastore; nothing where there is none.
+    """
+    if tokenizer is not None:
+        return tokenizer.encode(TEXT), TEXT
+    for artifact in artifacts:
+        if isinstance(artifact, Datastore):
+            return np.array(artifact.shards[0].tokens[:PROMPT], np.int32), None
+    return np.zeros(0, np.int32), None

@@ -1,0 +1,98 @@
+"""`check-engine`, and what vLLM's commands tell before they load a model."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import ngramkit
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.engines import check
+from ngramkit.engines.config import VARIABLE
+from ngramkit.errors import ArtifactError, InputError, UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def built(token_store, tmp_path, monkeypatch):
+    """A datastore of the embedded model's tokenizer, in NGRAMKIT_DRAFT."""
+    tokenizer = load_tokenizer("demo")
+    text = [*tokenizer.encode(f"{check.TEXT} it depends, as ever.")] * 3
+    path = build_datastore(token_store([text], record=tokenizer.record), tmp_path / "d").path
+    monkeypatch.setenv(VARIABLE, f'{{"datastores": ["{path}"]}}')
+    return path
+
+
+def test_an_engine_s_artifacts_tokenizer_and_draft_are_told(built):
+    checked = ngramkit.check_engine("vllm", model="demo", tokens=4)
+    assert (checked.engine, checked.source, checked.drafter) == ("vllm", VARIABLE, "blend")
+    assert [(a.path, a.kind) for a in checked.artifacts] == [(str(built), "datastore")]
+    assert checked.draft.startswith(" it depends")
+    assert 0 < checked.draft_tokens <= 4
+    assert checked.milliseconds > 0
+    assert checked.to_dict()["artifacts"][0]["vocabulary"] == 4096
+
+
+def test_without_a_model_a_datastore_s_own_text_is_drafted_for(built, monkeypatch):
+    monkeypatch.delenv(VARIABLE)
+    checked = ngramkit.check_engine("sglang", draft=f'{{"datastores": ["{built}"]}}')
+    assert (checked.model, checked.prompt, checked.draft) == (None, None, None)
+    assert checked.draft_tokens > 0
+
+
+def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="no adapter for 'vlm'"):
+        ngramkit.check_engine("vlm")
+    with pytest.raises(ArtifactError, match="there is no artifact at"):
+        ngramkit.check_engine("vllm", draft=f'{{"datastores": ["{tmp_path}/nowhere"]}}')
+    with pytest.raises(ArtifactError, match="there is no history at"):
+        ngramkit.check_engine("vllm", draft=f'{{"history": "{tmp_path}/past"}}', model="demo")
+    with pytest.raises(UsageError, match="no key 'datastore'"):
+        ngramkit.check_engine("vllm", draft='{"datastore": "d"}')
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(UsageError, match="nothing was named to check"):
+        ngramkit.check_engine("vllm")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "not JSON"),
+        ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere (check the path"),
+        ('{"history": "/nowhere"}', "there is no history at /nowhere (check the path"),
+        ('{"drafer": "rest"}', "did you mean drafter?"),
+    ],
+)
+def test_a_server_tells_a_wrong_configuration_before_its_model_is_loaded(text, says, monkeypatch):
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises((UsageError, InputError)) as caught:
+        plugin()()
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(VARIABLE)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_right_configuration_and_none_are_left_alone(built, monkeypatch):
+    plugin()()
+    monkeypatch.delenv(VARIABLE)
+    plugin()()
+
+
+def plugin():
+    """Return the function that vLLM loads by its entry point."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    module, _, name = project["entry-points"]["vllm.general_plugins"]["ngramkit"].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def test_the_command_prints_what_was_found(built, ngramkit_cli):
+    [done] = ngramkit_cli(["check-engine", "vllm", "--model", "demo"])
+    assert done.code == 0, done.err
+    assert "tried with 0.32.0, 0.33.0" in done.out
+    assert "encodes as that of demo" in done.out
+    assert " it depends" in done.out
