@@ -7,19 +7,23 @@ commands tells of a wrong NGRAMKIT_DRAFT before it loads a model.
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.errors import NgramkitError, UsageError
+from ngramkit.errors import ArtifactError, NgramkitError, UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.manifest import read_manifest
+from ngramkit.kinds import KIND_OF_ROLE
+from ngramkit.remote.hub import is_hub_name
+from ngramkit.remote.urls import as_path, as_url
 from ngramkit.results import Result, Rows
 
 if TYPE_CHECKING:
@@ -134,22 +138,36 @@ def check_engine(
 
 
 def plugin() -> None:
-    """Raise NgramkitError where NGRAMKIT_DRAFT is set and wrong, or names what cannot be opened.
+    """Raise NgramkitError where NGRAMKIT_DRAFT is set and wrong, or names what is not there.
 
-    vLLM calls this in each of its processes, the first time before it knows its options.
+    vLLM calls this in each of its processes, the first time before it knows its options. Only
+    manifests of folders are read: numba must not be imported here, since a worker of 0.33 on a CPU
+    looks through all modules when it starts and fails at one of llvmlite's.
     """
-    if not os.environ.get(VARIABLE, "").strip():
-        return
-    from ngramkit.engines.source import open_artifacts
-
     try:
         config = DraftConfig.from_environment()
         if config is not None:
-            open_artifacts(config)
+            _require_folders(config)
     except NgramkitError as error:
         # vLLM prints an error's text alone, behind its traceback.
         hint = f" ({error.hint})" if error.hint else ""
         raise type(error)(f"{VARIABLE} cannot be used: {error}{hint}") from None
+
+
+def _require_folders(config: DraftConfig) -> None:
+    """Raise ArtifactError where a folder is no artifact of the kind, or no history."""
+    for role, kind in KIND_OF_ROLE.items():
+        given = getattr(config, role) or ()
+        for name in given if isinstance(given, tuple) else (given,):
+            if as_url(name) is not None or is_hub_name(name):
+                continue
+            found = read_manifest(as_path(name)).kind
+            if found != kind:
+                raise ArtifactError(f"{name} is a {found}, not a {kind}", f"check {role}")
+    if config.history is not None and not Path(config.history).is_dir():
+        raise ArtifactError(
+            f"there is no history at {config.history}", "check the path, or leave history out"
+        )
 
 
 def _version(package: str) -> str | None:

@@ -43,7 +43,12 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
     """
     spec = DrafterSpec.parse(config.drafter)
     entry = drafter_entry(spec.name)
-    sources = open_artifacts(config)
+    sources: dict[str, Any] = {}
+    if config.datastores:
+        sources["datastores"] = [open_given(name).artifact for name in config.datastores]
+    for role in ("frozen_table", "bigram", "unigram"):
+        if getattr(config, role):
+            sources[role] = open_given(getattr(config, role)).artifact
     artifacts = [*sources.get("datastores", ())]
     artifacts += [artifact for role, artifact in sources.items() if role != "datastores"]
     vocabulary = config.vocabulary if vocabulary is None else vocabulary
@@ -69,26 +74,6 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
     return source
 
 
-def open_artifacts(config: DraftConfig) -> dict[str, Any]:
-    """Open the artifacts that `config` names, by role: "datastores" a list, every other one.
-
-    Raises as `open_source`, also where there is no folder of its history.
-    """
-    sources: dict[str, Any] = {}
-    if config.datastores:
-        sources["datastores"] = [open_given(name).artifact for name in config.datastores]
-    for role in ("frozen_table", "bigram", "unigram"):
-        if getattr(config, role):
-            sources[role] = open_given(getattr(config, role)).artifact
-    if config.history is not None and not Path(config.history).is_dir():
-        raise _no_history(config.history)
-    return sources
-
-
-def _no_history(path: str) -> ArtifactError:
-    return ArtifactError(f"there is no history at {path}", "check the path, or leave history out")
-
-
 class _FixedPastRequests(PastRequests):
     """Past requests that no other process adds to, so that every rank of an engine has the same."""
 
@@ -100,7 +85,9 @@ def _past(config: DraftConfig, tokenizer: TokenizerRecord) -> PastRequests | Non
         return None
     history = PastUse(Path(config.history), recorded=True).history(tokenizer)
     if history is None:
-        raise _no_history(config.history)
+        raise ArtifactError(
+            f"there is no history at {config.history}", "check the path, or leave history out"
+        )
     return _FixedPastRequests(history, background=False, read_only=True, forgetful=True)
 
 
