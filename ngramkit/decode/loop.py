@@ -7,17 +7,16 @@ would have written alone: a draft changes how many passes that takes, nothing el
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.decode.accept import accept
-from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
+from ngramkit.decode.accept import Greedy, accept
+from ngramkit.decode.base import Choice, Choose, Sink, Stop, Verifier
 from ngramkit.decode.result import Clock, Decoded, work_clock
-from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.references import Given as References, start
@@ -31,7 +30,7 @@ class Request:
     prompt: TokenArray  # int32[n], n >= 1
     max_new_tokens: int
     budget: int  # draft nodes per pass
-    sampling: Rule = GREEDY
+    choice: Choice = field(default_factory=Greedy)
     eos: frozenset[int] = frozenset()
     context: int | None = None
     stop: Stop | None = None
@@ -75,7 +74,6 @@ class Run:
         self.ended_by = ""
         self._verifier, self._drafter, self._request, self._sink = verifier, drafter, request, sink
         self._fit = getattr(verifier, "fit", None)
-        self._choice = request.sampling.choice()
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
         self._written: list[int] = []
@@ -160,8 +158,8 @@ class Run:
         """Read a pass's logits, with evidence where the drafter was asked and wants it."""
         self._evidence = None
         if not (self._asked and self._wants_evidence):
-            return self._choice.read(logits)
-        choose, tops = self._choice.read_with_tops(logits)
+            return self._request.choice.read(logits)
+        choose, tops = self._request.choice.read_with_tops(logits)
         tokens = np.concatenate([np.array([root], np.int32), tree.token_ids])
         parents = np.concatenate([np.array([-1], np.int32), tree.parents + np.int32(1)])
         self._evidence = Evidence(tokens, parents, tops.ids, tops.log_probs)

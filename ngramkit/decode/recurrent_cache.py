@@ -149,14 +149,17 @@ class RecurrentCache(InPlaceCache):
         self.marked = self.length
 
     def cut(self, length: int) -> None:
-        """Hold no more than `length` tokens: those that were marked, or none."""
-        back = 0 < self.marked <= length
-        for layer in self.recurrent:
-            if back:
-                layer.back()
-            else:
-                layer.clear()
-        self.length = self.marked = self.marked if back else 0
+        """Hold the first `length` tokens; of states, those that were marked, if no more, or
+        none."""
+        if self.recurrent:
+            back = 0 < self.marked <= length
+            for layer in self.recurrent:
+                if back:
+                    layer.back()
+                else:
+                    layer.clear()
+            length = self.marked = self.marked if back else 0
+        self.length = length
 
 
 def _layers(config: Any) -> list[Any]:

@@ -110,13 +110,6 @@ class SpeCacheRun(Cache):
         for layer in self.low_layers:
             layer.prefetch_asked()
 
-    def reset(self) -> None:
-        """Empty the cache for another request."""
-        for layer in self.low_layers:
-            layer.reset()
-        self._attended.clear()
-        self.reads_prompt = True
-
     def _measure(self, index: int, exact: torch.Tensor) -> None:
         """Measure row 0, the one whose result is written: what it would attend to, and what was
         there."""
@@ -228,7 +221,6 @@ class SpeCacheLayer(CacheLayerMixin):
     kept, layer by layer: at no time are the full pairs of two layers on the device."""
 
     is_sliding = False  # a window is the mask's affair: every pair is kept
-    is_croppable = True
 
     def __init__(
         self, options: SpeCache, bits: int, top_k: int, room: int, copies: Copies, space: Workspace
@@ -236,15 +228,11 @@ class SpeCacheLayer(CacheLayerMixin):
         super().__init__()  # type: ignore[no-untyped-call]
         self.options, self.bits, self.top_k = options, bits, top_k
         self._room, self._copies, self._space = room, copies, space
-        self.reset()
-
-    def reset(self) -> None:
-        self.is_initialized = False
         self.length = 0
         self.fetched: Fetched | None = None
-        room = self.options.quantised(self._room)
-        self._low = [LowBits(kind, self.bits, self.options.group, room) for kind in (KEYS, VALUES)]
-        self.store = PairStore(self._copies, room)
+        stored = options.quantised(room)
+        self._low = [LowBits(kind, bits, options.group, stored) for kind in (KEYS, VALUES)]
+        self.store = PairStore(copies, stored)
         self._residual: Pair | None = None
         self._pass: Pair | None = None
         self._asked: tuple[torch.Tensor, torch.Tensor, Any] | None = None
@@ -343,7 +331,10 @@ class SpeCacheLayer(CacheLayerMixin):
         """Return the one of two buffers that the last pass did not read, cut to `k` pairs."""
         if not self._buffers or self._buffers[0][0].shape[1] < k:
             size = max(k, min(self.top_k, self.options.quantised(self._room)))
-            self._buffers = [_empty_pairs(like, size) for _ in range(2)]
+            shapes = [(part.shape[1], size, part.shape[3]) for part in like]
+            self._buffers = [
+                (like[0].new_empty(shapes[0]), like[1].new_empty(shapes[1])) for _ in range(2)
+            ]
         self._buffers.reverse()
         keys, values = self._buffers[0]
         return keys[:, :k], values[:, :k]
@@ -373,14 +364,6 @@ class SpeCacheLayer(CacheLayerMixin):
             parts = [part[:, :, ready:].clone() for part in parts]
         self._residual = (parts[0], parts[1])
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Drop the last rows of the last pass (transformers' way to say `keep`).
-
-        What is quantised is not taken back.
-        """
-        assert self._pass is not None
-        self.keep(self._pass[0].shape[2] - abs(tokens_to_remove))
-
     def get_seq_length(self) -> int:
         return self.length
 
@@ -399,8 +382,3 @@ class SpeCacheLayer(CacheLayerMixin):
             "fetched": sum(part.nbytes for pair in self._buffers for part in pair),
             "store": self.store.bytes,
         }
-
-
-def _empty_pairs(like: Pair, size: int) -> Pair:
-    keys, values = (part.new_empty((part.shape[1], size, part.shape[3])) for part in like)
-    return keys, values
