@@ -29,12 +29,12 @@ from ngramkit.kinds import KINDS
 
 CARD = "README.md"
 RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
-PROGRESS = "progress.json"  # of a folder that is being written
+PROGRESS = "progress.jsonl"  # of a folder that is being written
 ARTIFACT = "artifact"  # an artifact's folder inside an export for transformers
 CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
 # Every name that we write below a folder: data files by what they hold, then their number if any.
 WRITTEN = re.compile(
-    rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|{PROGRESS}|requests\.log|lock|"
+    rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|progress\.jsonl?|requests\.log|lock|"
     rf"[a-z]+(-[a-z]+)*(-\d{{5,}})?\.safetensors(\.[0-9a-f]{{16}}(?=\.tmp))?)(\.tmp)?|"
     rf"{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
 )
