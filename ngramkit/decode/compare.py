@@ -114,15 +114,15 @@ def in_lockstep(runs: Sequence[Run]) -> list[Decoded]:
     with torch.inference_mode():
         try:
             for run in runs:
-                run.resume()
+                run.clock.resume()
                 run.begin()
             while going := [run for run in runs if not run.ended_by]:
                 run = min(going, key=lambda each: each.tokens)
-                run.resume()
+                run.clock.resume()
                 run.step()
         finally:
             for run in runs:
-                run.resume()
+                run.clock.resume()
                 run.finish()
     return [run.result() for run in runs]
 

@@ -84,10 +84,7 @@ class Run:
         self.clock = Clock()
         # Of the pass that is under way:
         self._asked = True
-        self._drafting = self._passing = 0.0  # seconds
-        self._work, self._at = work_clock("cpu"), 0.0
-        if request.threads is not None:
-            self._work = time.perf_counter
+        self._drafting = self._passing = 0.0  # seconds of work
 
     def begin(self) -> None:
         """Read the prompt and write its first token, which needs no draft."""
@@ -95,13 +92,15 @@ class Run:
         if self._request.threads is not None:
             self._request.threads.begin()
         logits = self._verifier.prefill(prompt)
-        if self._request.threads is None:  # else their number may change
-            self._work = work_clock(logits.device.type)
+        if self._request.threads is None:
+            self.clock.work = work_clock(logits.device.type)
+        else:  # their number may change
+            self.clock.work = time.perf_counter
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self.clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
-        self._lap("draft")
+        self.clock.lap("draft")
         self._write([token])
 
     @property
@@ -115,11 +114,6 @@ class Run:
         choose = self.verify(tree)
         nodes, tokens = self.accept(tree, choose)
         self.append(nodes, tokens)
-
-    def resume(self) -> None:
-        """Restart the timer without charging the elapsed time."""
-        self.clock.resume()
-        self._at = self._work()
 
     def draft(self) -> DraftTree:
         """Ask the drafter for no more nodes than could still be written beside the model's own
@@ -135,7 +129,7 @@ class Run:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:
             tree = auto.cut(tree, length, getattr(self._verifier, "replayed", None))
-        self._drafting = self._lap("draft")
+        self._drafting = self.clock.lap("draft")
         return tree
 
     def verify(self, tree: DraftTree) -> Choose:
@@ -144,14 +138,14 @@ class Run:
         root = self._written[-1]
         if self._request.threads is not None:
             self._request.threads.look(self._passing)
-            self._lap("other")
+            self.clock.lap("other")
         logits = self._verifier.verify(root, tree)
-        self._passing = self._lap("verify")
+        self._passing = self.clock.lap("verify")
         choose = self._read(logits, root, tree)
         if self._asked and self._wants_evidence and logits.device.type == "cpu":
-            self._drafting += self._lap("draft")  # on others, this waits for the pass
+            self._drafting += self.clock.lap("draft")  # on others, this waits for the pass
         else:
-            self._passing += self._lap("verify")
+            self._passing += self.clock.lap("verify")
         return choose
 
     def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
@@ -169,9 +163,9 @@ class Run:
         """Return the accepted nodes and the tokens written, and keep those rows in the cache."""
         nodes, tokens = accept(tree, choose)
         self._nodes_per_pass.append(len(tree))
-        self._lap("other")
+        self.clock.lap("other")
         self._verifier.keep(nodes)
-        self._passing += self._lap("verify")
+        self._passing += self.clock.lap("verify")
         return nodes, tokens
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:
@@ -193,10 +187,10 @@ class Run:
             if self.ended_by:
                 tokens = tokens[:count]
                 break
-        self._lap("other")
+        self.clock.lap("other")
         if self._asked:
             self._pass_on()
-            self._drafting += self._lap("draft")
+            self._drafting += self.clock.lap("draft")
         return len(tokens)
 
     def _pass_on(self) -> None:
@@ -212,13 +206,6 @@ class Run:
             self._request.threads.end()
         self._pass_on()
         self._drafter.finish()
-
-    def _lap(self, name: str) -> float:
-        """End a lap of the clock; return the seconds of work since the last one."""
-        self.clock.lap(name)
-        now, before = self._work(), self._at
-        self._at = now
-        return now - before
 
     def _end(self, token: int) -> str:
         """Return what ends the text with this token; "" where nothing does."""

@@ -76,20 +76,24 @@ class Decoded:
 
 
 class Clock:
-    """`lap(name)` adds the seconds since the last lap, by `now`, to that name."""
+    """A clock of laps: wall-clock seconds, by `now`, and seconds of work, by `work`."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self.laps: dict[str, float] = {}
-        self._now, self._last = now, now()
+        self.laps: dict[str, float] = {}  # wall-clock seconds by name
+        self.work = time.perf_counter
+        self._now = now
+        self.resume()
 
-    def lap(self, name: str) -> None:
-        now = self._now()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
+    def lap(self, name: str) -> float:
+        """End a lap, whose time is added to `name`; return the seconds of work in it."""
+        last, worked = self._last, self._worked
+        self.resume()
+        self.laps[name] = self.laps.get(name, 0.0) + self._last - last
+        return self._worked - worked
 
     def resume(self) -> None:
-        """Restart the timer without charging the elapsed time."""
-        self._last = self._now()
+        """Begin a lap now, without charging the time since the last one."""
+        self._last, self._worked = self._now(), self.work()
 
     @property
     def seconds(self) -> float:

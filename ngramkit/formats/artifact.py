@@ -56,7 +56,6 @@ PROOFS = TextCache("proofs", 4096)
 TICK_NS = 20_000_000
 
 LOG = logging.getLogger("ngramkit")
-Copy = dict[str, Identity]  # file name -> which file it is
 
 
 class Artifact(ABC):
@@ -217,7 +216,7 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
     if not identities:  # a history: it grows, and is checked as it is read
         return identities
     copies = recall(checksum)
-    if copies is not None and identities in copies:
+    if copies is not None and _copy(identities) in copies:
         return identities
     started = time.perf_counter()
     reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
@@ -270,8 +269,8 @@ def check_whole(
         pool.shutdown(cancel_futures=True)
 
 
-def recall(checksum: str) -> list[Copy] | None:
-    """Return the copies of the manifest with this checksum that are known to be whole.
+def recall(checksum: str) -> list[Any] | None:
+    """Return the copies of the manifest with this checksum that are known to be whole, as JSON.
 
     None where its values were never checked by these checks.
     """
@@ -283,18 +282,14 @@ def recall(checksum: str) -> list[Copy] | None:
     except InputError:
         return None
     copies = body.get("copies") if isinstance(body, dict) else None
-    if not isinstance(copies, list):
-        return None
-    return [_copy(each) for each in copies if isinstance(each, dict)]
+    return copies if isinstance(copies, list) else None
 
 
-def remember(checksum: str, copy: Mapping[str, Identity]) -> None:
-    """Write a proof that `copy` was found whole, bytes and values."""
-    if any(time.time_ns() - each[-1] < TICK_NS for each in copy.values()):
-        copies = recall(checksum) or []
-    else:
-        copies = [each for each in recall(checksum) or [] if each != copy][-COPIES + 1 :]
-        copies.append(dict(copy))
+def remember(checksum: str, files: Mapping[str, Identity]) -> None:
+    """Write a proof that a copy of these `files` was found whole, bytes and values."""
+    copies, copy = recall(checksum) or [], _copy(files)
+    if all(time.time_ns() - file[-1] >= TICK_NS for file in files.values()):
+        copies = [*[other for other in copies if other != copy][-COPIES + 1 :], copy]
     if not PROOFS.put(_name(checksum), json.dumps({"copies": copies})):
         _warn_once()
 
@@ -312,13 +307,9 @@ def _name(checksum: str) -> str:
     return f"{checksum}-{CHECKS}.json"
 
 
-def _copy(files: dict[str, object]) -> Copy:
-    """Return a copy without what cannot be an identity; such a copy equals no other."""
-    return {
-        name: (each[0], each[1], each[2], each[3], each[4])
-        for name, each in files.items()
-        if isinstance(each, list) and len(each) == 5 and {*map(type, each)} == {int}
-    }
+def _copy(files: Mapping[str, Identity]) -> dict[str, list[int]]:
+    """Return the identities as they are read back from JSON."""
+    return {name: list(file) for name, file in files.items()}
 
 
 @cache

@@ -65,7 +65,7 @@ def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = Fal
         + " Made by ngramkit; read through a memory map, see `manifest.json`.",
         table(_facts(shown)),
         _use(shown),
-        _build(manifest),
+        _section("How it was built", build_command(manifest)),
         _entries(entries),
         licences(manifest.corpus),
     ]
@@ -157,10 +157,6 @@ def _use(manifest: Manifest) -> str:
     model = "" if manifest.tokenizer.id == DEFAULT else f" --model {quoted(manifest.tokenizer.id)}"
     source = f"--drafter {kind.drafter} {kind.flag} hf://{PLACEHOLDER}"
     return _section("Use it", f"ngramkit decode {source}{model} --prompt ...")
-
-
-def _build(manifest: Manifest) -> str:
-    return _section("How it was built", build_command(manifest))
 
 
 def _section(name: str, command: str) -> str:
