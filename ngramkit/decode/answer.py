@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, overload
@@ -106,31 +105,15 @@ class _Decode(Protocol[P]):
     ) -> list[Answer]: ...
 
 
-def _of_one_or_several(
+def _takes_words(
     options: Callable[P, DecodeOptions],
-) -> Callable[[Callable[[Sequence[str], DecodeOptions], list[Answer]]], _Decode[P]]:
-    """Let a function of several prompts and DecodeOptions be called with one prompt too, and with
-    the options' words."""
-
-    def decorate(
-        function: Callable[[Sequence[str], DecodeOptions], list[Answer]],
-    ) -> _Decode[P]:
-        answer_all = takes_words(options)(function)
-
-        @functools.wraps(function)
-        def call(prompts: Any, *args: P.args, **words: P.kwargs) -> Any:
-            if isinstance(prompts, str):
-                return answer_all([prompts], *args, **words)[0]
-            return answer_all(prompts, *args, **words)
-
-        call.__signature__ = inspect.signature(answer_all)  # type: ignore[attr-defined]
-        return call
-
-    return decorate
+) -> Callable[[Callable[[Any, DecodeOptions], Any]], _Decode[P]]:
+    """Return `takes_words`, with the types of a function of one prompt or several."""
+    return takes_words(options)  # type: ignore[return-value]
 
 
-@_of_one_or_several(DecodeOptions)
-def decode(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
+@_takes_words(DecodeOptions)
+def decode(prompts: str | Sequence[str], options: DecodeOptions) -> Answer | list[Answer]:
     """Write what the model would have written alone, in fewer passes: one Answer per prompt.
 
     answer = ngramkit.decode("def main(", drafter="rest", datastores=["artifacts/mine"])
@@ -143,6 +126,13 @@ def decode(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     Raises TypeError for an unknown keyword, UsageError for what makes no sense, InputError for a
     prompt that is too long, else what loading the model and opening the artifacts raise.
     """
+    if isinstance(prompts, str):
+        return _answers([prompts], options)[0]
+    return _answers(prompts, options)
+
+
+def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
+    """Answer the prompts with one drafter. Ctrl-C ends the last one, and nothing is compared."""
     session, choice, template = set_up(options)
     prompt_tokens = [_encode(prompt, session, template) for prompt in prompts]
     if prompt_tokens and options.cache is None:

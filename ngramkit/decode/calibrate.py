@@ -185,17 +185,17 @@ def _first_round(
     Memory and kernels are new to the first round, so it counts only where no other fits; it also
     says what the others will take.
     """
-    begun: dict[int, Verifier] = {}
+    verifiers: dict[int, Verifier] = {}
     first: dict[tuple[int, int], float] = {}
     for context in contexts:
-        if begun and clock.left < 2 * LEAST_ROUNDS * sum(first.values()):
+        if verifiers and clock.left < 2 * LEAST_ROUNDS * sum(first.values()):
             reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
             break
-        begun[context] = open_filled(model, verify, context, max(sizes))
+        verifiers[context] = open_filled(model, verify, context, max(sizes))
         for size in sizes:
-            first[context, size] = time_pass(begun[context], size)
+            first[context, size] = time_pass(verifiers[context], size)
             clock.tick()
-    return begun, first
+    return verifiers, first
 
 
 def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:

@@ -152,10 +152,11 @@ def require_no_kernels(config: Any, name: str) -> None:
     transformers would fetch and run if the package `kernels` is installed."""
     parts = [config, *(getattr(config, key, None) for key in config.sub_configs)]
     for part in parts:
-        asked = getattr(part, "_attn_implementation", None)
-        if isinstance(asked, str) and "/" in asked:
+        repository = getattr(part, "_attn_implementation", None)
+        if isinstance(repository, str) and "/" in repository:
             raise InputError(
-                f"{name} wants attention kernels of the repository {asked:.80}, which are not run",
+                f"{name} wants attention kernels of the repository {repository:.80}, "
+                "which are not run",
                 "take them out of its config.json, or give trust_remote_code=True if you trust "
                 "that code",
                 option="trust_remote_code",

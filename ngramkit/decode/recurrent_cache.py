@@ -69,11 +69,11 @@ class RecurrentLayer(LinearAttentionLayer):
     def settle(self, row: int, left_out: int = 0) -> None:
         """Keep the row's states as of `left_out` tokens before the pass's end."""
         for number, state in self._present(self.conv_states):
-            kept = state
+            end = state
             if left_out:
                 width, inputs = state.shape[-1], self._inputs[number]
-                kept = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
-            self._convolutions[number] = kept[row : row + 1]
+                end = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
+            self._convolutions[number] = end[row : row + 1]
         for number, state in self._present(self.recurrent_states):
             self._states[number] = state[row : row + 1]
 

@@ -75,13 +75,13 @@ class TokenizerRecord:
     def require(self, other: TokenizerRecord, where: str) -> None:
         """Raise ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
         if not self.agrees(other):
-            why = probes.difference(self.encodes or "", other.encodes or "")
-            known = self.encodes is not None and other.encodes is not None
+            why = ""
+            if self.encodes is not None and other.encodes is not None:
+                why = f": {probes.difference(self.encodes, other.encodes)}"
             raise ArtifactError(
                 f"{where} was built for the tokenizer of {self.id} "
                 f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}), not for that of "
-                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]})"
-                + (f": {why}" if known else ""),
+                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]}){why}",
                 f"build it again with model={other.id}",
                 option="model",
             )
@@ -196,8 +196,8 @@ def tokenizer_record(path: object, body: Any) -> TokenizerRecord:
     require(whole_number(size, 1, MOST_TOKENS), path, f"a vocabulary of {size!r:.30} tokens")
     inside = eos is None or whole_number(eos, 0, size - 1)
     require(inside, path, f"the eos {eos!r:.30} is no id of its vocabulary")
-    known = body.get("encodes")
-    sound = known is None or (isinstance(known, str) and probes.FORM.fullmatch(known) is not None)
+    encodes = body.get("encodes")
+    sound = encodes is None or (isinstance(encodes, str) and bool(probes.FORM.fullmatch(encodes)))
     require(sound, path, "what its tokenizer encodes is no hex digits")
     return TokenizerRecord(**body)
 

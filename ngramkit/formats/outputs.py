@@ -118,22 +118,18 @@ def require_replaceable(path: Path) -> list[Path]:
 
 
 def _names(folder: Path, path: Path) -> set[str]:
-    manifest = _manifest(folder, path)
+    try:
+        manifest = read_manifest(folder)
+    except ArtifactError as error:
+        raise refusal(
+            f"{path} is not replaced, because ngramkit did not write it: {error}"
+        ) from error
     if manifest.kind == "history":
         raise refusal(
             f"{path} is a history: what is in it cannot be built again",
             "choose another out, or remove it yourself",
         )
     return {NAME, CARD, RECIPE, *manifest.files}
-
-
-def _manifest(folder: Path, path: Path) -> Manifest:
-    try:
-        return read_manifest(folder)
-    except ArtifactError as error:
-        raise refusal(
-            f"{path} is not replaced, because ngramkit did not write it: {error}"
-        ) from error
 
 
 def ours_in(path: Path) -> list[Path]:

@@ -195,15 +195,15 @@ class Workspace:
         """Return memory [1, heads, tokens, dim] like `like` [1, heads, n, dim], with any
         content."""
         _, heads, _, dim = like.shape
-        held = self._held.get((which, heads, dim))
-        if held is None or held.shape[2] < tokens:
-            held = like.new_empty((1, heads, tokens + tokens // 16 + 1, dim))
-            self._held[which, heads, dim] = held
-        return held[:, :, :tokens]
+        memory = self._held.get((which, heads, dim))
+        if memory is None or memory.shape[2] < tokens:
+            memory = like.new_empty((1, heads, tokens + tokens // 16 + 1, dim))
+            self._held[which, heads, dim] = memory
+        return memory[:, :, :tokens]
 
     @property
     def bytes(self) -> int:
-        return sum(held.nbytes for held in self._held.values())
+        return sum(memory.nbytes for memory in self._held.values())
 
 
 @dataclass
