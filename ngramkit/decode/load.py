@@ -24,7 +24,6 @@ from ngramkit.untrusted import read_json
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
-BUDGETS = {"cpu": 6, "cuda": 64}
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
 
 
@@ -50,11 +49,6 @@ class LanguageModel:
     def context(self) -> int | None:
         """The most tokens, prompt and output, that the model was made for; None if unknown."""
         return context_of(self.model)
-
-    @property
-    def default_budget(self) -> int:
-        """Draft nodes per pass, by the device."""
-        return BUDGETS.get(self.model.device.type, BUDGETS["cuda"])
 
     @property
     def least_score(self) -> float:

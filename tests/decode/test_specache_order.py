@@ -10,12 +10,12 @@ from tiny_models import tiny_model
 
 from ngramkit.decode.specache.cache import SpeCacheRun
 from ngramkit.decode.specache.options import SpeCache
-from ngramkit.decode.specache.store import InLine
+from ngramkit.decode.specache.store import Copies
 from ngramkit.decode.specache.verify import Guesses
 from ngramkit.drafters.base import DraftTree
 
 
-class Recorded(InLine):
+class Recorded(Copies):
     """In place of a CUDA stream: writes down what would happen in which order."""
 
     def __init__(self):

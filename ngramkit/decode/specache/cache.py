@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits
-from ngramkit.decode.specache.store import Copies, InLine, PairStore, cpu_memory
+from ngramkit.decode.specache.store import Copies, PairStore, cpu_memory
 from ngramkit.errors import InputError, UsageError
 
 
@@ -53,7 +53,7 @@ class SpeCacheRun(Cache):
     ) -> None:
         self.options = options
         self._space = Workspace()
-        copies = copies or InLine()
+        copies = copies or Copies()
         self.low_layers = [
             SpeCacheLayer(options, bits, top_k, room, copies, self._space)
             for bits, top_k in options.of_layers(layers)
@@ -245,11 +245,13 @@ class SpeCacheLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         for part in (key_states, value_states):
-            if part.shape[-1] % self.options.group:
+            channels = part.shape[-1]
+            if channels % self.options.group:
+                fitting = [str(size) for size in (128, 64, 32, 16, 8) if channels % size == 0]
                 raise UsageError(
-                    f"group {self.options.group} does not divide {part.shape[-1]}, the channels "
-                    "that the model caches",
-                    "choose a smaller group",
+                    f"group {self.options.group} does not divide {channels}, the channels that the "
+                    "model caches",
+                    f"one that does: {', '.join(fitting)}" if fitting else "",
                     option="group",
                 )
         empty = [part[:, :, :0] for part in (key_states, value_states)]

@@ -16,7 +16,7 @@ import torch
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
-from ngramkit.decode.specache.options import SpeCache, require_fit
+from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.store import Copies, copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.registry import NoDraft
@@ -69,7 +69,6 @@ class SpeCacheVerifier:
         copies: Copies | None = None,
     ) -> None:
         config = model.config.get_text_config()
-        require_fit(options, config)
         others = set(getattr(config, "layer_types", None) or ()) - ATTENTION
         if others:
             raise InputError(
