@@ -35,18 +35,7 @@ class Reply:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        run = self.run
-        return {
-            "text": self.text,
-            "token_ids": run.token_ids.tolist(),
-            "prompt_tokens": run.prompt_tokens,
-            "held_tokens": self.held,
-            "new_tokens": len(run.token_ids),
-            "passes": run.passes,
-            "tokens_per_step": round(run.tokens_per_step, 4),
-            "tokens_per_second": round(run.tokens_per_second, 3),
-            "ended_by": run.ended_by,
-        }
+        return {"text": self.text, "held_tokens": self.held, **self.run.to_dict()}
 
     def __repr__(self) -> str:
         return f"<Reply of {len(self.run.token_ids)} tokens, {self.run.tokens_per_step:.2f} a step>"

@@ -130,7 +130,6 @@ def custom_generate(
     may_wait = len(drafters) == 1 and options.cache is None and budget != "auto"
     if (
         may_wait
-        and hasattr(model, "_sample")
         and not is_known(model)
         and not pays_to_probe(model, ends.length - input_ids.shape[1])
     ):

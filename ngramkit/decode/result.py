@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -70,6 +70,23 @@ class Decoded:
     def other_seconds(self) -> float:
         """Neither prefill, drafting nor verifying."""
         return self.seconds - self.prefill_seconds - self.draft_seconds - self.verify_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "token_ids": self.token_ids.tolist(),
+            "prompt_tokens": self.prompt_tokens,
+            "new_tokens": len(self.token_ids),
+            "passes": self.passes,
+            "tokens_per_step": round(self.tokens_per_step, 4),
+            "tokens_per_second": round(self.tokens_per_second, 3),
+            "draft_seconds": round(self.draft_seconds, 6),
+            "verify_seconds": round(self.verify_seconds, 6),
+            "accepted_per_pass": self.accepted_per_pass,
+            "nodes_per_pass": self.nodes_per_pass,
+            "declined_passes": self.declined_passes,
+            "ended_by": self.ended_by,
+        }
 
     def same_tokens(self, other: Decoded) -> bool:
         return np.array_equal(self.token_ids, other.token_ids)
