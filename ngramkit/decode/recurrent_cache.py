@@ -69,11 +69,11 @@ class RecurrentLayer(LinearAttentionLayer):
     def settle(self, row: int, left_out: int = 0) -> None:
         """Keep the row's states as of `left_out` tokens before the pass's end."""
         for number, state in self._present(self.conv_states):
-            end = state
+            window = state
             if left_out:
                 width, inputs = state.shape[-1], self._inputs[number]
-                end = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
-            self._convolutions[number] = end[row : row + 1]
+                window = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
+            self._convolutions[number] = window[row : row + 1]
         for number, state in self._present(self.recurrent_states):
             self._states[number] = state[row : row + 1]
 
@@ -149,8 +149,8 @@ class RecurrentCache(InPlaceCache):
         self.marked = self.length
 
     def cut(self, length: int) -> None:
-        """Hold the first `length` tokens; of states, those that were marked, if no more, or
-        none."""
+        """Hold no more than the first `length` tokens: all of them, or, where there are states,
+        those that were marked, if no more, else none."""
         if self.recurrent:
             back = 0 < self.marked <= length
             for layer in self.recurrent:

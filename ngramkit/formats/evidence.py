@@ -128,16 +128,13 @@ class EvidenceFolder:
             temporary.replace(batch)
         return batch.name
 
-    def requests(self, read: set[str] | None = None) -> Iterator[RecordedRequest]:
-        """Yield all requests, batch by batch, each checked; skip batches named in `read`.
+    def requests(self) -> Iterator[RecordedRequest]:
+        """Yield all requests, batch by batch, each checked.
 
-        The names of the others are added to `read`. Raises ArtifactError where one is damaged.
+        Raises ArtifactError where one is damaged.
         """
         for path in self._batches():
-            if read is None or path.name not in read:
-                yield from read_batch(path)
-                if read is not None:
-                    read.add(path.name)
+            yield from read_batch(path)
 
     def _batches(self) -> list[Path]:
         return sorted(path for path in self.path.iterdir() if BATCH.fullmatch(path.name))
