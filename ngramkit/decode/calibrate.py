@@ -246,14 +246,11 @@ def _draw(profile: Profile, path: Path) -> None:
         noise = spread[contexts[row], sizes[column]]
         shown = f"{value:.2f}\n±{noise:.0%}"
         axes.text(column, row, shown, ha="center", va="center", color=color, fontsize=7)
+    warning = "" if profile.noise <= NOISY else "TOO NOISY TO TRUST\n"
     axes.set(
         xlabel="draft nodes",
         ylabel="tokens of context",
-        title="" if profile.noise <= NOISY else "TOO NOISY TO TRUST\n",
-    )
-    axes.set_title(
-        axes.get_title()
-        + f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
+        title=f"{warning}slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
     )
     figure.colorbar(image)
     figure.savefig(path, dpi=120)
