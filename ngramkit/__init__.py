@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ngramkit.corpus.tokenizer import load_tokenizer as load_tokenizer
     from ngramkit.decode.answer import decode as decode
     from ngramkit.decode.calibrate import calibrate as calibrate
-    from ngramkit.decode.candidates import NgramkitCandidates as NgramkitCandidates
     from ngramkit.decode.conversation import Conversation as Conversation
     from ngramkit.decode.generate import custom_generate as custom_generate, generate as generate
     from ngramkit.decode.options import DecodeOptions as DecodeOptions, PassOptions as PassOptions
@@ -84,7 +83,6 @@ _NAMES = {
     "ngramkit.corpus.tokenizer": "load_tokenizer",
     "ngramkit.decode.answer": "decode",
     "ngramkit.decode.calibrate": "calibrate",
-    "ngramkit.decode.candidates": "NgramkitCandidates",
     "ngramkit.decode.conversation": "Conversation",
     "ngramkit.decode.generate": "custom_generate generate",
     "ngramkit.decode.options": "DecodeOptions PassOptions",

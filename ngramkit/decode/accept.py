@@ -14,7 +14,6 @@ not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +23,7 @@ from ngramkit.drafters.base import TOPS, DraftTree
 if TYPE_CHECKING:
     import torch
 
-    from ngramkit.decode.base import Choice, Choose, Tops
-
-Pick = Callable[["torch.Tensor"], "torch.Tensor"]
+    from ngramkit.decode.base import Choose, Tops
 
 
 def accept(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], list[int]]:
@@ -89,29 +86,18 @@ class Sampled:
         return int(torch.searchsorted(cumulative, point, right=True).clamp_max(len(cumulative) - 1))
 
 
-@dataclass(frozen=True)
 class Processed:
-    """Tokens chosen through transformers' logits processors.
+    """A choice through transformers' logits processors: the likeliest token or, where it `draws`,
+    one by torch's own generator, so that torch.manual_seed gives the same text.
 
-    `processors` is a LogitsProcessorList, `ids` what it is shown as the prompt, int64[n]; `pick`
-    takes the token from the processed scores.
+    `processors` is a LogitsProcessorList, `ids` what it is shown as the prompt, int64[n]. It may
+    depend on all tokens so far and may keep state, so it is called as without drafts: once per
+    written token, in order.
     """
 
-    processors: Any
-    ids: torch.Tensor
-    pick: Pick
-
-    def choice(self) -> Choice:
-        return _ProcessedChoice(self)
-
-
-class _ProcessedChoice:
-    """Processors may depend on all tokens so far and may keep state, so they are called as without
-    drafts: once per written token, in order."""
-
-    def __init__(self, rule: Processed) -> None:
-        self._rule = rule
-        self._ids = rule.ids[None]  # with what was written so far
+    def __init__(self, processors: Any, ids: torch.Tensor, *, draws: bool) -> None:
+        self._processors, self._draws = processors, draws
+        self._ids = ids[None]  # with what was written so far
 
     def read(self, logits: torch.Tensor) -> Choose:
         import torch
@@ -119,7 +105,11 @@ class _ProcessedChoice:
         def choose(row: int) -> int:
             ids = self._ids
             scores = logits[row : row + 1].to(ids.device, torch.float32, copy=True)
-            token = self._rule.pick(self._rule.processors(ids, scores))
+            scores = self._processors(ids, scores)
+            if self._draws:
+                token = torch.multinomial(scores.softmax(-1), 1)
+            else:
+                token = scores.argmax(-1, keepdim=True)
             self._ids = torch.cat([ids, token], -1)
             return int(token)
 
@@ -127,19 +117,6 @@ class _ProcessedChoice:
 
     def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]:
         return self.read(logits), best_and_tops(logits)[1]
-
-
-def take_likeliest(scores: torch.Tensor) -> torch.Tensor:
-    """Return int64[1, 1] of scores [1, V]."""
-    return scores.argmax(-1, keepdim=True)
-
-
-def draw(scores: torch.Tensor) -> torch.Tensor:
-    """Draw as transformers does: torch's generator, so that torch.manual_seed gives the same
-    text."""
-    import torch
-
-    return torch.multinomial(scores.softmax(-1), 1)
 
 
 def best_and_tops(logits: torch.Tensor, count: int = TOPS) -> tuple[list[int], Tops]:

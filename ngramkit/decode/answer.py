@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, Protocol, overload
 
@@ -58,18 +57,7 @@ class Answer:
         run, comparison = self.run, self.comparison
         values: dict[str, Any] = {
             "text": self.text,
-            "token_ids": run.token_ids.tolist(),
-            "prompt_tokens": run.prompt_tokens,
-            "new_tokens": len(run.token_ids),
-            "passes": run.passes,
-            "tokens_per_step": round(run.tokens_per_step, 4),
-            "tokens_per_second": round(run.tokens_per_second, 3),
-            "draft_seconds": round(run.draft_seconds, 6),
-            "verify_seconds": round(run.verify_seconds, 6),
-            "accepted_per_pass": run.accepted_per_pass,
-            "nodes_per_pass": run.nodes_per_pass,
-            "declined_passes": run.declined_passes,
-            "ended_by": run.ended_by,
+            **run.to_dict(),
             "model": self.model,
             "drafter": self.drafter.label,
             "artifacts": list(self.drafter.names),
@@ -106,31 +94,15 @@ class _Decode(Protocol[P]):
     ) -> list[Answer]: ...
 
 
-def _of_one_or_several(
+def _takes_words(
     options: Callable[P, DecodeOptions],
-) -> Callable[[Callable[[Sequence[str], DecodeOptions], list[Answer]]], _Decode[P]]:
-    """Let a function of several prompts and DecodeOptions be called with one prompt too, and with
-    the options' words."""
-
-    def decorate(
-        function: Callable[[Sequence[str], DecodeOptions], list[Answer]],
-    ) -> _Decode[P]:
-        answer_all = takes_words(options)(function)
-
-        @functools.wraps(function)
-        def call(prompts: Any, *args: P.args, **words: P.kwargs) -> Any:
-            if isinstance(prompts, str):
-                return answer_all([prompts], *args, **words)[0]
-            return answer_all(prompts, *args, **words)
-
-        call.__signature__ = inspect.signature(answer_all)  # type: ignore[attr-defined]
-        return call
-
-    return decorate
+) -> Callable[[Callable[[Any, DecodeOptions], Any]], _Decode[P]]:
+    """Return `takes_words`, with the types of a function of one prompt or several."""
+    return takes_words(options)  # type: ignore[return-value]
 
 
-@_of_one_or_several(DecodeOptions)
-def decode(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
+@_takes_words(DecodeOptions)
+def decode(prompts: str | Sequence[str], options: DecodeOptions) -> Answer | list[Answer]:
     """Write what the model would have written alone, in fewer passes: one Answer per prompt.
 
     answer = ngramkit.decode("def main(", drafter="rest", datastores=["artifacts/mine"])
@@ -143,6 +115,41 @@ def decode(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     Raises TypeError for an unknown keyword, UsageError for what makes no sense, InputError for a
     prompt that is too long, else what loading the model and opening the artifacts raise.
     """
+    if isinstance(prompts, str):
+        return _answers([prompts], options)[0]
+    return _answers(prompts, options)
+
+
+def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
+    """Answer the prompts with one drafter. Ctrl-C ends the last one, and nothing is compared."""
+    session, choice, template = set_up(options)
+    prompt_tokens = [_encode(prompt, session, template) for prompt in prompts]
+    if prompt_tokens and options.cache is None:
+        warm_up(session, prompt_tokens[0], choice.load(forgetful=True))
+    drafter = choice.load()
+    answers = []
+    for prompt in prompt_tokens:
+        text, run = write(session, prompt, drafter, options.show)
+        if options.show is not None:
+            options.show("", False)
+        answer = Answer(
+            text,
+            run,
+            model=session.model.name,
+            drafter=choice,
+            template=None if template is None else template.name,
+            budget=session.shown_budget,
+            again=functools.partial(_compare, session, prompt, choice),
+        )
+        answers.append(answer)
+        if run.ended_by == "interrupt":
+            return answers
+    return [answer.compared() for answer in answers] if options.compare else answers
+
+
+def set_up(options: DecodeOptions) -> tuple[Session, DrafterChoice, Template | None]:
+    """Return the session, the drafter and the template that the options ask for; no template where
+    prompts are taken as they stand."""
     pending = prepare(options)
     references = open_references(options.references, pending.tokenizer, options.reporter)
     template = None
@@ -151,57 +158,21 @@ def decode(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     drafter = options.drafter or (None if options.cache is None else "none")
     choice = pending.choose(drafter, options, options.sources())
     session, (choice,) = pending.session(options, [choice])
-    answering = _Answering(replace(session, references=references), choice, template)
-    ids = [answering.ids(prompt) for prompt in prompts]
-    answers = list(answering.answers(ids))
-    if options.compare and answers and answers[-1].run.ended_by != "interrupt":
-        return [answer.compared() for answer in answers]
-    return answers
+    return replace(session, references=references), choice, template
 
 
-@dataclass(frozen=True)
-class _Answering:
-    session: Session
-    drafter: DrafterChoice
-    template: Template | None
+def _encode(prompt: str, session: Session, template: Template | None) -> TokenArray:
+    """Encode a prompt, as a user's turn where there is a template."""
+    tokenizer, system = session.model.tokenizer, session.options.system
+    if template is None:
+        return prompt_ids(tokenizer, prompt)
+    before = [Message("system", system)] if system else []
+    return chat_ids(tokenizer, template, [*before, Message("user", prompt)])
 
-    def ids(self, prompt: str) -> TokenArray:
-        """Encode a prompt, as a user's turn where there is a template."""
-        tokenizer, system = self.session.model.tokenizer, self.session.options.system
-        if self.template is None:
-            return prompt_ids(tokenizer, prompt)
-        before = [Message("system", system)] if system else []
-        return chat_ids(tokenizer, self.template, [*before, Message("user", prompt)])
 
-    def answers(self, prompts: Sequence[TokenArray]) -> Iterator[Answer]:
-        """Answer the prompts with one drafter. Ctrl-C ends the last one."""
-        if prompts and self.session.options.cache is None:
-            warm_up(self.session, prompts[0], self.drafter.load(forgetful=True))
-        drafter = self.drafter.load()
-        for prompt in prompts:
-            answer = self._answer(prompt, drafter)
-            yield answer
-            if answer.run.ended_by == "interrupt":
-                return
-
-    def _answer(self, prompt: TokenArray, drafter: Drafter) -> Answer:
-        session, show = self.session, self.session.options.show
-        text, run = write(session, prompt, drafter, show)
-        if show is not None:
-            show("", False)
-        return Answer(
-            text,
-            run,
-            model=session.model.name,
-            drafter=self.drafter,
-            template=None if self.template is None else self.template.name,
-            budget=session.shown_budget,
-            again=lambda: self._compare(prompt),
-        )
-
-    def _compare(self, prompt: TokenArray) -> Comparison:
-        comparison = compare(self.session, prompt, lambda: self.drafter.load(forgetful=True))
-        return replace(comparison, generate=measure_generate(self.session, prompt))
+def _compare(session: Session, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
+    comparison = compare(session, prompt, lambda: choice.load(forgetful=True))
+    return replace(comparison, generate=measure_generate(session, prompt))
 
 
 def write(

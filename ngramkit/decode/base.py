@@ -24,7 +24,7 @@ class Verifier(Protocol):
 
     One that cannot verify every tree has `fit(tree, budget)`, which cuts a draft to what it can;
     one whose passes replay tokens tells by `replayed` how many the next will, see
-    ngramkit.decode.verify_chain.ChainVerifier.
+    ngramkit.decode.verify_rows.ChainVerifier.
     """
 
     @property
@@ -61,9 +61,3 @@ class Choice(Protocol):
 
     def read(self, logits: torch.Tensor) -> Choose: ...
     def read_with_tops(self, logits: torch.Tensor) -> tuple[Choose, Tops]: ...
-
-
-class Rule(Protocol):
-    """A rule by which tokens are chosen; every request has a Choice of its own."""
-
-    def choice(self) -> Choice: ...

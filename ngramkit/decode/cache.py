@@ -96,13 +96,13 @@ class InPlaceCache(Cache):
 
         [0, 1, 2] costs nothing, [0, 1, 5] moves one row in every layer.
         """
-        lying = 0
-        while lying < len(rows) and rows[lying] == lying:
-            lying += 1
-        if lying < len(rows):
-            moved = torch.tensor([self.length + row for row in rows[lying:]])
+        staying = 0
+        while staying < len(rows) and rows[staying] == staying:
+            staying += 1
+        if staying < len(rows):
+            moved = torch.tensor([self.length + row for row in rows[staying:]])
             for layer in self.in_place:
-                layer.move(self.length + lying, moved)
+                layer.move(self.length + staying, moved)
         self.length += len(rows)
 
     def keep_row(self, row: int, tokens: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import profile_path
 from ngramkit.decode.session import Session, load
 from ngramkit.decode.verifiers import open_verifier
-from ngramkit.decode.verify_chain import ChainVerifier
+from ngramkit.decode.verify_rows import ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import require_between
 from ngramkit.progress import SILENT, Reporter
@@ -121,16 +122,16 @@ def measure(
     reporter.stage("passes", seconds, "seconds")
     clock = _Clock(seconds, reporter)
     with torch.inference_mode():
-        verifiers, first = _first_round(model.model, verify, fitting, sizes, clock)
+        verifiers, first = _first_round(model.model, verify, fitting, sizes, clock, reporter)
         times: dict[tuple[int, int], list[float]] = {key: [] for key in first}
         rounds = 0
-        while rounds < LEAST_ROUNDS or (seconds and not clock.over):
+        while rounds < LEAST_ROUNDS or (seconds and clock.left > 0):
             for (context, size), seconds_taken in times.items():
-                if clock.over:
+                if clock.left <= 0:
                     break
                 seconds_taken.append(time_pass(verifiers[context], size))
                 clock.tick()
-            if clock.over:
+            if clock.left <= 0:
                 break
             rounds += 1
     if rounds < LEAST_ROUNDS:
@@ -160,45 +161,41 @@ class _Clock:
         self._reported = 0.0
 
     @property
-    def over(self) -> bool:
-        return bool(self._seconds) and self.passed >= self._seconds
-
-    @property
-    def passed(self) -> float:
-        return time.perf_counter() - self._started
-
-    def has(self, seconds: float) -> bool:
-        """Return whether so much more fits."""
-        return not self._seconds or self.passed + seconds <= self._seconds
+    def left(self) -> float:
+        passed = time.perf_counter() - self._started
+        return self._seconds - passed if self._seconds else math.inf
 
     def tick(self) -> None:
-        now = min(self.passed, self._seconds)
-        self._reporter.advance(now - self._reported)
-        self._reported = now
-
-    def note(self, text: str) -> None:
-        self._reporter.note(text)
+        """Report the time that has passed since the last tick."""
+        passed = self._seconds - max(self.left, 0.0) if self._seconds else 0.0
+        self._reporter.advance(passed - self._reported)
+        self._reported = passed
 
 
 def _first_round(
-    model: Any, verify: str, contexts: Sequence[int], sizes: Sequence[int], clock: _Clock
+    model: Any,
+    verify: str,
+    contexts: Sequence[int],
+    sizes: Sequence[int],
+    clock: _Clock,
+    reporter: Reporter,
 ) -> tuple[dict[int, Verifier], dict[tuple[int, int], float]]:
     """Return a verifier per context that there is time for, and a first round by context and size.
 
     Memory and kernels are new to the first round, so it counts only where no other fits; it also
     says what the others will take.
     """
-    begun: dict[int, Verifier] = {}
+    verifiers: dict[int, Verifier] = {}
     first: dict[tuple[int, int], float] = {}
     for context in contexts:
-        if begun and not clock.has(2 * LEAST_ROUNDS * sum(first.values())):
-            clock.note(f"contexts from {context:,} tokens on are left out: too little time")
+        if verifiers and clock.left < 2 * LEAST_ROUNDS * sum(first.values()):
+            reporter.note(f"contexts from {context:,} tokens on are left out: too little time")
             break
-        begun[context] = open_filled(model, verify, context, max(sizes))
+        verifiers[context] = open_filled(model, verify, context, max(sizes))
         for size in sizes:
-            first[context, size] = time_pass(begun[context], size)
+            first[context, size] = time_pass(verifiers[context], size)
             clock.tick()
-    return begun, first
+    return verifiers, first
 
 
 def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
@@ -249,14 +246,11 @@ def _draw(profile: Profile, path: Path) -> None:
         noise = spread[contexts[row], sizes[column]]
         shown = f"{value:.2f}\n±{noise:.0%}"
         axes.text(column, row, shown, ha="center", va="center", color=color, fontsize=7)
+    warning = "" if profile.noise <= NOISY else "TOO NOISY TO TRUST\n"
     axes.set(
         xlabel="draft nodes",
         ylabel="tokens of context",
-        title="" if profile.noise <= NOISY else "TOO NOISY TO TRUST\n",
-    )
-    axes.set_title(
-        axes.get_title()
-        + f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
+        title=f"{warning}slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
     )
     figure.colorbar(image)
     figure.savefig(path, dpi=120)

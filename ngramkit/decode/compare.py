@@ -67,21 +67,28 @@ def compare(
     Every round has a new drafter, or the second would have learnt the answer from the first. After
     the first round, stops once `seconds` are spent. Ctrl-C is raised.
     """
-    alone = session.undrafted()
+    alone, in_turns = session.undrafted(), takes_turns(session)
     warm_up(session, prompt, make_drafter())
     warm_up(alone, prompt, NoDraft())
     started = time.perf_counter()
     comparisons: list[Comparison] = []
     for _ in range(rounds):
-        comparisons.append(_compare_once(session, alone, prompt, make_drafter()))
+        drafter = make_drafter()
+        if in_turns:
+            runs = [session.run(prompt, drafter), alone.run(prompt, NoDraft())]
+            drafted, baseline = in_lockstep(runs)
+        else:
+            baseline = _finished(alone.complete(prompt, NoDraft()))
+            drafted = _finished(session.complete(prompt, drafter))
+        comparisons.append(Comparison(drafted, baseline))
         if time.perf_counter() - started > seconds:
             break
     speedups = tuple(each.speedup for each in comparisons)
-    if takes_turns(session):
+    if in_turns:
         quickest = min(comparisons, key=lambda each: each.drafted.seconds + each.baseline.seconds)
         return replace(quickest, rounds=speedups)
-    drafted = min((each.drafted for each in comparisons), key=_seconds)
-    baseline = min((each.baseline for each in comparisons), key=_seconds)
+    drafted = min((each.drafted for each in comparisons), key=lambda run: run.seconds)
+    baseline = min((each.baseline for each in comparisons), key=lambda run: run.seconds)
     return Comparison(drafted, baseline, speedups)
 
 
@@ -107,28 +114,17 @@ def in_lockstep(runs: Sequence[Run]) -> list[Decoded]:
     with torch.inference_mode():
         try:
             for run in runs:
-                run.resume()
+                run.clock.resume()
                 run.begin()
             while going := [run for run in runs if not run.ended_by]:
                 run = min(going, key=lambda each: each.tokens)
-                run.resume()
+                run.clock.resume()
                 run.step()
         finally:
             for run in runs:
-                run.resume()
+                run.clock.resume()
                 run.finish()
     return [run.result() for run in runs]
-
-
-def _compare_once(
-    session: Session, alone: Session, prompt: TokenArray, drafter: Drafter
-) -> Comparison:
-    if takes_turns(session):
-        runs = [session.run(prompt, drafter), alone.run(prompt, NoDraft())]
-        drafted, baseline = in_lockstep(runs)
-        return Comparison(drafted, baseline)
-    baseline = _finished(alone.complete(prompt, NoDraft()))
-    return Comparison(_finished(session.complete(prompt, drafter)), baseline)
 
 
 def _finished(run: Decoded) -> Decoded:
@@ -136,7 +132,3 @@ def _finished(run: Decoded) -> Decoded:
     if run.ended_by == "interrupt":
         raise KeyboardInterrupt
     return run
-
-
-def _seconds(run: Decoded) -> float:
-    return run.seconds

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ngramkit.corpus.chat import AUTO, Message
-from ngramkit.decode.answer import write
+from ngramkit.corpus.chat import Message
+from ngramkit.decode.answer import set_up, write
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.compare import warm_up
 from ngramkit.decode.options import DecodeOptions, Show, takes_words
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.session import prepare
-from ngramkit.decode.text import chat_ids, chat_template, open_references
+from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.errors import InputError
 
@@ -36,18 +35,7 @@ class Reply:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        run = self.run
-        return {
-            "text": self.text,
-            "token_ids": run.token_ids.tolist(),
-            "prompt_tokens": run.prompt_tokens,
-            "held_tokens": self.held,
-            "new_tokens": len(run.token_ids),
-            "passes": run.passes,
-            "tokens_per_step": round(run.tokens_per_step, 4),
-            "tokens_per_second": round(run.tokens_per_second, 3),
-            "ended_by": run.ended_by,
-        }
+        return {"text": self.text, "held_tokens": self.held, **self.run.to_dict()}
 
     def __repr__(self) -> str:
         return f"<Reply of {len(self.run.token_ids)} tokens, {self.run.tokens_per_step:.2f} a step>"
@@ -69,15 +57,10 @@ class Conversation:
     @takes_words(DecodeOptions, chat=True, max_new_tokens=NEW_TOKENS)
     def __init__(self, options: DecodeOptions) -> None:
         options.require_full_cache("a conversation")
-        pending = prepare(options)
-        references = open_references(options.references, pending.tokenizer, options.reporter)
-        self.template = chat_template(
-            options.chat_template or AUTO, pending.tokenizer, options.reporter
-        )
-        choice = pending.choose(options.drafter, options, options.sources())
-        session, (self.drafter,) = pending.session(options, [choice])
-        self._session = replace(session, references=references)
-        self.model = session.model
+        self._session, self.drafter, template = set_up(replace(options, chat=True))
+        assert template is not None
+        self.template = template
+        self.model = self._session.model
         self.system = options.system
         self.messages: list[Message] = self._beginning()
         self._drafter: Drafter | None = None
@@ -97,9 +80,11 @@ class Conversation:
         self._require_room(prompt)
         session = self._session.numbered(self._turns)
         self._turns += 1
-        drafter = self._warm_drafter(prompt)
+        if self._drafter is None:
+            warm_up(self._session, prompt, self.drafter.load(forgetful=True))
+            self._drafter = self.drafter.load()
         verifier, held = self._resumed(prompt)
-        text, run = write(session, prompt, drafter, show, verifier)
+        text, run = write(session, prompt, self._drafter, show, verifier)
         whole = np.concatenate([prompt, run.token_ids])
         # The last token is read with the next pass; of an accepted path that ended early, more is
         # held than was written.
@@ -133,12 +118,6 @@ class Conversation:
                 f"{context:,}",
                 "begin another one",
             )
-
-    def _warm_drafter(self, prompt: TokenArray) -> Drafter:
-        if self._drafter is None:
-            warm_up(self._session, prompt, self.drafter.load(forgetful=True))
-            self._drafter = self.drafter.load()
-        return self._drafter
 
     def _resumed(self, prompt: TokenArray) -> tuple[ResumableVerifier, int]:
         """Return the verifier, rewound to where the prompt and what it holds part (or further,

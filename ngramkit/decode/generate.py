@@ -16,15 +16,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ngramkit.decode.accept import Processed, draw, take_likeliest
-from ngramkit.decode.base import Rule, Sink, Stop
+from ngramkit.decode.accept import Greedy, Processed
+from ngramkit.decode.base import Choice, Sink, Stop
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request
-from ngramkit.decode.options import DecodeOptions, require_reference_use
+from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.probe import pays_to_probe
-from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.session import Session
-from ngramkit.decode.specache.options import SpeCache, require_no_drafts
+from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.verifiers import is_known
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.references import Given as References, with_references
@@ -117,23 +116,22 @@ def custom_generate(
     inputs = {"streamer": streamer, **model_kwargs}
     refuse_what_cannot_be_honoured(model, input_ids, generation_config, inputs)
     mask = model_kwargs.get("attention_mask")
-    options = DecodeOptions(budget=budget, cache=cache)
-    if len(references):
-        require_reference_use(drafter)
+    options = DecodeOptions(
+        drafter=drafter,  # type: ignore[arg-type]
+        references=references,  # type: ignore[arg-type]
+        budget=budget,
+        cache=cache,
+    )
     if options.specache is not None:
-        require_no_drafts(options.specache, drafter)
-        if len(references):
-            raise _refused("references with a SpeCache", "it takes no drafts")
         drafter = drafter or "none"
     drafters = with_references(one_per_row(drafter, len(input_ids)), references)
     padding = [0] * len(drafters) if mask is None else (mask == 0).sum(-1).tolist()
-    requested = ends_of(stopping_criteria, generation_config).length - input_ids.shape[1]
+    ends = ends_of(stopping_criteria, generation_config)
     may_wait = len(drafters) == 1 and options.cache is None and budget != "auto"
     if (
         may_wait
-        and hasattr(model, "_sample")
         and not is_known(model)
-        and not pays_to_probe(model, requested)
+        and not pays_to_probe(model, ends.length - input_ids.shape[1])
     ):
         return write_undrafted(
             model, input_ids, drafters[0], padding[0],
@@ -143,8 +141,8 @@ def custom_generate(
     # Requests here bring ids and ends of their own: no tokenizer is asked.
     unnamed = LanguageModel(model.config.model_type, model, tokenizer=None)  # type: ignore[arg-type]
     session = Session.settle(unnamed, options)
-    call = Call(session, input_ids, logits_processor, stopping_criteria, generation_config)
-    rows = [call.row(row, padding[row], each, streamer) for row, each in enumerate(drafters)]
+    call = Call(session, logits_processor, ends, generation_config)
+    rows = [call.row(*row, streamer) for row in zip(input_ids, padding, drafters, strict=True)]
     if streamer is not None:
         streamer.end()
     return call.output(rows)
@@ -170,39 +168,31 @@ class Call:
     """One call of model.generate, prepared by transformers."""
 
     session: Session
-    input_ids: torch.Tensor  # int64[rows, n]
     processors: Any
-    criteria: Any
+    ends: Ends
     config: Any
 
-    def row(self, row: int, padding: int, drafter: Drafter, streamer: Any) -> torch.Tensor:
-        """Return the row with what was written after it, int64[n + m]. Ctrl-C is raised."""
-        ids = self.input_ids[row]
+    def row(self, ids: torch.Tensor, padding: int, drafter: Drafter, streamer: Any) -> torch.Tensor:
+        """Return a row, int64[n], with what was written after it, int64[n + m]. Ctrl-C is
+        raised."""
+        choice: Choice = Greedy()
+        if self.processors or self.config.do_sample:  # they see the padding too
+            choice = Processed(self.processors, ids, draws=self.config.do_sample)
+        request = Request(
+            prompt=ids[padding:].cpu().numpy().astype(np.int32),
+            max_new_tokens=self.ends.length - len(ids),
+            budget=self.session.budget,
+            choice=choice,
+            eos=frozenset(self.ends.eos),
+            stop=stop_of(self.ends.others, ids) if self.ends.others else None,
+        )
         sink: Sink | None = None
         if streamer is not None:
             sink = lambda token, drafted: streamer.put(torch.tensor([token]))  # noqa: E731
-        run = self.session.decode(self._request(ids, padding), drafter, sink)
+        run = self.session.decode(request, drafter, sink)
         if run.ended_by == "interrupt":
             raise KeyboardInterrupt
         return torch.cat([ids, torch.from_numpy(run.token_ids).to(ids)])
-
-    def _request(self, ids: torch.Tensor, padding: int) -> Request:
-        ends = ends_of(self.criteria, self.config)
-        return Request(
-            prompt=ids[padding:].cpu().numpy().astype(np.int32),
-            max_new_tokens=ends.length - len(ids),
-            budget=self.session.budget,
-            sampling=self._rule(ids),
-            eos=frozenset(ends.eos),
-            stop=stop_of(ends.others, ids) if ends.others else None,
-        )
-
-    def _rule(self, ids: torch.Tensor) -> Rule:
-        """Return how tokens are chosen; processors see a row as transformers shows it, padding and
-        all."""
-        if not self.processors and not self.config.do_sample:
-            return GREEDY
-        return Processed(self.processors, ids, draw if self.config.do_sample else take_likeliest)
 
     def output(self, rows: list[torch.Tensor]) -> Any:
         """Return int64[rows, longest], padded on the right, or transformers' record of it."""
@@ -273,17 +263,12 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "output_attentions": (None, False),
     "output_hidden_states": (None, False),
 }
-# Made by transformers for every call, or without influence on what is written.
 CACHES = ("past_key_values", "cache_params")  # Mamba calls it so
+# Made by transformers for every call, or without influence on what is written.
 KNOWN_INPUTS = {
-    "attention_mask",
-    "position_ids",
-    *CACHES,
-    "use_cache",
-    "logits_to_keep",
-    "cache_position",
+    "attention_mask", "position_ids", *CACHES, "use_cache", "logits_to_keep", "cache_position",
     "streamer",
-}
+}  # fmt: skip
 EXACT_CACHES = (None, "dynamic", "static", "hybrid", "sliding_window", "offloaded")
 
 
@@ -306,30 +291,21 @@ def refuse_what_cannot_be_honoured(
         if name not in KNOWN_INPUTS and value is not None and value is not False:
             raise _refused(name)
     for name in CACHES:
-        _refuse_filled_cache(name, inputs.get(name))
-    _refuse_in_batch(len(input_ids), config, inputs)
+        cache = inputs.get(name)
+        if cache is not None and any(map(_holds_tokens, cache.layers)):
+            raise _refused(name, "the prompt is read anew")
+    if len(input_ids) > 1:  # rows are written one after another
+        if inputs.get("streamer") is not None:
+            raise _refused("a streamer with several rows")
+        if config.max_time is not None:
+            raise _refused("max_time with several rows", "the first would use up the others' time")
     _refuse_odd_padding(input_ids, inputs.get("attention_mask"), inputs.get("position_ids"))
-
-
-def _refuse_filled_cache(name: str, cache: Any) -> None:
-    if cache is not None and any(map(_holds_tokens, cache.layers)):
-        raise _refused(name, "the prompt is read anew")
 
 
 def _holds_tokens(layer: Any) -> bool:
     """Return whether a layer holds keys and values, or recurrent states."""
     states = any(getattr(layer, "has_previous_state", {}).values())
     return states or (hasattr(layer, "get_seq_length") and layer.get_seq_length() > 0)
-
-
-def _refuse_in_batch(rows: int, config: Any, inputs: Mapping[str, Any]) -> None:
-    """Raise UsageError for what rows that are written one after another cannot honour."""
-    if rows == 1:
-        return
-    if inputs.get("streamer") is not None:
-        raise _refused("a streamer with several rows")
-    if config.max_time is not None:
-        raise _refused("max_time with several rows", "the first would use up the others' time")
 
 
 def _refuse_odd_padding(ids: torch.Tensor, mask: Any, positions: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
-from ngramkit.decode.packed_weights import pack_linears
+from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.errors import InputError, NgramkitError, UsageError, from_hub
 from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.source import find_gguf
@@ -24,7 +24,6 @@ from ngramkit.untrusted import read_json
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
-BUDGETS = {"cpu": 6, "cuda": 64}
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
 
 
@@ -50,11 +49,6 @@ class LanguageModel:
     def context(self) -> int | None:
         """The most tokens, prompt and output, that the model was made for; None if unknown."""
         return context_of(self.model)
-
-    @property
-    def default_budget(self) -> int:
-        """Draft nodes per pass, by the device."""
-        return BUDGETS.get(self.model.device.type, BUDGETS["cuda"])
 
     @property
     def least_score(self) -> float:
@@ -127,11 +121,9 @@ def load_model(
     except (NgramkitError, MemoryError):
         raise
     except Exception as error:  # strangers' values anywhere in transformers' reading of them
-        if method:
-            raise _not_dequantised(name, method, error) from error
-        raise _not_loaded(name, source, error) from error
+        raise _not_loaded(name, source, method, error) from error
     if method and not hasattr(model, "is_quantized"):  # transformers only warns
-        raise _not_dequantised(name, method, ValueError("transformers does not know how"))
+        raise _not_loaded(name, source, method, ValueError("transformers does not know how"))
     # Quantised weights are where they were loaded to: they must not be moved or cast.
     placed = (model if device_map or method else model.to(where)).eval()
     if not (device_map or method) and where.type == "cpu":
@@ -154,10 +146,11 @@ def require_no_kernels(config: Any, name: str) -> None:
     transformers would fetch and run if the package `kernels` is installed."""
     parts = [config, *(getattr(config, key, None) for key in config.sub_configs)]
     for part in parts:
-        asked = getattr(part, "_attn_implementation", None)
-        if isinstance(asked, str) and "/" in asked:
+        repository = getattr(part, "_attn_implementation", None)
+        if isinstance(repository, str) and "/" in repository:
             raise InputError(
-                f"{name} wants attention kernels of the repository {asked:.80}, which are not run",
+                f"{name} wants attention kernels of the repository {repository:.80}, "
+                "which are not run",
                 "take them out of its config.json, or give trust_remote_code=True if you trust "
                 "that code",
                 option="trust_remote_code",
@@ -176,27 +169,10 @@ def quantisation(config: Any) -> str | None:
 
 def _placement(device_map: str | None, where: torch.device, method: str | None) -> dict[str, Any]:
     """Return from_pretrained's options for devices. Only a quantised model is loaded to its
-    place."""
-    if device_map is None and method is not None and where.type != "cpu":
-        return {"device_map": {"": where}}
-    return _spread(device_map)
-
-
-def _not_dequantised(name: str, method: str, error: Exception) -> NgramkitError:
-    hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
-    if hub_error is not None:
-        return hub_error
-    first_line = (str(error).splitlines() or [repr(error)])[0]
-    return InputError(
-        f"{name} is quantised ({method}) and cannot be loaded here: {first_line}",
-        "install what that names, or use a checkpoint that is not quantised",
-    )
-
-
-def _spread(device_map: str | None) -> dict[str, str]:
-    """Return from_pretrained's options for a device map. Raises UsageError for an unknown one."""
+    place. Raises UsageError for a device map that is unknown or needs accelerate."""
     if device_map is None:
-        return {}
+        loads_there = method is not None and where.type != "cpu"
+        return {"device_map": {"": where}} if loads_there else {}
     if device_map not in DEVICE_MAPS:
         raise UsageError(
             f"device_map must be {' or '.join(DEVICE_MAPS)}, is {device_map!r}", option="device_map"
@@ -230,7 +206,15 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
+def _not_loaded(name: str, source: str, method: str | None, error: Exception) -> NgramkitError:
+    """Return the error to show for one of transformers'; `method` as of `quantisation`."""
+    first_line = (str(error).splitlines() or [repr(error)])[0]
+    if method:
+        hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
+        return hub_error or InputError(
+            f"{name} is quantised ({method}) and cannot be loaded here: {first_line}",
+            "install what that names, or use a checkpoint that is not quantised",
+        )
     known_error = from_hub(error, source, "model") or needs_code(error, name)
     if known_error is not None:
         return known_error
@@ -239,9 +223,16 @@ def _not_loaded(name: str, source: str, error: Exception) -> NgramkitError:
             f"the weights of {name} are a pickle that would run code, which is not done",
             "take a checkpoint in safetensors",
         )
-    text = str(error)
-    first_line = text.splitlines()[0] if text else repr(error)
     return InputError(f"{source} cannot be decoded with: {first_line}", f"check the model {name}")
+
+
+def config_facts(model: Any) -> dict[str, Any]:
+    """Return what a transformers model's config says of how it computes, wherever it came from."""
+    return {
+        key: value
+        for key, value in model.config.to_dict().items()
+        if key not in ("_name_or_path", "transformers_version")
+    }
 
 
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -250,10 +241,6 @@ DRIVER = Path("/proc/driver/nvidia/version")
 def device_facts(model: Any) -> dict[str, str]:
     """Return the device's name, a transformers model's dtype, how many threads a CPU uses for it,
     and whether its weights are packed."""
-    import torch
-
-    from ngramkit.decode.packed_weights import is_packed
-
     device, dtype = model.device, str(model.dtype).removeprefix("torch.")
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device), "dtype": dtype}
@@ -263,8 +250,6 @@ def device_facts(model: Any) -> dict[str, str]:
 
 def software_facts() -> dict[str, str]:
     """Return what else decides how a pass runs: versions, and the driver's."""
-    import torch
-
     facts = {name: version(name) for name in ("transformers", "torch", "ngramkit")}
     if torch.cuda.is_available():
         facts["cuda"] = str(torch.version.cuda)

@@ -7,17 +7,16 @@ would have written alone: a draft changes how many passes that takes, nothing el
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.decode.accept import accept
-from ngramkit.decode.base import Choose, Rule, Sink, Stop, Verifier
+from ngramkit.decode.accept import Greedy, accept
+from ngramkit.decode.base import Choice, Choose, Sink, Stop, Verifier
 from ngramkit.decode.result import Clock, Decoded, work_clock
-from ngramkit.decode.sampling import GREEDY
 from ngramkit.decode.threads import Threads
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.references import Given as References, start
@@ -31,7 +30,7 @@ class Request:
     prompt: TokenArray  # int32[n], n >= 1
     max_new_tokens: int
     budget: int  # draft nodes per pass
-    sampling: Rule = GREEDY
+    choice: Choice = field(default_factory=Greedy)
     eos: frozenset[int] = frozenset()
     context: int | None = None
     stop: Stop | None = None
@@ -75,7 +74,6 @@ class Run:
         self.ended_by = ""
         self._verifier, self._drafter, self._request, self._sink = verifier, drafter, request, sink
         self._fit = getattr(verifier, "fit", None)
-        self._choice = request.sampling.choice()
         self._wants_evidence = bool(getattr(drafter, "wants_evidence", False))
         self._evidence: Evidence | None = None
         self._written: list[int] = []
@@ -86,10 +84,7 @@ class Run:
         self.clock = Clock()
         # Of the pass that is under way:
         self._asked = True
-        self._drafting = self._passing = 0.0  # seconds
-        self._work, self._at = work_clock("cpu"), 0.0
-        if request.threads is not None:
-            self._work = time.perf_counter
+        self._drafting = self._passing = 0.0  # seconds of work
 
     def begin(self) -> None:
         """Read the prompt and write its first token, which needs no draft."""
@@ -97,13 +92,15 @@ class Run:
         if self._request.threads is not None:
             self._request.threads.begin()
         logits = self._verifier.prefill(prompt)
-        if self._request.threads is None:  # else their number may change
-            self._work = work_clock(logits.device.type)
+        if self._request.threads is None:
+            self.clock.work = work_clock(logits.device.type)
+        else:  # their number may change
+            self.clock.work = time.perf_counter
         choose = self._read(logits, int(prompt[-1]), DraftTree.empty())
         token = choose(0)
         self.clock.lap("prefill")
         start(self._drafter, prompt, self._request.references)
-        self._lap("draft")
+        self.clock.lap("draft")
         self._write([token])
 
     @property
@@ -117,11 +114,6 @@ class Run:
         choose = self.verify(tree)
         nodes, tokens = self.accept(tree, choose)
         self.append(nodes, tokens)
-
-    def resume(self) -> None:
-        """Restart the timer without charging the elapsed time."""
-        self.clock.resume()
-        self._at = self._work()
 
     def draft(self) -> DraftTree:
         """Ask the drafter for no more nodes than could still be written beside the model's own
@@ -137,7 +129,7 @@ class Run:
             tree = self._fit(tree, self._request.budget)
         if auto is not None:
             tree = auto.cut(tree, length, getattr(self._verifier, "replayed", None))
-        self._drafting = self._lap("draft")
+        self._drafting = self.clock.lap("draft")
         return tree
 
     def verify(self, tree: DraftTree) -> Choose:
@@ -146,22 +138,22 @@ class Run:
         root = self._written[-1]
         if self._request.threads is not None:
             self._request.threads.look(self._passing)
-            self._lap("other")
+            self.clock.lap("other")
         logits = self._verifier.verify(root, tree)
-        self._passing = self._lap("verify")
+        self._passing = self.clock.lap("verify")
         choose = self._read(logits, root, tree)
         if self._asked and self._wants_evidence and logits.device.type == "cpu":
-            self._drafting += self._lap("draft")  # on others, this waits for the pass
+            self._drafting += self.clock.lap("draft")  # on others, this waits for the pass
         else:
-            self._passing += self._lap("verify")
+            self._passing += self.clock.lap("verify")
         return choose
 
     def _read(self, logits: torch.Tensor, root: int, tree: DraftTree) -> Choose:
         """Read a pass's logits, with evidence where the drafter was asked and wants it."""
         self._evidence = None
         if not (self._asked and self._wants_evidence):
-            return self._choice.read(logits)
-        choose, tops = self._choice.read_with_tops(logits)
+            return self._request.choice.read(logits)
+        choose, tops = self._request.choice.read_with_tops(logits)
         tokens = np.concatenate([np.array([root], np.int32), tree.token_ids])
         parents = np.concatenate([np.array([-1], np.int32), tree.parents + np.int32(1)])
         self._evidence = Evidence(tokens, parents, tops.ids, tops.log_probs)
@@ -171,9 +163,9 @@ class Run:
         """Return the accepted nodes and the tokens written, and keep those rows in the cache."""
         nodes, tokens = accept(tree, choose)
         self._nodes_per_pass.append(len(tree))
-        self._lap("other")
+        self.clock.lap("other")
         self._verifier.keep(nodes)
-        self._passing += self._lap("verify")
+        self._passing += self.clock.lap("verify")
         return nodes, tokens
 
     def append(self, nodes: list[int], tokens: list[int]) -> None:
@@ -195,10 +187,10 @@ class Run:
             if self.ended_by:
                 tokens = tokens[:count]
                 break
-        self._lap("other")
+        self.clock.lap("other")
         if self._asked:
             self._pass_on()
-            self._drafting += self._lap("draft")
+            self._drafting += self.clock.lap("draft")
         return len(tokens)
 
     def _pass_on(self) -> None:
@@ -214,13 +206,6 @@ class Run:
             self._request.threads.end()
         self._pass_on()
         self._drafter.finish()
-
-    def _lap(self, name: str) -> float:
-        """End a lap of the clock; return the seconds of work since the last one."""
-        self.clock.lap(name)
-        now, before = self._work(), self._at
-        self._at = now
-        return now - before
 
     def _end(self, token: int) -> str:
         """Return what ends the text with this token; "" where nothing does."""

@@ -60,17 +60,11 @@ class TreeMasks:
         """
         seen = ancestors(parents)
         positions = torch.from_numpy(depths(seen) + length).to(self._device)
-        full = self._full(length, torch.from_numpy(self._additive(seen)))
-        return positions[None], self._by_kind(full, positions)
-
-    def _additive(self, seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
-        return np.where(seen, np.float32(0), np.float32(self._blocked))
-
-    def _by_kind(self, full: torch.Tensor, positions: torch.Tensor) -> Any:
-        masks = {FULL: full}
+        additive = np.where(seen, np.float32(0), np.float32(self._blocked))
+        masks = {FULL: self._full(length, torch.from_numpy(additive))}
         if SLIDING in self.kinds:
-            masks[SLIDING] = self._windowed(full, positions)
-        return masks if len(self.kinds) > 1 else masks[self.kinds[0]]
+            masks[SLIDING] = self._windowed(masks[FULL], positions)
+        return positions[None], masks if len(self.kinds) > 1 else masks[self.kinds[0]]
 
     def _full(self, length: int, block: torch.Tensor) -> torch.Tensor:
         rows, columns = len(block), length + len(block)

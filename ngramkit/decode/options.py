@@ -122,8 +122,11 @@ class DecodeOptions:
             if isinstance(getattr(self, name), str | Path):
                 raise UsageError(f"{name} are several", "give a list", option=name)
         self._require_sense_of_cache()
-        if len(self.references):
-            require_reference_use(self.drafter)
+        if len(self.references):  # None is not chosen yet
+            if isinstance(self.drafter, str):
+                require_references(DrafterSpec.parse(self.drafter).name)
+            elif hasattr(self.drafter, "draft"):  # a class that makes one, or an object
+                require_references(self.drafter)
 
     def _require_sense_of_cache(self) -> None:
         if self.specache is None:
@@ -184,15 +187,6 @@ class DecodeOptions:
                 "leave out the cache, or give a prompt",
                 option=("cache", "prompt"),
             )
-
-
-def require_reference_use(drafter: Any) -> None:
-    """Raise UsageError for a drafter, by its name or an object, that cannot use references; None is
-    not chosen yet."""
-    if isinstance(drafter, str):
-        require_references(DrafterSpec.parse(drafter).name)
-    elif hasattr(drafter, "draft"):  # a class that makes one, or an object
-        require_references(drafter)
 
 
 PassOptions = DecodeOptions  # its name before it held all options

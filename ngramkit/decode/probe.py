@@ -24,7 +24,6 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,8 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngramkit.cache import TextCache
-from ngramkit.decode.load import context_of, device_facts, software_facts
-from ngramkit.decode.verify_chain import ChainVerifier
-from ngramkit.decode.verify_rows import BatchVerifier
+from ngramkit.decode.load import config_facts, context_of, device_facts, software_facts
+from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import DraftTree
 
@@ -58,7 +56,7 @@ TOLERANCES = {torch.float32: 0.01}
 EXACT = {torch.float32: 0.0001}  # of chains
 MOST_ROWS = 0.75  # in 16 bits a near tie between a mixture's experts may fall either way
 
-Kind = type[TreeVerifier | BatchVerifier | ChainVerifier]
+Kind = type[TreeVerifier | BatchVerifier]
 
 
 @dataclass
@@ -78,9 +76,17 @@ def fits(model: Any, kind: Kind) -> bool:
     probes = _probes(model)
     if not is_probed(model, kind):
         before = probes.passes
-        with _counting(model, probes):
+
+        def count(*_: Any) -> None:
+            probes.passes += 1
+
+        hook = model.register_forward_hook(count)
+        try:
             probes.fits[kind.__name__] = fit = agrees(model, kind)
-        where = "on disk" if fit and _record(model, kind) else "in this process"
+        finally:
+            hook.remove()
+        key = _key(model, kind) if fit else None
+        where = "on disk" if key and CACHE.put(key, "fits\n") else "in this process"
         LOG.info(
             "%s: %d passes to probe %s, which %s; remembered %s", model.config.model_type,
             probes.passes - before, kind.__name__, "fits" if fit else "does not fit", where,
@@ -117,29 +123,12 @@ def _probes(model: Any) -> _Probes:
     return _PROBES.setdefault(model, _Probes())
 
 
-@contextmanager
-def _counting(model: Any, probes: _Probes) -> Iterator[None]:
-    def count(*_: Any) -> None:
-        probes.passes += 1
-
-    hook = model.register_forward_hook(count)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
 # The record on disk.
 
 
-def _record(model: Any, kind: Kind) -> bool:
-    """Write down that `kind` fits the model; return whether other processes will know."""
-    key = _key(model, kind)
-    return key is not None and CACHE.put(key, "fits\n")
-
-
 def _key(model: Any, kind: Kind) -> str | None:
-    """Return None for a model that is not as its checkpoint and config tell."""
+    """Return the name of the record; None for a model that is not as its checkpoint and config
+    tell."""
     if not getattr(model, "name_or_path", "") or _is_altered(model):
         return None
     return f"{kind.__name__}-{_digest(model)}"
@@ -152,14 +141,9 @@ def _is_altered(model: Any) -> bool:
 
 
 def _digest(model: Any) -> str:
-    config = {
-        key: value
-        for key, value in model.config.to_dict().items()
-        if key not in ("_name_or_path", "transformers_version")
-    }
     classes = {f"{type(part).__module__}.{type(part).__qualname__}" for part in model.modules()}
     decides = {
-        "config": config,
+        "config": config_facts(model),
         "attention": model.config._attn_implementation,
         "classes": sorted(classes),
         "devices": sorted({str(each.device) for each in model.parameters()}),

@@ -13,18 +13,14 @@ import json
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ngramkit.budget.costs import PassCosts, costs_of
 from ngramkit.budget.profile import Profile
 from ngramkit.cache import TextCache, cache_folder
-from ngramkit.decode.load import device_facts, software_facts
+from ngramkit.decode.load import LanguageModel, config_facts, device_facts, software_facts
 from ngramkit.errors import InputError
 from ngramkit.untrusted import parse_json
-
-if TYPE_CHECKING:
-    from ngramkit.decode.load import LanguageModel
-
 
 KEPT_AFTER = 32  # passes, after which what was learnt is written
 COSTS = TextCache("costs", 256)
@@ -43,11 +39,8 @@ def profile_file(model: Any) -> Path | None:
 
 
 def _digest(model: Any, **more: str) -> str:
-    config = model.config.to_dict()
     decides = {
-        "config": {
-            k: v for k, v in config.items() if k not in ("_name_or_path", "transformers_version")
-        },
+        "config": config_facts(model),
         "engine": "eager",  # as older files are named
         "attention": model.config._attn_implementation,
         **device_facts(model),

@@ -69,11 +69,11 @@ class RecurrentLayer(LinearAttentionLayer):
     def settle(self, row: int, left_out: int = 0) -> None:
         """Keep the row's states as of `left_out` tokens before the pass's end."""
         for number, state in self._present(self.conv_states):
-            kept = state
+            window = state
             if left_out:
                 width, inputs = state.shape[-1], self._inputs[number]
-                kept = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
-            self._convolutions[number] = kept[row : row + 1]
+                window = inputs[..., : inputs.shape[-1] - left_out][..., -width:]
+            self._convolutions[number] = window[row : row + 1]
         for number, state in self._present(self.recurrent_states):
             self._states[number] = state[row : row + 1]
 
@@ -149,14 +149,17 @@ class RecurrentCache(InPlaceCache):
         self.marked = self.length
 
     def cut(self, length: int) -> None:
-        """Hold no more than `length` tokens: those that were marked, or none."""
-        back = 0 < self.marked <= length
-        for layer in self.recurrent:
-            if back:
-                layer.back()
-            else:
-                layer.clear()
-        self.length = self.marked = self.marked if back else 0
+        """Hold no more than the first `length` tokens: all of them, or, where there are states,
+        those that were marked, if no more, else none."""
+        if self.recurrent:
+            back = 0 < self.marked <= length
+            for layer in self.recurrent:
+                if back:
+                    layer.back()
+                else:
+                    layer.clear()
+            length = self.marked = self.marked if back else 0
+        self.length = length
 
 
 def _layers(config: Any) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -71,25 +71,46 @@ class Decoded:
         """Neither prefill, drafting nor verifying."""
         return self.seconds - self.prefill_seconds - self.draft_seconds - self.verify_seconds
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "token_ids": self.token_ids.tolist(),
+            "prompt_tokens": self.prompt_tokens,
+            "new_tokens": len(self.token_ids),
+            "passes": self.passes,
+            "tokens_per_step": round(self.tokens_per_step, 4),
+            "tokens_per_second": round(self.tokens_per_second, 3),
+            "draft_seconds": round(self.draft_seconds, 6),
+            "verify_seconds": round(self.verify_seconds, 6),
+            "accepted_per_pass": self.accepted_per_pass,
+            "nodes_per_pass": self.nodes_per_pass,
+            "declined_passes": self.declined_passes,
+            "ended_by": self.ended_by,
+        }
+
     def same_tokens(self, other: Decoded) -> bool:
         return np.array_equal(self.token_ids, other.token_ids)
 
 
 class Clock:
-    """`lap(name)` adds the seconds since the last lap, by `now`, to that name."""
+    """A clock of laps: wall-clock seconds, by `now`, and seconds of work, by `work`."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self.laps: dict[str, float] = {}
-        self._now, self._last = now, now()
+        self.laps: dict[str, float] = {}  # wall-clock seconds by name
+        self.work = time.perf_counter
+        self._now = now
+        self.resume()
 
-    def lap(self, name: str) -> None:
-        now = self._now()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
+    def lap(self, name: str) -> float:
+        """End a lap, whose time is added to `name`; return the seconds of work in it."""
+        last, worked = self._last, self._worked
+        self.resume()
+        self.laps[name] = self.laps.get(name, 0.0) + self._last - last
+        return self._worked - worked
 
     def resume(self) -> None:
-        """Restart the timer without charging the elapsed time."""
-        self._last = self._now()
+        """Begin a lap now, without charging the time since the last one."""
+        self._last, self._worked = self._now(), self.work()
 
     @property
     def seconds(self) -> float:

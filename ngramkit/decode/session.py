@@ -162,7 +162,7 @@ class Session:
             prompt=prompt,
             max_new_tokens=options.max_new_tokens,
             budget=self.budget,
-            sampling=options.sampling,
+            choice=options.sampling.choice(),
             eos=model.eos,
             context=model.context,
             stop=stop,

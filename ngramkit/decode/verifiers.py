@@ -14,12 +14,11 @@ import transformers
 from ngramkit.decode.base import ResumableVerifier
 from ngramkit.decode.probe import fits, is_probed
 from ngramkit.decode.recurrent_cache import is_recurrent
-from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
-from ngramkit.decode.verify_rows import BatchVerifier
+from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.errors import InputError, UsageError, meant
 
-VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier | ChainVerifier]] = {
+VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
     "tree": TreeVerifier,
     "batch": BatchVerifier,
     "chain": ChainVerifier,
@@ -31,9 +30,7 @@ def open_verifier(model: Any, mode: str | None = None, *, room: int) -> Resumabl
 
     `room` is the number of tokens that memory is taken for at first.
     """
-    mode = verify_mode(model, mode)
-    kind = ChainsVerifier if mode == "batch" and is_recurrent(model) else VERIFIERS[mode]
-    return kind(model, room=room)
+    return VERIFIERS[verify_mode(model, mode)](model, room=room)
 
 
 def verify_mode(model: Any, mode: str | None = None) -> str:

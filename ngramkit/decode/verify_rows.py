@@ -1,67 +1,114 @@
-"""A draft verified as rows: its root-to-leaf paths, each an ordinary continuation of the context.
+"""Drafts verified as rows, each an ordinary continuation of the context.
 
-Needs no mask that an attention kernel might not take, so it works where trees do not; it costs a
-row of cache per path, and tokens that paths share are computed in each. The accepted tokens are
-held once per row and never copied again: of a pass, the accepted row alone is written to the
-others. A draft of one path costs nothing more than in a tree.
+A draft is all its root-to-leaf paths (BatchVerifier) or its best one (ChainVerifier). Neither needs
+a mask that an attention kernel might not take, so they work where trees do not. All paths cost a
+row of cache each, and tokens that paths share are computed in each. The accepted tokens are held
+once per row and never copied again: of a pass, the accepted row alone is written to the others.
+
+The states of recurrent layers sum up what was read and cannot give a token back. So a pass reads
+the tokens that were written since the kept states, then the draft. Where all of it came true, its
+states are kept. Where not, the states stay as they were, and what was written since is replayed in
+front of the next draft: no pass is spent on repairs alone. Replayed tokens count toward the budget;
+where they fill it, nothing is drafted, and the states catch up.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from ngramkit.decode.cache import InPlaceCache
+from ngramkit.decode.recurrent_cache import RecurrentCache
 from ngramkit.drafters.base import DraftTree, TokenArray
-from ngramkit.kernels.tree import paths
+from ngramkit.kernels.tree import best_path, paths
 
 
 class BatchVerifier:
-    """The passes of one request, as TreeVerifier; memory is taken for as many rows as the widest
-    draft has."""
+    """The passes of one request, as TreeVerifier; drafts go through `fit` first.
+
+    Memory is taken for as many rows as the widest draft has.
+    """
 
     def __init__(self, model: Any, *, room: int) -> None:
-        config = model.config.get_text_config()
         self._model = model
         self._device = model.device
-        self._cache = InPlaceCache(config.num_hidden_layers, room)
+        self._cache = RecurrentCache(model.config.get_text_config(decoder=True), room)
+        inputs = inspect.signature(model.forward).parameters
+        self._name = "cache_params" if "cache_params" in inputs else "past_key_values"
+        self._replayed: list[int] = []  # written, but not in the cache
         self._rows = np.zeros(1, np.int64)  # of the root and every node of the last draft
+        self._written: list[int] = []  # the root and the draft's tokens
 
     @property
     def length(self) -> int:
-        """The number of tokens in the cache."""
-        return self._cache.length
+        """The number of accepted tokens."""
+        return self._cache.length + len(self._replayed)
+
+    @property
+    def replayed(self) -> int | None:
+        """The number of tokens that the next pass replays in front of its draft; None for models
+        of which no pass ever does."""
+        return len(self._replayed) if self._cache.recurrent else None
+
+    def fit(self, tree: DraftTree, budget: int) -> DraftTree:
+        """Cut a draft to what a pass can verify: all of it, or nothing."""
+        return tree if len(self._replayed) < budget else DraftTree.empty()
 
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
-        new = prompt[self.length :]
+        new = prompt[self._cache.length :]
+        self._replayed = []
         logits = self._forward(new[None], logits_to_keep=1)
-        self._cache.keep_row(0, len(new))
+        self._cache.settle(0, len(new))
+        self._cache.mark()  # a conversation may part from what is written next
         return logits[0]
 
     def verify(self, root: int, tree: DraftTree) -> torch.Tensor:
         """Return logits [n + 1, V]: row 0 follows `root`, the last token, row i + 1 node i."""
         nodes, self._rows, columns = paths(tree.parents)
+        self._written = [root, *tree.token_ids.tolist()]
         # What is behind a path's end does not matter: nothing before it sees it.
-        tokens = np.append(tree.token_ids, [root, root])[nodes]
-        logits = self._forward(tokens)
+        drafted = np.append(tree.token_ids, [root, root])[nodes]
+        self._width = drafted.shape[1]
+        replayed = np.tile(np.array(self._replayed, np.int32), (len(drafted), 1))
+        logits = self._forward(np.hstack([replayed, drafted]))[:, len(self._replayed) :]
         at = torch.from_numpy(self._rows), torch.from_numpy(columns)
         return logits[at[0].to(logits.device), at[1].to(logits.device)]
 
     def keep(self, nodes: Sequence[int]) -> None:
         """Make the root and these nodes, a path from the top, part of the context."""
-        last = nodes[-1] + 1 if nodes else 0
-        self._cache.keep_row(int(self._rows[last]), len(nodes) + 1)
+        left_out = self._width - len(nodes) - 1
+        self._replayed += [self._written[row] for row in [0, *(node + 1 for node in nodes)]]
+        if left_out and self._cache.sums:
+            return
+        row = int(self._rows[nodes[-1] + 1]) if nodes else 0
+        self._cache.settle(row, len(self._replayed), left_out)
+        self._replayed = []
 
     def rewind(self, length: int) -> None:
-        """Hold only the first `length` tokens from now on."""
-        self._cache.length = length
+        """Hold no more than the first `length` tokens from now on: up to the prompt's end, or none,
+        where states cannot go back to `length`."""
+        if length < self._cache.length:
+            self._cache.cut(length)
+            self._replayed = []
+        del self._replayed[length - self._cache.length :]
 
     def _forward(self, tokens: TokenArray, **inputs: Any) -> torch.Tensor:
+        self._cache.begin(len(tokens))
         ids = torch.from_numpy(tokens.astype(np.int64)).to(self._device)
-        output = self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **inputs)
-        logits: torch.Tensor = output.logits
+        inputs[self._name] = self._cache
+        logits: torch.Tensor = self._model(input_ids=ids, use_cache=True, **inputs).logits
         return logits
+
+
+class ChainVerifier(BatchVerifier):
+    """A BatchVerifier for the one path of a draft with the most expected tokens."""
+
+    def fit(self, tree: DraftTree, budget: int) -> DraftTree:
+        """Cut a draft to that path, as long as a pass can verify."""
+        nodes = best_path(tree.parents, tree.scores, budget - len(self._replayed), 0.0)
+        parents = np.arange(-1, len(nodes) - 1, dtype=np.int32)
+        return DraftTree(tree.token_ids[nodes], parents, tree.scores[nodes], tree.source[nodes])

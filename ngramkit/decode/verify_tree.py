@@ -35,11 +35,6 @@ class TreeVerifier:
         """The number of tokens in the cache."""
         return self._cache.length
 
-    @property
-    def bytes(self) -> dict[str, int]:
-        """The size of the keys and values."""
-        return {"full": self._cache.bytes}
-
     def prefill(self, prompt: TokenArray) -> torch.Tensor:
         """Read the part of the prompt that is not held yet; return logits [1, V] after its end."""
         logits = self._forward(prompt[self.length :], logits_to_keep=1)

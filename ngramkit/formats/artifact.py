@@ -31,9 +31,9 @@ from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.container import (
     Array,
     FileRecord,
-    Opened,
     WrongFileError,
     open_container,
+    require as require,
     sha256_of,
 )
 from ngramkit.formats.manifest import Manifest, TokenizerRecord, read_manifest
@@ -56,7 +56,6 @@ PROOFS = TextCache("proofs", 4096)
 TICK_NS = 20_000_000
 
 LOG = logging.getLogger("ngramkit")
-Copy = dict[str, Identity]  # file name -> which file it is
 
 
 class Artifact(ABC):
@@ -71,7 +70,9 @@ class Artifact(ABC):
         self.origin: str | None = None  # the URL that it was fetched from, or written to
         self._places: dict[str, Path] = {name: path / name for name in manifest.files}
         self._identities: dict[str, Identity] = {}  # of the files that were found whole
-        self._opened: dict[str, Opened] = {}  # mapped, so that a replacement changes nothing
+        self._opened: dict[
+            str, dict[str, Array]
+        ] = {}  # mapped, so that a replacement changes nothing
 
     def __repr__(self) -> str:
         """Return a line like <FrozenTable 46,111 leaders, llama-tokenizer, 27.6 MB>."""
@@ -95,7 +96,7 @@ class Artifact(ABC):
             try:
                 artifact = cls.unchecked(path, manifest)
                 artifact._identities = admit(artifact, reporter)
-                artifact._opened = {name: artifact._container(name) for name in manifest.files}
+                artifact._opened = {name: artifact._open_file(name) for name in manifest.files}
                 return artifact
             except ArtifactError:
                 before, manifest = manifest, read_manifest(path)
@@ -148,16 +149,16 @@ class Artifact(ABC):
         """Return the arrays of one listed file, exactly those of its layout."""
         if name not in self.manifest.files:
             raise ArtifactError(f"the manifest of {self.path} does not list {name}")
-        opened = self._opened.get(name) or self._container(name)
-        require_layout(self._places[name], opened.arrays, layout)
-        return opened.arrays
+        arrays = self._opened.get(name) or self._open_file(name)
+        require_layout(self._places[name], arrays, layout)
+        return arrays
 
-    def _container(self, name: str) -> Opened:
+    def _open_file(self, name: str) -> dict[str, Array]:
         path = self._places[name]
-        opened = open_container(path)
-        if opened.identity != self._identities.get(name, opened.identity):
+        arrays, file = open_container(path)
+        if file != self._identities.get(name, file):
             raise ArtifactError(f"{path} was replaced after it was opened", "open it again")
-        return opened
+        return arrays
 
     def parameter(self, name: str) -> int:
         """Return a whole number from 1 on. Raises ArtifactError where the manifest has none."""
@@ -180,12 +181,6 @@ def require_one_tokenizer(artifacts: Sequence[Artifact]) -> None:
     """Raise ArtifactError, naming both, where one is of another tokenizer than the first."""
     for other in artifacts[1:]:
         other.tokenizer.require(artifacts[0].tokenizer, str(other.path))
-
-
-def require(holds: bool | np.bool_, path: Path, breach: str) -> None:
-    """Raise ArtifactError, naming `path` and the breach, unless `holds`."""
-    if not holds:
-        raise ArtifactError(f"{path} is damaged: {breach}", AGAIN)
 
 
 def require_layout(path: Path, arrays: Mapping[str, Array], layout: Layout) -> None:
@@ -221,7 +216,7 @@ def admit(artifact: Artifact, reporter: Reporter = SILENT) -> dict[str, Identity
     if not identities:  # a history: it grows, and is checked as it is read
         return identities
     copies = recall(checksum)
-    if copies is not None and identities in copies:
+    if copies is not None and _copy(identities) in copies:
         return identities
     started = time.perf_counter()
     reporter.stage(f"checking {artifact.path}", artifact.manifest.bytes, "bytes")
@@ -256,32 +251,26 @@ def check_whole(
     pool = ThreadPoolExecutor(cores())
     try:
         hashed = [pool.submit(checksum, entry) for entry in files]
-        checked = [pool.submit(part) for part in _parts(artifact)] if values else []
+        breach = None
+        try:
+            parts = artifact.parts() if values else []
+        except ArtifactError as error:  # told after that of a checksum
+            parts, breach = [], error
+        checked = [pool.submit(part) for part in parts]
         for (name, _), done in zip(files, hashed, strict=True):
             done.result()
             yield f"{name}: size"
             yield f"{name}: checksum"
+        if breach is not None:
+            raise breach
         for part in checked:
             yield from part.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _parts(artifact: Artifact) -> list[Part]:
-    """Return the artifact's parts, or one that fails where its arrays cannot be told apart."""
-    try:
-        return artifact.parts()
-    except ArtifactError as error:
-        breach = error
-
-    def fails() -> list[str]:
-        raise breach
-
-    return [fails]
-
-
-def recall(checksum: str) -> list[Copy] | None:
-    """Return the copies of the manifest with this checksum that are known to be whole.
+def recall(checksum: str) -> list[Any] | None:
+    """Return the copies of the manifest with this checksum that are known to be whole, as JSON.
 
     None where its values were never checked by these checks.
     """
@@ -293,18 +282,14 @@ def recall(checksum: str) -> list[Copy] | None:
     except InputError:
         return None
     copies = body.get("copies") if isinstance(body, dict) else None
-    if not isinstance(copies, list):
-        return None
-    return [_copy(each) for each in copies if isinstance(each, dict)]
+    return copies if isinstance(copies, list) else None
 
 
-def remember(checksum: str, copy: Mapping[str, Identity]) -> None:
-    """Write a proof that `copy` was found whole, bytes and values."""
-    if any(time.time_ns() - each[-1] < TICK_NS for each in copy.values()):
-        copies = recall(checksum) or []
-    else:
-        copies = [each for each in recall(checksum) or [] if each != copy][-COPIES + 1 :]
-        copies.append(dict(copy))
+def remember(checksum: str, files: Mapping[str, Identity]) -> None:
+    """Write a proof that a copy of these `files` was found whole, bytes and values."""
+    copies, copy = recall(checksum) or [], _copy(files)
+    if all(time.time_ns() - file[-1] >= TICK_NS for file in files.values()):
+        copies = [*[other for other in copies if other != copy][-COPIES + 1 :], copy]
     if not PROOFS.put(_name(checksum), json.dumps({"copies": copies})):
         _warn_once()
 
@@ -322,13 +307,9 @@ def _name(checksum: str) -> str:
     return f"{checksum}-{CHECKS}.json"
 
 
-def _copy(files: dict[str, object]) -> Copy:
-    """Return a copy without what cannot be an identity; such a copy equals no other."""
-    return {
-        name: (each[0], each[1], each[2], each[3], each[4])
-        for name, each in files.items()
-        if isinstance(each, list) and len(each) == 5 and {*map(type, each)} == {int}
-    }
+def _copy(files: Mapping[str, Identity]) -> dict[str, list[int]]:
+    """Return the identities as they are read back from JSON."""
+    return {name: list(file) for name, file in files.items()}
 
 
 @cache

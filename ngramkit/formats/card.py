@@ -65,7 +65,7 @@ def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = Fal
         + " Made by ngramkit; read through a memory map, see `manifest.json`.",
         table(_facts(shown)),
         _use(shown),
-        _build(manifest),
+        _section("How it was built", build_command(manifest)),
         _entries(entries),
         licences(manifest.corpus),
     ]
@@ -159,10 +159,6 @@ def _use(manifest: Manifest) -> str:
     return _section("Use it", f"ngramkit decode {source}{model} --prompt ...")
 
 
-def _build(manifest: Manifest) -> str:
-    return _section("How it was built", build_command(manifest))
-
-
 def _section(name: str, command: str) -> str:
     """Return a section with a command; empty if it holds a control character, not to be pasted."""
     if not command or visible(command) != command:
@@ -198,15 +194,15 @@ def build_command(manifest: Manifest) -> str:
 def _prune_command(manifest: Manifest) -> str:
     """Return the whole artifact's line and the pruning one; empty where answers decided."""
     corpus = dict(manifest.corpus)
-    made = corpus.pop("pruned")
-    whole = made.get("of") if isinstance(made, dict) else None
-    if not isinstance(whole, dict) or "answers" in made or "pruned" in whole:
+    pruning = corpus.pop("pruned")
+    whole = pruning.get("of") if isinstance(pruning, dict) else None
+    if not isinstance(whole, dict) or "answers" in pruning or "pruned" in whole:
         return ""
     parameters = whole.get("parameters")
     if not isinstance(parameters, dict):
         return ""
     first = build_command(replace(manifest, corpus=corpus, parameters=parameters))
-    size = quoted(made.get("bytes"))
+    size = quoted(pruning.get("bytes"))
     return first and f"{first} --out whole && ngramkit prune whole --bytes {size} --out pruned"
 
 
@@ -259,12 +255,12 @@ def sources_of(corpus: dict[str, Any]) -> dict[str, str]:
 
 def pruned_from(corpus: dict[str, Any]) -> dict[str, str]:
     """Return a row of how an artifact was pruned, if it was."""
-    made = corpus.get("pruned")
-    whole = made.get("of") if isinstance(made, dict) else None
-    if not isinstance(made, dict) or not isinstance(whole, dict):
+    pruning = corpus.get("pruned")
+    whole = pruning.get("of") if isinstance(pruning, dict) else None
+    if not isinstance(pruning, dict) or not isinstance(whole, dict):
         return {}
-    judge = "recorded answers" if "answers" in made else "its own text"
-    sizes = f"to {made.get('bytes')} bytes of {whole.get('bytes')}, by {judge}"
+    judge = "recorded answers" if "answers" in pruning else "its own text"
+    sizes = f"to {pruning.get('bytes')} bytes of {whole.get('bytes')}, by {judge}"
     return {"pruned": f"{sizes} (build {str(whole.get('build'))[:12]})"}
 
 

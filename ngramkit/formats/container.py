@@ -124,23 +124,15 @@ def _blocks(array: Array) -> Iterator[memoryview]:
     return (raw[i : i + CHUNK].data for i in range(0, len(raw), CHUNK))
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A file's arrays, and the identity of the file."""
-
-    arrays: dict[str, Array]  # read-only views of one memory map
-    identity: Identity
-
-
 def open_arrays(path: Path) -> dict[str, Array]:
     """Open a file's arrays as read-only views of one memory map, in the same time at any size.
 
     Raises ArtifactError where the file is missing, truncated or not of this format.
     """
-    return open_container(path).arrays
+    return open_container(path)[0]
 
 
-def open_container(path: Path) -> Opened:
+def open_container(path: Path) -> tuple[dict[str, Array], Identity]:
     """Open as open_arrays does, and return the identity of the mapped file too."""
     try:
         file = open_plain(path, hint=AGAIN)
@@ -166,7 +158,7 @@ def open_container(path: Path) -> Opened:
         }
     except ValueError as error:  # a dimension of 0 beside one that is too large
         raise _damaged(path, "its shapes make no sense") from error
-    return Opened(arrays, identity(status))
+    return arrays, identity(status)
 
 
 def _read_header(path: Path, raw: mmap.mmap) -> tuple[dict[str, Any], int]:
@@ -224,8 +216,14 @@ def _require_gapless(path: Path, spans: Iterable[Span], size: int) -> None:
         raise _damaged(path, f"it has {size:,} bytes of arrays, not {at:,}")
 
 
-def _damaged(path: Path, why: str) -> ArtifactError:
+def _damaged(path: object, why: str) -> ArtifactError:
     return ArtifactError(f"{path} is damaged: {why}", AGAIN)
+
+
+def require(holds: bool | np.bool_, path: object, breach: str) -> None:
+    """Raise ArtifactError, naming `path` and the breach, unless `holds`."""
+    if not holds:
+        raise _damaged(path, breach)
 
 
 def sha256_of(path: Path) -> str:

@@ -128,23 +128,20 @@ class EvidenceFolder:
             temporary.replace(batch)
         return batch.name
 
-    def requests(self, read: set[str] | None = None) -> Iterator[RecordedRequest]:
-        """Yield all requests, batch by batch, each checked; skip batches named in `read`.
+    def requests(self) -> Iterator[RecordedRequest]:
+        """Yield all requests, batch by batch, each checked.
 
-        The names of the others are added to `read`. Raises ArtifactError where one is damaged.
+        Raises ArtifactError where one is damaged.
         """
         for path in self._batches():
-            if read is None or path.name not in read:
-                yield from read_batch(path)
-                if read is not None:
-                    read.add(path.name)
+            yield from read_batch(path)
 
     def _batches(self) -> list[Path]:
         return sorted(path for path in self.path.iterdir() if BATCH.fullmatch(path.name))
 
 
 def _holds_other_things(path: Path) -> bool:
-    return not path.is_dir() or any(each.name != f"{NAME}.tmp" for each in path.iterdir())
+    return not path.is_dir() or any(entry.name != f"{NAME}.tmp" for entry in path.iterdir())
 
 
 # A batch: requests to arrays, and back without trust.
@@ -192,24 +189,26 @@ class RecordedRequest:
 
 def joined(requests: Sequence[RecordedRequest]) -> dict[str, Array]:
     """Return the arrays of a batch."""
-    about = json.dumps([asdict(each.about) for each in requests], ensure_ascii=False)
-    first = np.cumsum([0, *(len(each.tokens) for each in requests)])
+    about = json.dumps([asdict(request.about) for request in requests], ensure_ascii=False)
+    first = np.cumsum([0, *(len(request.tokens) for request in requests)])
     parents = [
-        np.where(each.parents < 0, -1, each.parents + begin)
-        for each, begin in zip(requests, first[:-1], strict=True)
+        np.where(request.parents < 0, -1, request.parents + begin)
+        for request, begin in zip(requests, first[:-1], strict=True)
     ]
     columns = {
-        "prompts": [each.prompt for each in requests],
-        "answers": [each.answer for each in requests],
-        "tokens": [each.tokens for each in requests],
+        "prompts": [request.prompt for request in requests],
+        "answers": [request.answer for request in requests],
+        "tokens": [request.tokens for request in requests],
         "parents": parents,
-        "top_ids": [each.top_ids for each in requests],
+        "top_ids": [request.top_ids for request in requests],
     }
     arrays = {name: np.concatenate(parts).astype(np.int32) for name, parts in columns.items()}
-    arrays["top_log_probs"] = np.concatenate([each.top_log_probs for each in requests])
+    arrays["top_log_probs"] = np.concatenate([request.top_log_probs for request in requests])
     arrays["about"] = np.frombuffer(about.encode(), np.uint8)
     for ends, of in (("prompt_ends", "prompt"), ("answer_ends", "answer"), ("row_ends", "tokens")):
-        arrays[ends] = np.cumsum([len(getattr(each, of)) for each in requests], dtype=np.int64)
+        arrays[ends] = np.cumsum(
+            [len(getattr(request, of)) for request in requests], dtype=np.int64
+        )
     return arrays
 
 
@@ -227,7 +226,7 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
         require(len(arrays[ends]) == len(about), path, f"{ends} is of another length")
         starts[of] = _spans(path, ends, arrays[ends], len(arrays[of]))
     _check_rows(path, arrays)
-    for r, each in enumerate(about):
+    for r, request in enumerate(about):
         (p, q), (a, b), (m, n) = starts["prompts"][r], starts["answers"][r], starts["tokens"][r]
         prompt = arrays["prompts"][p:q]
         parents = _own_parents(path, arrays["parents"][m:n], m)
@@ -237,23 +236,23 @@ def read_batch(path: Path) -> Iterator[RecordedRequest]:
         pairs = (parents.astype(np.int64) << 32) + tokens
         require(len(np.unique(pairs)) == n - m, path, "two siblings hold the same token")
         tops = arrays["top_ids"][m:n], arrays["top_log_probs"][m:n]
-        yield RecordedRequest(each, prompt, arrays["answers"][a:b], tokens, parents, *tops)
+        yield RecordedRequest(request, prompt, arrays["answers"][a:b], tokens, parents, *tops)
 
 
 def _about(path: Path, raw: Array) -> list[About]:
     where = f"{path} is damaged: `about`"
     body = parse_json(raw.tobytes(), where, strict=True, error=ArtifactError, hint=AGAIN)
     require(isinstance(body, list), path, "`about` is no list")
-    found = []
-    for each in body:
-        keys = set(About.__dataclass_fields__)
-        require(isinstance(each, dict) and each.keys() == keys, path, "`about` has other keys")
-        texts = [each[name] for name in ("question", "category", "drafter")]
+    keys = set(About.__dataclass_fields__)
+    requests = []
+    for entry in body:
+        require(isinstance(entry, dict) and entry.keys() == keys, path, "`about` has other keys")
+        texts = [entry[name] for name in ("question", "category", "drafter")]
         whole = all(isinstance(text, str) and len(text) <= 1000 for text in texts)
-        numbers = whole_number(each["turn"]) and whole_number(each["longest"])
+        numbers = whole_number(entry["turn"]) and whole_number(entry["longest"])
         require(whole and numbers, path, "`about` holds something else")
-        found.append(About(**each))
-    return found
+        requests.append(About(**entry))
+    return requests
 
 
 def _spans(path: Path, name: str, ends: Array, length: int) -> list[tuple[int, int]]:

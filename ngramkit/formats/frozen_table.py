@@ -52,6 +52,13 @@ BREACHES = (
     "", "an id is outside the vocabulary", "leaders are not sorted", "a follower has no count",
     "followers outnumber it", "followers are not in order", "a follower stands twice",
 )  # fmt: skip
+# What holds once the offsets and all parts of the leaders were checked.
+CHECKED = [
+    "follower offsets",
+    "ids inside the vocabulary",
+    "leaders sorted, each once; counts add up",
+    "followers by count, then by ids, each once",
+]
 
 
 class FrozenTable(Artifact):
@@ -126,18 +133,9 @@ class FrozenTable(Artifact):
         ranges = range(0, max(len(self.leaders), 1), BLOCK)
         self._check_offsets()
         return [
-            self._checked,
+            lambda: CHECKED,
             *(partial(self._check_leaders, begin, begin + BLOCK) for begin in ranges),
             self._check_counts,
-        ]
-
-    def _checked(self) -> list[str]:
-        """Return what was checked before the leaders, and by each part of them."""
-        return [
-            "follower offsets",
-            "ids inside the vocabulary",
-            "leaders sorted, each once; counts add up",
-            "followers by count, then by ids, each once",
         ]
 
     def _check_offsets(self) -> None:

@@ -28,8 +28,8 @@ from typing import Any
 
 from ngramkit.errors import ArtifactError
 from ngramkit.formats import probes
-from ngramkit.formats.container import FileRecord
-from ngramkit.untrusted import AGAIN, read_json, whole_number
+from ngramkit.formats.container import FileRecord, require
+from ngramkit.untrusted import read_json, whole_number
 
 FORMAT = "ngramkit"
 VERSION = 1
@@ -75,13 +75,13 @@ class TokenizerRecord:
     def require(self, other: TokenizerRecord, where: str) -> None:
         """Raise ArtifactError unless `other` gives the same ids; `where` names what has `self`."""
         if not self.agrees(other):
-            why = probes.difference(self.encodes or "", other.encodes or "")
-            known = self.encodes is not None and other.encodes is not None
+            why = ""
+            if self.encodes is not None and other.encodes is not None:
+                why = f": {probes.difference(self.encodes, other.encodes)}"
             raise ArtifactError(
                 f"{where} was built for the tokenizer of {self.id} "
                 f"({self.vocabulary:,} tokens, {self.fingerprint[:12]}), not for that of "
-                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]})"
-                + (f": {why}" if known else ""),
+                f"{other.id} ({other.vocabulary:,} tokens, {other.fingerprint[:12]}){why}",
                 f"build it again with model={other.id}",
                 option="model",
             )
@@ -163,8 +163,10 @@ def parse_manifest(path: object, body: Any) -> Manifest:
             f"{path} has format version {version!r:.20}; this ngramkit reads 1 to {VERSION}",
             "upgrade: pip install -U ngramkit",
         )
-    _hold(path, body.keys() - {"checksum"} == KEYS, "its keys are not those of a manifest")
-    _hold(path, _is_text(body["kind"]) and _is_text(body["build"]), "`kind` or `build` is no text")
+    require(body.keys() - {"checksum"} == KEYS, path, "its keys are not those of a manifest")
+    require(
+        _is_text(body["kind"]) and _is_text(body["build"]), path, "`kind` or `build` is no text"
+    )
     manifest = Manifest(
         kind=body["kind"],
         build=body["build"],
@@ -175,13 +177,8 @@ def parse_manifest(path: object, body: Any) -> Manifest:
         files=_files(path, body["files"]),
     )
     listed = body.get("checksum", manifest.checksum)
-    _hold(path, listed == manifest.checksum, "its checksum is wrong: it was changed")
+    require(listed == manifest.checksum, path, "its checksum is wrong: it was changed")
     return manifest
-
-
-def _hold(path: object, holds: bool, breach: str) -> None:
-    if not holds:
-        raise ArtifactError(f"{path} is damaged: {breach}", AGAIN)
 
 
 def _is_text(value: Any) -> bool:
@@ -192,65 +189,69 @@ def tokenizer_record(path: object, body: Any) -> TokenizerRecord:
     """Parse a tokenizer's record of the file `path`. Raises ArtifactError where it is none."""
     keys = {"id", "vocabulary", "fingerprint"}
     fits = isinstance(body, dict) and keys <= body.keys() <= keys | {"eos", "encodes"}
-    _hold(path, fits, "`tokenizer` is not id, vocabulary, fingerprint and eos")
+    require(fits, path, "`tokenizer` is not id, vocabulary, fingerprint and eos")
     texts = _is_text(body["id"]) and _is_text(body["fingerprint"])
-    _hold(path, texts, "the tokenizer's id or fingerprint is no text")
+    require(texts, path, "the tokenizer's id or fingerprint is no text")
     size, eos = body["vocabulary"], body.get("eos")
-    _hold(path, whole_number(size, 1, MOST_TOKENS), f"a vocabulary of {size!r:.30} tokens")
+    require(whole_number(size, 1, MOST_TOKENS), path, f"a vocabulary of {size!r:.30} tokens")
     inside = eos is None or whole_number(eos, 0, size - 1)
-    _hold(path, inside, f"the eos {eos!r:.30} is no id of its vocabulary")
-    known = body.get("encodes")
-    sound = known is None or (isinstance(known, str) and probes.FORM.fullmatch(known) is not None)
-    _hold(path, sound, "what its tokenizer encodes is no hex digits")
+    require(inside, path, f"the eos {eos!r:.30} is no id of its vocabulary")
+    encodes = body.get("encodes")
+    sound = encodes is None or (isinstance(encodes, str) and bool(probes.FORM.fullmatch(encodes)))
+    require(sound, path, "what its tokenizer encodes is no hex digits")
     return TokenizerRecord(**body)
 
 
 def _parameters(path: object, body: Any) -> dict[str, Any]:
-    _hold(path, isinstance(body, dict), "`parameters` is no object")
+    require(isinstance(body, dict), path, "`parameters` is no object")
     for name, value in body.items():
         simple = value is None or isinstance(value, bool | float) or _is_text(value)
         simple = simple or whole_number(value, -(1 << 63))
-        _hold(path, simple, f"the parameter {name!r:.40} makes no sense")
+        require(simple, path, f"the parameter {name!r:.40} makes no sense")
     return dict(body)
 
 
 def _corpus(path: object, body: Any) -> dict[str, Any]:
-    _hold(path, isinstance(body, dict), "`corpus` is no object")
+    require(isinstance(body, dict), path, "`corpus` is no object")
     for name, value in body.items():
         wanted = CORPUS.get(name, object)
         fits = value is None or isinstance(value, wanted)
         fits = fits and (wanted in (bool, object) or not isinstance(value, bool))
-        _hold(path, fits, f"the corpus's {name!r:.40} makes no sense")
+        require(fits, path, f"the corpus's {name!r:.40} makes no sense")
     for part in [*(body.get("merged") or []), *(body.get("mixed") or [])]:
         _corpus(path, part)
     licences = body.get("licenses") or {}
-    _hold(path, all(map(whole_number, licences.values())), "licences without counts")
+    require(all(map(whole_number, licences.values())), path, "licences without counts")
     for name in ("licenses_kept", "dataset_license"):
         listed = body.get(name) or []
-        _hold(path, isinstance(listed, str) or all(map(_is_text, listed)), "licences are no texts")
+        require(
+            isinstance(listed, str) or all(map(_is_text, listed)), path, "licences are no texts"
+        )
     return dict(body)
 
 
 def _counts(path: object, body: Any) -> dict[str, int]:
     fits = isinstance(body, dict) and all(map(whole_number, body.values()))
-    _hold(path, fits, "`counts` are not whole numbers")
+    require(fits, path, "`counts` are not whole numbers")
     return dict(body)
 
 
 def _files(path: object, body: Any) -> dict[str, FileRecord]:
-    _hold(path, isinstance(body, dict), "`files` is no object")
+    require(isinstance(body, dict), path, "`files` is no object")
     for name, record in body.items():
         if not PLAIN_NAME.fullmatch(name):
             raise ArtifactError(
                 f"{path} names the file {name!r:.80}, which is not inside its folder",
                 "do not use this artifact; build it, or pull it from somebody you trust",
             )
-        _hold(path, name.lower() not in OWN_NAMES, f"it lists {name}, which holds no arrays")
+        require(name.lower() not in OWN_NAMES, path, f"it lists {name}, which holds no arrays")
         fits = isinstance(record, dict) and record.keys() == {"bytes", "sha256"}
-        _hold(path, fits, f"{name} is not listed with bytes and sha256")
+        require(fits, path, f"{name} is not listed with bytes and sha256")
         digest = record["sha256"]
         listed = isinstance(digest, str) and SHA256.fullmatch(digest) is not None
-        _hold(path, listed and whole_number(record["bytes"]), f"bytes or sha256 of {name} are none")
+        require(
+            listed and whole_number(record["bytes"]), path, f"bytes or sha256 of {name} are none"
+        )
     # Some file systems hold names that differ in case alone for one.
-    _hold(path, len({name.lower() for name in body}) == len(body), "two files of one name")
+    require(len({name.lower() for name in body}) == len(body), path, "two files of one name")
     return {name: FileRecord(**record) for name, record in body.items()}

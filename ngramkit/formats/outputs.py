@@ -29,12 +29,12 @@ from ngramkit.kinds import KINDS
 
 CARD = "README.md"
 RECIPE = "recipe.json"  # what ngramkit.recipes built it from; not every artifact has one
-PROGRESS = "progress.json"  # of a folder that is being written
+PROGRESS = "progress.jsonl"  # of a folder that is being written
 ARTIFACT = "artifact"  # an artifact's folder inside an export for transformers
 CODE = ("custom_generate/generate.py", "custom_generate/requirements.txt")
 # Every name that we write below a folder: data files by what they hold, then their number if any.
 WRITTEN = re.compile(
-    rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|{PROGRESS}|requests\.log|lock|"
+    rf"({ARTIFACT}/)?({re.escape(NAME)}|{CARD}|{RECIPE}|progress\.jsonl?|requests\.log|lock|"
     rf"[a-z]+(-[a-z]+)*(-\d{{5,}})?\.safetensors(\.[0-9a-f]{{16}}(?=\.tmp))?)(\.tmp)?|"
     rf"{ARTIFACT}|custom_generate|{'|'.join(map(re.escape, CODE))}"
 )
@@ -118,22 +118,18 @@ def require_replaceable(path: Path) -> list[Path]:
 
 
 def _names(folder: Path, path: Path) -> set[str]:
-    manifest = _manifest(folder, path)
+    try:
+        manifest = read_manifest(folder)
+    except ArtifactError as error:
+        raise refusal(
+            f"{path} is not replaced, because ngramkit did not write it: {error}"
+        ) from error
     if manifest.kind == "history":
         raise refusal(
             f"{path} is a history: what is in it cannot be built again",
             "choose another out, or remove it yourself",
         )
     return {NAME, CARD, RECIPE, *manifest.files}
-
-
-def _manifest(folder: Path, path: Path) -> Manifest:
-    try:
-        return read_manifest(folder)
-    except ArtifactError as error:
-        raise refusal(
-            f"{path} is not replaced, because ngramkit did not write it: {error}"
-        ) from error
 
 
 def ours_in(path: Path) -> list[Path]:

@@ -78,26 +78,26 @@ def _digest(ids: Sequence[int]) -> str:
     return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:EACH]
 
 
-def same_ids(one: str | None, other: str | None) -> bool:
+def same_ids(encodes: str | None, other: str | None) -> bool:
     """Return whether both are known and equal."""
-    return one is not None and other is not None and difference(one, other) == ""
+    return encodes is not None and other is not None and difference(encodes, other) == ""
 
 
-def difference(one: str, other: str) -> str:
+def difference(encodes: str, other: str) -> str:
     """Return how two differ, for people; "" where they do not."""
-    if one[:DIGITS] != other[:DIGITS]:
+    if encodes[:DIGITS] != other[:DIGITS]:
         return "their vocabularies differ"
-    pairs = zip(PROBES, _each(one), _each(other), strict=False)
-    found = next((text for text, a, b in pairs if a != b), None)
-    return "" if found is None else f"they encode {found!r} differently"
+    pairs = zip(PROBES, _digests(encodes), _digests(other), strict=False)
+    text = next((text for text, a, b in pairs if a != b), None)
+    return "" if text is None else f"they encode {text!r} differently"
 
 
-def first_difference(known: str, encode: Callable[[str], Sequence[int]]) -> str | None:
-    """Return the first of PROBES that `encode` encodes otherwise than `known` has it."""
-    pairs = zip(PROBES, _each(known), strict=False)
+def first_difference(encodes: str, encode: Callable[[str], Sequence[int]]) -> str | None:
+    """Return the first of PROBES whose ids by `encode` are not those that `encodes` stands for."""
+    pairs = zip(PROBES, _digests(encodes), strict=False)
     return next((text for text, digest in pairs if _digest(encode(text)) != digest), None)
 
 
-def _each(known: str) -> list[str]:
-    rest = known[DIGITS:]
+def _digests(encodes: str) -> list[str]:
+    rest = encodes[DIGITS:]
     return [rest[at : at + EACH] for at in range(0, len(rest), EACH)]

@@ -67,8 +67,8 @@ def _ask_table(table: FrozenTable, leader: list[int], top: int) -> Answer:
     row = table.find(leader)
     if row < 0:
         return Answer(leader, 0, [])
-    rows = table.lookup(leader)
-    rows = slice(rows.start, min(rows.stop, rows.start + top))
+    begin, end = (int(offset) for offset in table.follower_offsets[row : row + 2])
+    rows = slice(begin, min(end, begin + top))
     followers = zip(table.followers[rows], table.follower_counts[rows], strict=True)
     best = [(follower.tolist(), int(count)) for follower, count in followers]
     return Answer(leader, int(table.leader_counts[row]), best)

@@ -16,7 +16,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -60,19 +60,17 @@ class Replacement:
         self._force = force
         self._inputs = inputs
         self._mode = mode
-        self._claim: AbstractContextManager[None] | None = None
+        self._claim = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as entering:
-            claim = claimed(self.path, self._inputs, sure=self._force)
-            entering.enter_context(claim)
+        with ExitStack() as claim:
+            claim.enter_context(claimed(self.path, self._inputs, sure=self._force))
             _clear_left(self.path)
             self._require_free()
             if os.path.lexists(self.partial):
                 ours_in(self.partial)
             self.partial.mkdir(mode=self._mode, exist_ok=True)
-            entering.pop_all()
-            self._claim = claim
+            self._claim = claim.pop_all()
         return self
 
     def __exit__(
@@ -81,13 +79,10 @@ class Replacement:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
+        with self._claim:
             if not self.keep:
                 with suppress(OSError, UsageError):  # what is in the way now is not the news
                     _clear(self.partial)
-        finally:
-            assert self._claim is not None
-            self._claim.__exit__(kind, error, trace)
 
     def empty(self) -> None:
         """Delete what another run left in the partial folder."""
@@ -185,31 +180,25 @@ def exchange(one: Path, other: Path) -> bool:
 
     At no moment does either stand for nothing. Both must exist, on one file system.
     """
-    swap = _system_call()
-    if swap is None:
+    if sys.platform == "win32":
         return False
     import ctypes
 
-    if swap(os.fsencode(one), os.fsencode(other)) == 0:
+    library: Any = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    try:
+        if sys.platform == "darwin":
+            failed = library.renamex_np(first, second, RENAME_SWAP)
+        else:
+            failed = library.renameat2(AT_FDCWD, first, AT_FDCWD, second, RENAME_EXCHANGE)
+    except AttributeError:  # an older C library
+        return False
+    if not failed:
         return True
     code = ctypes.get_errno()
     if code in REFUSALS:
         return False
     raise OSError(code, os.strerror(code), str(one), None, str(other))
-
-
-def _system_call() -> Any:
-    """Return f(path, path) -> 0 or -1; None where the C library has none."""
-    import ctypes
-
-    if sys.platform == "win32":
-        return None
-    library = ctypes.CDLL(None, use_errno=True)
-    if sys.platform == "darwin":
-        swap = getattr(library, "renamex_np", None)
-        return swap and (lambda one, other: swap(one, other, RENAME_SWAP))
-    swap = getattr(library, "renameat2", None)
-    return swap and (lambda one, other: swap(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE))
 
 
 def put_over(new: Path, path: Path) -> Path | None:

@@ -39,8 +39,8 @@ HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum
 RECORD, RECORD_MAGIC = struct.Struct("<4sIII"), b"NGRQ"
 ALIGNED = 4  # bytes
-BLOCK = 1 << 20  # bytes searched at a time for the next valid record
 SEARCHED = 4  # times the log's size that are searched in vain behind damage, at most
+FREE = 1 << 20  # bytes more that are, however short the log
 LEAST = 2048  # bytes that every place counts for that is searched in vain
 
 
@@ -100,25 +100,44 @@ class RequestLog:
 
     def read(self, after: Mark | None = None) -> Reading:
         """Read every valid record behind `after`, or all. Raises ArtifactError of no log."""
-        # Unbuffered: others write meanwhile, and old bytes must not be read again.
+        head, mark, body = self._content(after)
+        reading = self._parse(head, mark, body)
+        while reading.damaged:
+            # Who reads while others write may see the next record before the end of the last one.
+            again = self._content(after)
+            if again[:2] == (head, mark) and again[2].startswith(body):
+                break
+            head, mark, body = again
+            reading = self._parse(head, mark, body)
+        reading.restarted = after is not None and mark != after
+        return reading
+
+    def _content(self, after: Mark | None) -> tuple[bytes, Mark, bytes]:
+        """Return the header, `after`, and the log behind it; all of it where that is another
+        log's mark."""
         with self.open_file("rb", buffering=0) as file:
-            mark = Mark(self._generation(file))
-            reading = Reading(mark=mark, damage=[self._header_damage(file)])
-            if after is not None and self._holds(file, after):
-                reading.mark = after
-            reading.restarted = after is not None and reading.mark != after
-            search = Search(SEARCHED * os.fstat(file.fileno()).st_size + BLOCK)
-            for begin, end, request in self._records(file, reading.mark.offset, search):
-                reading.damage.append(_between(file, reading.mark.offset, begin))
-                padding = -(len(request.tokens) * self.width.itemsize) % ALIGNED
-                reading.damage.append(_between(file, end - padding, end).strip(b"\0"))
-                reading.requests.append(request)
-                reading.mark = Mark(mark.generation, end)
-            rest = _between(file, reading.mark.offset, None)
-            if is_torn(rest, self.width.itemsize):
-                reading.torn = len(rest)
-            else:
-                reading.damage.append(rest)
+            head = file.read(HEADER.size)
+            mark = Mark(self._generation(head))
+            size = os.fstat(file.fileno()).st_size
+            if after is not None and after.generation == mark.generation and after.offset <= size:
+                mark = after
+            file.seek(mark.offset)
+            return head, mark, file.read()
+
+    def _parse(self, head: bytes, mark: Mark, body: bytes) -> Reading:
+        checksum = int.from_bytes(head[CHECKED:], "little")
+        sound = checksum in (0, zlib.crc32(head[:CHECKED]))
+        reading, at = Reading(mark=mark, damage=[b"" if sound else head]), 0
+        for begin, end, padding, request in self._records(body, -mark.offset % ALIGNED):
+            reading.damage += [body[at:begin], body[end - padding : end].strip(b"\0")]
+            reading.requests.append(request)
+            at = end
+        reading.mark = Mark(mark.generation, mark.offset + at)
+        rest = body[at:]
+        if is_torn(rest, self.width.itemsize):
+            reading.torn = len(rest)
+        else:
+            reading.damage.append(rest)
         return reading
 
     def append(self, request: PastRequest, at: Mark) -> Mark:
@@ -127,7 +146,8 @@ class RequestLog:
         The caller holds the lock and has read up to `at`. A full disk leaves the log as it was.
         """
         with self.open_file("r+b", buffering=0) as file:
-            rest = _between(file, at.offset, None)
+            file.seek(at.offset)
+            rest = file.read()
             end = at.offset if is_torn(rest, self.width.itemsize) else at.offset + len(rest)
             record = bytes(-end % ALIGNED) + self._packed(request)
             file.truncate(end)
@@ -157,8 +177,7 @@ class RequestLog:
         head = HEADER.pack(LOG_MAGIC, self.width.itemsize, generation, 0)[:CHECKED]
         return head + struct.pack("<I", zlib.crc32(head))
 
-    def _generation(self, file: IO[bytes]) -> int:
-        head = file.read(HEADER.size)
+    def _generation(self, head: bytes) -> int:
         magic, width, generation, _ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
         if magic != LOG_MAGIC or width != self.width.itemsize:
             raise ArtifactError(
@@ -167,101 +186,62 @@ class RequestLog:
             )
         return int(generation)
 
-    def _header_damage(self, file: IO[bytes]) -> bytes:
-        head = _between(file, 0, HEADER.size)
-        checksum = int.from_bytes(head[CHECKED:], "little")
-        return b"" if checksum in (0, zlib.crc32(head[:CHECKED])) else head
+    def _records(self, body: bytes, aligned: int) -> Iterator[tuple[int, int, int, PastRequest]]:
+        """Yield (begin, end, padding, request) of every valid record, in bytes.
 
-    def _holds(self, file: IO[bytes], mark: Mark) -> bool:
-        file.seek(0)
-        size = os.fstat(file.fileno()).st_size
-        return mark.generation == self._generation(file) and mark.offset <= size
-
-    def _records(
-        self, file: IO[bytes], offset: int, search: Search
-    ) -> Iterator[tuple[int, int, PastRequest]]:
-        """Yield (begin, end, request) of every valid record from `offset` on, in bytes."""
-        while True:
-            request = self._record(file, offset, search)
-            if request is None:
-                following = self._next_valid(file, offset + ALIGNED, search)
-                if following is None:
-                    return
-                # Its writer had the lock, so one that was seen writing here has finished.
-                request = self._record(file, offset, search)
-                if request is None:
-                    offset = following
-                    request = self._record(file, offset, search)
-            if request is None:
-                return
-            end = file.tell()
-            yield offset, end, request
-            offset = end
-
-    def _record(self, file: IO[bytes], offset: int, search: Search) -> PastRequest | None:
-        """Read the record at `offset`, None where there is no valid one; stop behind it."""
-        file.seek(offset)
-        head = file.read(RECORD.size)
-        if len(head) < RECORD.size or head[:4] != RECORD_MAGIC:
-            return None
-        _, count, prompt, checksum = RECORD.unpack(head)
-        size = count * self.width.itemsize
-        if size > os.fstat(file.fileno()).st_size - file.tell():
-            return None
-        ids = file.read(size)
-        if prompt > count or checksum_of(count, prompt, ids) != checksum:
-            search.left -= size
-            return None
-        padding = -size % ALIGNED
-        if len(file.read(padding)) != padding:
-            return None
-        tokens = np.frombuffer(ids, self.width.newbyteorder("<"))
-        return PastRequest(tokens, prompt) if tokens.max(initial=0) < self.vocabulary else None
-
-    def _next_valid(self, file: IO[bytes], offset: int, search: Search) -> int | None:
-        """Return the first offset, from `offset` on, at which a valid record begins.
-
-        None also where the search may cost no more: the rest then counts as damaged.
+        Behind damage records begin at `aligned` and multiples of ALIGNED from there. It ends early
+        where the search may cost no more: the rest then counts as damaged.
         """
-        size = os.fstat(file.fileno()).st_size
-        offset += -offset % ALIGNED  # records are aligned, a made-up mark may not be
-        while search.left > 0:
-            file.seek(offset)
-            block = file.read(BLOCK)
-            if len(block) < RECORD.size:
-                return None
-            for at in likely_records(block, size - offset, self.width.itemsize):
-                search.left -= LEAST
-                if search.left <= 0:
-                    return None
-                if self._record(file, offset + at, search) is not None:
-                    return offset + at
-            offset += max((len(block) - RECORD.size) // ALIGNED, 1) * ALIGNED
-        return None
+        left = SEARCHED * len(body) + FREE  # bytes that may still be searched in vain
+        likely: Iterator[int] | None = None
+        at = 0
+        while True:
+            request, vain = self._record(body, at)
+            while request is None:
+                if likely is None:
+                    first = at + 1 + (aligned - at - 1) % ALIGNED
+                    likely = iter(likely_records(body, first, self.width.itemsize))
+                left -= LEAST + vain
+                begin = next((place for place in likely if place > at), None)
+                if begin is None or left <= 0:
+                    return
+                at = begin
+                request, vain = self._record(body, at)
+            size = len(request.tokens) * self.width.itemsize
+            padding = -size % ALIGNED
+            end = at + RECORD.size + size + padding
+            yield at, end, padding, request
+            at = end
+
+    def _record(self, body: bytes, at: int) -> tuple[PastRequest | None, int]:
+        """Return the record at `at`, None where there is no valid one, and how many bytes were
+        looked at in vain."""
+        if len(body) < at + RECORD.size or not body.startswith(RECORD_MAGIC, at):
+            return None, 0
+        _, count, prompt, checksum = RECORD.unpack_from(body, at)
+        begin, size = at + RECORD.size, count * self.width.itemsize
+        if len(body) < begin + size + -size % ALIGNED or prompt > count:
+            return None, 0
+        if checksum_of(count, prompt, memoryview(body)[begin : begin + size]) != checksum:
+            return None, size
+        tokens = np.frombuffer(body, self.width.newbyteorder("<"), count, begin)
+        known = tokens.max(initial=0) < self.vocabulary
+        return (PastRequest(tokens, prompt), 0) if known else (None, size)
 
 
-def _between(file: IO[bytes], begin: int, end: int | None) -> bytes:
-    file.seek(begin)
-    return file.read(-1 if end is None else end - begin)
+def likely_records(body: bytes, first: int, width: int) -> list[int]:
+    """Return where in `body` something like a record begins that ends in it, ascending.
 
-
-@dataclass
-class Search:
-    """The number of bytes that one reading may still search in vain."""
-
-    left: int
-
-
-def likely_records(block: bytes, room: int, width: int) -> list[int]:
-    """Return where in `block` something like a record begins that ends within `room` bytes.
-
-    `block` begins at a multiple of ALIGNED of the log; ids are `width` bytes wide.
+    Records begin at `first` and multiples of ALIGNED from there; ids are `width` bytes wide.
     """
-    words = np.frombuffer(block, "<u4", len(block) // ALIGNED)
+    if len(body) < first + RECORD.size:
+        return []
+    words = np.frombuffer(body, "<u4", (len(body) - first) // ALIGNED, first)
     rows = np.flatnonzero(words[: len(words) - 3] == int.from_bytes(RECORD_MAGIC, "little"))
     counts, prompts = words[rows + 1].astype(np.int64), words[rows + 2]
-    fits = (rows * ALIGNED + RECORD.size + counts * width <= room) & (prompts <= counts)
-    starts: list[int] = (rows[fits] * ALIGNED).tolist()
+    ends = first + rows * ALIGNED + RECORD.size + counts * width
+    fits = (ends <= len(body)) & (prompts <= counts)
+    starts: list[int] = (first + rows[fits] * ALIGNED).tolist()
     return starts
 
 
@@ -280,6 +260,6 @@ def is_torn(rest: bytes, width: int) -> bool:
     return True
 
 
-def checksum_of(count: int, prompt: int, ids: bytes) -> int:
+def checksum_of(count: int, prompt: int, ids: bytes | memoryview) -> int:
     """Return the checksum of a record."""
     return zlib.crc32(ids, zlib.crc32(struct.pack("<II", count, prompt)))

@@ -1,24 +1,25 @@
 """Crash-safe writing of an artifact's folder.
 
 Everything goes to `NAME.partial/` (ngramkit.formats.replacing). Each file, once whole, is recorded
-with its checksum in `progress.json`; taking the place of `NAME/` comes last. A killed build, run
+with its checksum in `progress.jsonl`; taking the place of `NAME/` comes last. A killed build, run
 again, keeps the recorded files and gives the bytes of an undisturbed run. A plan that changed
 starts over.
+
+progress.jsonl holds a line for every file, as it was written: {"build", "name", "bytes", "sha256",
+"facts"}; without "sha256" where it was taken back.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ngramkit.errors import ArtifactError
+from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.artifact import vouch
 from ngramkit.formats.card import card
 from ngramkit.formats.container import Array, FileRecord, sha256_of, write_whole
@@ -26,10 +27,9 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id,
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 from ngramkit.machine import Lock
-from ngramkit.untrusted import not_linked, read_json
+from ngramkit.untrusted import MOST, not_linked, parse_json, read_plain
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone
-MANY = 256  # files, from which on progress.json is not written after each
 
 
 def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
@@ -43,11 +43,22 @@ def already_built(path: str | Path, plan: Mapping[str, Any]) -> bool:
 
 def in_progress(path: Path, plan: Mapping[str, Any]) -> bool:
     """Return whether a build of exactly this plan was begun at `path` and left unfinished."""
+    return any(True for _ in _progress(partial_of(path), build_id(plan)))
+
+
+def _progress(partial: Path, build: str) -> Iterator[dict[str, Any]]:
+    """Yield the lines of progress.jsonl that are whole and of this build."""
     try:
-        progress = read_json(partial_of(path) / PROGRESS)
-        return bool(progress.get("build") == build_id(plan))
-    except (OSError, ArtifactError, AttributeError):
-        return False
+        lines = read_plain(partial / PROGRESS, MOST).splitlines()
+    except (OSError, ArtifactError):
+        return
+    for line in lines:
+        try:
+            entry = parse_json(line, PROGRESS)
+        except InputError:  # a kill tore it
+            continue
+        if isinstance(entry, dict) and entry.get("build") == build and "name" in entry:
+            yield entry
 
 
 class ArtifactWriter:
@@ -77,8 +88,6 @@ class ArtifactWriter:
         self.partial = self._place.partial
         self._finished: dict[str, tuple[FileRecord, dict[str, Any]]] = {}
         self._recording = Lock()
-        self._due = 0.0  # when progress.json of many files is written next, by time.monotonic
-        self._remembered = True  # whether it lists every finished file
         self._recalled = False  # whether some files are of an earlier process
 
     def __enter__(self) -> Self:
@@ -95,9 +104,6 @@ class ArtifactWriter:
         trace: TracebackType | None,
     ) -> None:
         self._place.keep = error is not None and bool(self._finished)
-        if self._place.keep and not self._remembered:
-            with suppress(OSError):  # what went wrong before is the news
-                self._remember()
         self._place.__exit__(kind, error, trace)
 
     def finished(self, name: str) -> dict[str, Any] | None:
@@ -118,13 +124,13 @@ class ArtifactWriter:
         """
         with self._recording:
             self._finished[name] = (record, facts)
-            self._remembered = False
-            if len(self._finished) <= MANY or time.monotonic() >= self._due:
-                self._remember()
+            self._note(name, **asdict(record), facts=facts)
 
     def discard(self, name: str) -> None:
         """Take back a file that only a resume would have needed; `commit` deletes it."""
-        self._finished.pop(name, None)
+        with self._recording:
+            self._finished.pop(name, None)
+            self._note(name)
 
     def commit(
         self,
@@ -165,27 +171,18 @@ class ArtifactWriter:
             vouch(self.path, manifest)
         return self.path
 
-    def _remember(self) -> None:
-        """Write progress.json; with many files, in no more than a fiftieth of the time."""
-        began = time.monotonic()
-        body = {
-            "build": self.build,
-            "files": {n: {**asdict(r), "facts": f} for n, (r, f) in self._finished.items()},
-        }
-        write_text(self.partial / PROGRESS, json.dumps(body, sort_keys=True))
-        self._due = time.monotonic() + 50 * (time.monotonic() - began)
-        self._remembered = True
+    def _note(self, name: str, **entry: Any) -> None:
+        """Add a line to progress.jsonl; a line that a power cut takes costs its file alone."""
+        line = json.dumps({"build": self.build, "name": name, **entry}, sort_keys=True)
+        with open(self.partial / PROGRESS, "a", encoding="utf-8", opener=not_linked) as file:
+            file.write(f"\n{line}")  # not behind half a line of a killed process
 
     def _recall(self) -> None:
-        try:
-            body = read_json(self.partial / PROGRESS)
-            files = body["files"] if body["build"] == self.build else {}
-        except (OSError, ArtifactError, TypeError, KeyError):
-            return
-        for name, entry in files.items():
-            record = FileRecord(entry["bytes"], entry["sha256"])
+        latest = {entry["name"]: entry for entry in _progress(self.partial, self.build)}
+        for name, entry in latest.items():
             path = self.partial / name
-            if path.is_file() and sha256_of(path) == record.sha256:
+            if "sha256" in entry and path.is_file() and sha256_of(path) == entry["sha256"]:
+                record = FileRecord(entry["bytes"], entry["sha256"])
                 self._finished[name] = (record, entry["facts"])
                 self._recalled = True
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +12,14 @@ from attacks import tally
 from ngramkit.cache import private_folder
 from ngramkit.corpus.readers import READERS
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
-from ngramkit.errors import InputError
+from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.records import read_lines
 from ngramkit.evaluate.runs import Runs
-from ngramkit.formats.artifact import recall
+from ngramkit.formats.artifact import CHECKS
+from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.manifest import read_manifest
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 DEEP = "[" * 100_000
 
 
@@ -52,8 +57,13 @@ def test_a_benchmark_begun_before(tmp_path, line):
 
 
 @pytest.mark.parametrize("text", [DEEP, "null", '{"copies": 3}', '{"copies": [{"x": [1]}]}', ""])
-def test_a_proof_that_cannot_be_read_proves_nothing(text):
-    folder = private_folder("proofs")
-    (folder / f"{'9' * 64}-1.json").write_text(text)
-    assert not any(any(copy.values()) for copy in recall("9" * 64) or [])
+def test_a_proof_that_cannot_be_read_proves_nothing(tmp_path, text):
+    path = tmp_path / "table"
+    shutil.copytree(GOLDEN / "frozen-table", path)
+    table = path / "table.safetensors"
+    table.write_bytes(table.read_bytes()[:-1] + b"\x07")
+    proof = f"{read_manifest(path).checksum}-{CHECKS}.json"
+    (private_folder("proofs") / proof).write_text(text)
+    with pytest.raises(ArtifactError, match="its checksum is not the listed one"):
+        open_artifact(path)
     tally("unreadable proofs", "not believed")

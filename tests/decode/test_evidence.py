@@ -50,7 +50,7 @@ def model():
 def run(model, kind, sampling):
     plain = decode(TreeVerifier(model, room=64), Deaf([], VOCABULARY), Request(PROMPT, 24, 0))
     drafter = kind(plain.token_ids, VOCABULARY, seed=1)
-    request = Request(PROMPT, 24, 6, sampling)
+    request = Request(PROMPT, 24, 6, sampling.choice())
     return drafter, decode(TreeVerifier(model, room=64), drafter, request), plain
 
 

@@ -17,7 +17,7 @@ from transformers import LogitsProcessorList
 
 from ngramkit.decode.loop import Request, decode
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.verify_chain import ChainVerifier
+from ngramkit.decode.verify_rows import ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import UsageError
@@ -55,7 +55,7 @@ def distribution(model, setting=SETTINGS):
 
 
 def sampled(model, drafter, seed, new_tokens=5, verifier=TreeVerifier, setting=SETTINGS):
-    request = Request(PROMPT, new_tokens, 12, Sampling(**setting, seed=seed))
+    request = Request(PROMPT, new_tokens, 12, Sampling(**setting, seed=seed).choice())
     return decode(verifier(model, room=32), drafter, request)
 
 

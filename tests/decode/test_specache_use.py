@@ -38,7 +38,7 @@ def test_numbers_that_make_no_sense_are_named(wrong, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("llama", SpeCache(group=16), "group 16 does not divide the model's head_dim 8"),
+        ("llama", SpeCache(group=16), "group 16 does not divide 8, the channels"),
         ("llama", SpeCache(group=8, top_k=(4, 4, 4)), "top_k names 3 layers, the model has 2"),
         ("llama", SpeCache(group=8, speculative="drafter"), "no drafter"),
         ("mpt", SpeCache(group=8), "does not attend through transformers"),

@@ -27,14 +27,14 @@ from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.session import Session
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.verifiers import open_verifier, verify_mode
-from ngramkit.decode.verify_chain import ChainsVerifier, ChainVerifier
+from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.drafters.cacheback import Cacheback
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
 
 BUDGETS = (16, 5, 3, 12)
-KINDS = {"chain": ChainVerifier, "batch": ChainsVerifier}
+KINDS = {"chain": ChainVerifier, "batch": BatchVerifier}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_such_models_are_given_chains_and_rows_where_asked(name):
     assert is_recurrent(model)
     assert verify_mode(model) == verify_mode(model, "tree") == "chain"
     assert type(open_verifier(model, room=8)) is ChainVerifier
-    assert type(open_verifier(model, "batch", room=8)) is ChainsVerifier
+    assert type(open_verifier(model, "batch", room=8)) is BatchVerifier
 
 
 @pytest.mark.parametrize("name", INEXACT)

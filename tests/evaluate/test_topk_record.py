@@ -23,7 +23,7 @@ from ngramkit.evaluate.record import verifying_model
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.evaluate.topk_record import TopKRecord
-from ngramkit.formats.evidence import NAME
+from ngramkit.formats.evidence import NAME, read_batch
 from ngramkit.progress import SILENT
 
 QUESTIONS = [
@@ -162,12 +162,13 @@ def test_rows_that_the_model_adds_are_those_of_plain_passes(model, make, folder,
     copied = shutil.copytree(folder, tmp_path / "evidence")
     topk = TopKRecord.open(copied)
     topk.model = verifying_model(topk.folder, model, SILENT)
-    batches = {path.name for path in copied.iterdir()}
+    batches = set(copied.iterdir())
     for turn in [turn for each in topk.answers() for turn in each.turns]:
         replay_turn(make(), turn, 3 * BUDGET, recorded=topk.evidence_of(turn))
     topk.save()
     checked = 0
-    for stored in topk.folder.requests(batches):
+    (added,) = set(copied.iterdir()) - batches
+    for stored in read_batch(added):
         for row in range(0, len(stored.tokens), 7):
             path, at = [], row
             while stored.parents[at] >= 0:

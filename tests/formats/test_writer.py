@@ -79,7 +79,7 @@ def test_an_unrecorded_file_is_neither_trusted_nor_kept(tmp_path, undisturbed):
     partial.mkdir()
     (partial / "shard-00000.safetensors").write_bytes(b"half")
     (partial / "progress.json.tmp").write_bytes(b"x")
-    (partial / "progress.json").write_text('{"build": "cut sho')
+    (partial / "progress.jsonl").write_text('\n{"build": "cut sho')
     assert contents(build(tmp_path / "again")) == undisturbed
 
 

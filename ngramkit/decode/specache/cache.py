@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ngramkit.decode.specache.options import SpeCache
 from ngramkit.decode.specache.quantize import KEYS, VALUES, LowBits
-from ngramkit.decode.specache.store import Copies, InLine, PairStore, cpu_memory
+from ngramkit.decode.specache.store import Copies, PairStore, cpu_memory
 from ngramkit.errors import InputError, UsageError
 
 
@@ -53,7 +53,7 @@ class SpeCacheRun(Cache):
     ) -> None:
         self.options = options
         self._space = Workspace()
-        copies = copies or InLine()
+        copies = copies or Copies()
         self.low_layers = [
             SpeCacheLayer(options, bits, top_k, room, copies, self._space)
             for bits, top_k in options.of_layers(layers)
@@ -109,13 +109,6 @@ class SpeCacheRun(Cache):
             layer.keep(self.keeps)
         for layer in self.low_layers:
             layer.prefetch_asked()
-
-    def reset(self) -> None:
-        """Empty the cache for another request."""
-        for layer in self.low_layers:
-            layer.reset()
-        self._attended.clear()
-        self.reads_prompt = True
 
     def _measure(self, index: int, exact: torch.Tensor) -> None:
         """Measure row 0, the one whose result is written: what it would attend to, and what was
@@ -202,15 +195,15 @@ class Workspace:
         """Return memory [1, heads, tokens, dim] like `like` [1, heads, n, dim], with any
         content."""
         _, heads, _, dim = like.shape
-        held = self._held.get((which, heads, dim))
-        if held is None or held.shape[2] < tokens:
-            held = like.new_empty((1, heads, tokens + tokens // 16 + 1, dim))
-            self._held[which, heads, dim] = held
-        return held[:, :, :tokens]
+        memory = self._held.get((which, heads, dim))
+        if memory is None or memory.shape[2] < tokens:
+            memory = like.new_empty((1, heads, tokens + tokens // 16 + 1, dim))
+            self._held[which, heads, dim] = memory
+        return memory[:, :, :tokens]
 
     @property
     def bytes(self) -> int:
-        return sum(held.nbytes for held in self._held.values())
+        return sum(memory.nbytes for memory in self._held.values())
 
 
 @dataclass
@@ -228,7 +221,6 @@ class SpeCacheLayer(CacheLayerMixin):
     kept, layer by layer: at no time are the full pairs of two layers on the device."""
 
     is_sliding = False  # a window is the mask's affair: every pair is kept
-    is_croppable = True
 
     def __init__(
         self, options: SpeCache, bits: int, top_k: int, room: int, copies: Copies, space: Workspace
@@ -236,15 +228,11 @@ class SpeCacheLayer(CacheLayerMixin):
         super().__init__()  # type: ignore[no-untyped-call]
         self.options, self.bits, self.top_k = options, bits, top_k
         self._room, self._copies, self._space = room, copies, space
-        self.reset()
-
-    def reset(self) -> None:
-        self.is_initialized = False
         self.length = 0
         self.fetched: Fetched | None = None
-        room = self.options.quantised(self._room)
-        self._low = [LowBits(kind, self.bits, self.options.group, room) for kind in (KEYS, VALUES)]
-        self.store = PairStore(self._copies, room)
+        stored = options.quantised(room)
+        self._low = [LowBits(kind, bits, options.group, stored) for kind in (KEYS, VALUES)]
+        self.store = PairStore(copies, stored)
         self._residual: Pair | None = None
         self._pass: Pair | None = None
         self._asked: tuple[torch.Tensor, torch.Tensor, Any] | None = None
@@ -257,11 +245,13 @@ class SpeCacheLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         for part in (key_states, value_states):
-            if part.shape[-1] % self.options.group:
+            channels = part.shape[-1]
+            if channels % self.options.group:
+                fitting = [str(size) for size in (128, 64, 32, 16, 8) if channels % size == 0]
                 raise UsageError(
-                    f"group {self.options.group} does not divide {part.shape[-1]}, the channels "
-                    "that the model caches",
-                    "choose a smaller group",
+                    f"group {self.options.group} does not divide {channels}, the channels that the "
+                    "model caches",
+                    f"one that does: {', '.join(fitting)}" if fitting else "",
                     option="group",
                 )
         empty = [part[:, :, :0] for part in (key_states, value_states)]
@@ -343,7 +333,10 @@ class SpeCacheLayer(CacheLayerMixin):
         """Return the one of two buffers that the last pass did not read, cut to `k` pairs."""
         if not self._buffers or self._buffers[0][0].shape[1] < k:
             size = max(k, min(self.top_k, self.options.quantised(self._room)))
-            self._buffers = [_empty_pairs(like, size) for _ in range(2)]
+            shapes = [(part.shape[1], size, part.shape[3]) for part in like]
+            self._buffers = [
+                (like[0].new_empty(shapes[0]), like[1].new_empty(shapes[1])) for _ in range(2)
+            ]
         self._buffers.reverse()
         keys, values = self._buffers[0]
         return keys[:, :k], values[:, :k]
@@ -373,14 +366,6 @@ class SpeCacheLayer(CacheLayerMixin):
             parts = [part[:, :, ready:].clone() for part in parts]
         self._residual = (parts[0], parts[1])
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Drop the last rows of the last pass (transformers' way to say `keep`).
-
-        What is quantised is not taken back.
-        """
-        assert self._pass is not None
-        self.keep(self._pass[0].shape[2] - abs(tokens_to_remove))
-
     def get_seq_length(self) -> int:
         return self.length
 
@@ -399,8 +384,3 @@ class SpeCacheLayer(CacheLayerMixin):
             "fetched": sum(part.nbytes for pair in self._buffers for part in pair),
             "store": self.store.bytes,
         }
-
-
-def _empty_pairs(like: Pair, size: int) -> Pair:
-    keys, values = (part.new_empty((part.shape[1], size, part.shape[3])) for part in like)
-    return keys, values

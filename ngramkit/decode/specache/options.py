@@ -1,10 +1,9 @@
-"""Options of a SpeCache, checked against a model before anything is decoded."""
+"""Options of a SpeCache."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ngramkit.errors import UsageError
 
@@ -84,7 +83,7 @@ class SpeCache:
 
 def cache_of(name: str, options: SpeCache) -> SpeCache | None:
     """Return the cache of a name: full is None, the model's own; low-bit is `options` without
-    fetching; specache is `options`
+    fetching; specache is `options`.
 
     Raises UsageError for another name.
     """
@@ -93,21 +92,6 @@ def cache_of(name: str, options: SpeCache) -> SpeCache | None:
     if name == "full":
         return None
     return options if name == "specache" else options.without_fetching()
-
-
-def require_fit(options: SpeCache, config: Any) -> None:
-    """Raise UsageError where the model's heads cannot be divided so. `config` is a text config."""
-    heads = getattr(config, "num_attention_heads", None) or 1
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    if head_dim % options.group:
-        fitting = [size for size in (128, 64, 32, 16, 8) if head_dim % size == 0]
-        hint = f"one that does: {', '.join(map(str, fitting))}" if fitting else ""
-        raise UsageError(
-            f"group {options.group} does not divide the model's head_dim {head_dim}",
-            hint,
-            option="group",
-        )
-    options.of_layers(config.num_hidden_layers)
 
 
 def require_no_drafts(options: SpeCache, drafter: object) -> None:

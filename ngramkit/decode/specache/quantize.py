@@ -14,8 +14,8 @@ and codes are made with them as they are stored. Knows tensors, not caches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import embedding
@@ -24,18 +24,13 @@ KEYS, VALUES = "keys", "values"
 LARGEST = torch.finfo(torch.float16).max
 
 
-@dataclass
-class Block:
+class Block(NamedTuple):
     """Packed numbers [heads, tokens, dim]."""
 
     codes: torch.Tensor  # uint8 [heads, tokens, dim * bits / 8]
     # float16: of keys [heads, tokens / group, dim], of values [heads, tokens, dim / group]
     scale: torch.Tensor
     zero: torch.Tensor
-
-    @property
-    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.codes, self.scale, self.zero
 
 
 class LowBits:
@@ -50,7 +45,7 @@ class LowBits:
 
     def append(self, numbers: torch.Tensor) -> None:
         """Append [heads, tokens, dim], whole groups of tokens."""
-        parts = quantize(numbers, self._kind, self._bits, self._group).parts
+        parts = quantize(numbers, self._kind, self._bits, self._group)
         end = self.length + numbers.shape[1]
         if not self._held or end > self._room:
             self._grow(parts, end)

@@ -7,49 +7,34 @@ code copies in line. Knows positions and tensors, not attention.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 
-class Copies(Protocol):
-    """Copies between the device and CPU memory, ordered by marks."""
+class Copies:
+    """Copies between the device and CPU memory, ordered by marks.
+
+    Here, on a CPU, a copy is done when it returns, and nothing is waited for.
+    """
 
     def copy(self, target: torch.Tensor, source: torch.Tensor, *, now: bool = False) -> None:
         """Begin a copy after all work issued before it; `now`: without waiting for any."""
-        ...
+        target.copy_(source)
 
     def mark(self) -> Any:
         """Return what is waited for: all copies begun until now."""
-        ...
-
-    def wait(self, mark: Any) -> None:
-        """Let the device's later work run after the mark."""
-        ...
-
-    def wait_here(self, mark: Any) -> None:
-        """Wait until the mark is reached: its data may be read by the CPU."""
-        ...
-
-
-class InLine:
-    """A copy is done when it returns: nothing to wait for."""
-
-    def copy(self, target: torch.Tensor, source: torch.Tensor, *, now: bool = False) -> None:
-        target.copy_(source)
-
-    def mark(self) -> None:
         return None
 
     def wait(self, mark: Any) -> None:
-        """Do nothing: nothing is under way."""
+        """Let the device's later work run after the mark."""
 
     def wait_here(self, mark: Any) -> None:
-        """Do nothing: nothing is under way."""
+        """Wait until the mark is reached: its data may be read by the CPU."""
 
 
-class OnStream:
-    """A side stream of a CUDA device."""
+class OnStream(Copies):
+    """Copies on a side stream of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -78,7 +63,7 @@ class OnStream:
 
 def copies_for(device: torch.device) -> Copies:
     """Return how pairs travel between `device` and CPU memory."""
-    return OnStream(device) if device.type == "cuda" else InLine()
+    return OnStream(device) if device.type == "cuda" else Copies()
 
 
 def cpu_memory(like: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -16,8 +16,8 @@ import torch
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.specache.attention import RUN, attending
 from ngramkit.decode.specache.cache import SpeCacheRun
-from ngramkit.decode.specache.options import SpeCache, require_fit
-from ngramkit.decode.specache.store import Copies, copies_for
+from ngramkit.decode.specache.options import SpeCache
+from ngramkit.decode.specache.store import copies_for
 from ngramkit.drafters.base import Drafter, DraftTree, Evidence, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import InputError, UsageError
@@ -55,8 +55,7 @@ class SpeCacheVerifier:
     """One request; a verifier as ngramkit.decode.loop wants it. Close it when the text is written.
 
     `room` is the number of tokens that memory is taken for at first. Raises UsageError where the
-    options do not fit the model, InputError where the model's attention cannot be had. `copies`:
-    those for the model's device, unless others are given.
+    options do not fit the model, InputError where the model's attention cannot be had.
     """
 
     def __init__(
@@ -66,10 +65,8 @@ class SpeCacheVerifier:
         *,
         room: int,
         guesses: Guesses | None = None,
-        copies: Copies | None = None,
     ) -> None:
         config = model.config.get_text_config()
-        require_fit(options, config)
         others = set(getattr(config, "layer_types", None) or ()) - ATTENTION
         if others:
             raise InputError(
@@ -80,8 +77,8 @@ class SpeCacheVerifier:
             raise UsageError("speculative is drafter, but no drafter is given", option="drafter")
         self._model, self._options, self._guesses = model, options, guesses
         self.drafter: Drafter = NoDraft() if guesses is None else guesses  # for the loop
-        copies = copies or copies_for(model.device)
-        self.run = SpeCacheRun(options, config.num_hidden_layers, room=room, copies=copies)
+        layers, copies = config.num_hidden_layers, copies_for(model.device)
+        self.run = SpeCacheRun(options, layers, room=room, copies=copies)
         self._speculative: torch.Tensor | None = None
         self._open = ExitStack()
         self._open.enter_context(attending(model))
