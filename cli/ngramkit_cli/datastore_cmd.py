@@ -11,16 +11,13 @@ from ngramkit.machine import parse_size
 from ngramkit.text import many
 from ngramkit_cli.options import (
     CorpusOptions,
-    Debug,
     Eos,
     ExecutorOptions,
     Force,
-    Json,
     Memory,
     Model,
     Out,
     Tokens,
-    takes_groups,
     takes_urls,
     the_source,
 )
@@ -36,7 +33,6 @@ Workers = Annotated[
 
 
 @takes_urls
-@takes_groups
 def build_datastore(
     *,
     corpus: CorpusOptions,
@@ -49,38 +45,36 @@ def build_datastore(
     where: ExecutorOptions,
     eos: Eos = True,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
 
     Example: ngramkit build-datastore --corpus python-stdlib
     """
-    with Output("build-datastore", json=json, debug=debug) as out:
-        limit = None if memory is None else parse_size(memory)
-        source = the_source(corpus, tokens, model, eos, out)
-        built = ngramkit.build_datastore(
-            **source,
-            out=out_dir,
-            shard_tokens=shard_tokens,
-            memory=limit,
-            workers=workers,
-            **where.options,
-            reporter=out.reporter,
-            force=force,
-        )
-        counts, shards = built.manifest.counts, len(built.manifest.files)
-        rate = counts["tokens"] / out.seconds
-        out.say(
-            f"{built.where}: {many(counts['documents'], 'document')}, "
-            f"{many(counts['tokens'], 'token')} in {many(shards, 'shard')}, "
-            f"{built.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
-        )
-        out.result(
-            built.where,
-            **counts,
-            bytes=built.manifest.bytes,
-            tokens_per_second=round(rate),
-            peak_rss_bytes=peak_rss(),
-            shards=shards,
-        )
+    limit = None if memory is None else parse_size(memory)
+    source = the_source(corpus, tokens, model, eos, out)
+    built = ngramkit.build_datastore(
+        **source,
+        out=out_dir,
+        shard_tokens=shard_tokens,
+        memory=limit,
+        workers=workers,
+        **where.options,
+        reporter=out.reporter,
+        force=force,
+    )
+    counts, shards = built.manifest.counts, len(built.manifest.files)
+    rate = counts["tokens"] / out.seconds
+    out.say(
+        f"{built.where}: {many(counts['documents'], 'document')}, "
+        f"{many(counts['tokens'], 'token')} in {many(shards, 'shard')}, "
+        f"{built.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
+    )
+    out.result(
+        built.where,
+        **counts,
+        bytes=built.manifest.bytes,
+        tokens_per_second=round(rate),
+        peak_rss_bytes=peak_rss(),
+        shards=shards,
+    )

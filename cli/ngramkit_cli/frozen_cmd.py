@@ -11,16 +11,13 @@ from ngramkit.machine import parse_size
 from ngramkit.text import many
 from ngramkit_cli.options import (
     CorpusOptions,
-    Debug,
     Eos,
     ExecutorOptions,
     Force,
-    Json,
     Memory,
     Model,
     Out,
     Tokens,
-    takes_groups,
     takes_urls,
     the_source,
 )
@@ -33,7 +30,6 @@ Followers = Annotated[int, typer.Option(help="Keep this many followers of each l
 
 
 @takes_urls
-@takes_groups
 def build_frozen(
     *,
     corpus: CorpusOptions,
@@ -48,42 +44,40 @@ def build_frozen(
     where: ExecutorOptions,
     eos: Eos = True,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Build a frozen table (Cacheback): frequent n-grams, each with what follows it most often.
 
     Example: ngramkit build-frozen --corpus python-stdlib
     """
-    with Output("build-frozen", json=json, debug=debug) as out:
-        limit = None if memory is None else parse_size(memory)
-        source = the_source(corpus, tokens, model, eos, out)
-        table = ngramkit.build_frozen(
-            **source,
-            out=out_dir,
-            leader_len=leader_len,
-            leaders=leaders,
-            follower_len=follower_len,
-            followers=followers,
-            memory=limit,
-            **where.options,
-            reporter=out.reporter,
-            force=force,
-        )
-        counts = table.manifest.counts
-        rate = counts["tokens"] / out.seconds
-        out.say(
-            f"{table.where}: {many(counts['leaders'], 'leader')}, "
-            f"{many(counts['followers'], 'follower')} of {many(counts['tokens'], 'token')}, "
-            f"{table.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
-        )
-        out.result(
-            table.where,
-            documents=counts["documents"],
-            tokens=counts["tokens"],
-            bytes=table.manifest.bytes,
-            tokens_per_second=round(rate),
-            peak_rss_bytes=peak_rss(),
-            leaders=counts["leaders"],
-            followers=counts["followers"],
-        )
+    limit = None if memory is None else parse_size(memory)
+    source = the_source(corpus, tokens, model, eos, out)
+    table = ngramkit.build_frozen(
+        **source,
+        out=out_dir,
+        leader_len=leader_len,
+        leaders=leaders,
+        follower_len=follower_len,
+        followers=followers,
+        memory=limit,
+        **where.options,
+        reporter=out.reporter,
+        force=force,
+    )
+    counts = table.manifest.counts
+    rate = counts["tokens"] / out.seconds
+    out.say(
+        f"{table.where}: {many(counts['leaders'], 'leader')}, "
+        f"{many(counts['followers'], 'follower')} of {many(counts['tokens'], 'token')}, "
+        f"{table.manifest.bytes:,} bytes, {rate:,.0f} tokens/s"
+    )
+    out.result(
+        table.where,
+        documents=counts["documents"],
+        tokens=counts["tokens"],
+        bytes=table.manifest.bytes,
+        tokens_per_second=round(rate),
+        peak_rss_bytes=peak_rss(),
+        leaders=counts["leaders"],
+        followers=counts["followers"],
+    )

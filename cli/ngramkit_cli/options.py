@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ngramkit.errors import UsageError
-from ngramkit_cli.command import with_options
+from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.demo_notice import warn_of_demo
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
     from ngramkit.corpus.mixing import Weighted
     from ngramkit.drafters.sources import Sources
-    from ngramkit_cli.output import Output
 
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
 WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
 ModelName = Annotated[
@@ -67,64 +61,7 @@ def the_model(given: str | None, out: Output) -> str:
     return chosen.name
 
 
-# Options that belong together, as one parameter of a command.
-#
-# @dataclass(frozen=True)
-# class SamplingOptions:
-#     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
-#
-# @takes_groups
-# def decode(sampling: SamplingOptions, ...): ...
-#
-# Every field is an option; the command is handed the group.
-
-
-def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Put the fields of each parameter that is a dataclass in that parameter's place."""
-    signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {
-        name: entry.annotation
-        for name, entry in signature.parameters.items()
-        if is_dataclass(entry.annotation)
-    }
-    parameters: list[inspect.Parameter] = []
-    for name, entry in signature.parameters.items():
-        if name in groups:
-            parameters += _options(groups[name])
-        else:
-            parameters.append(entry.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(command)
-    def wrapped(**values: Any) -> None:
-        chosen = {
-            name: group(**{each.name: values.pop(each.name) for each in fields(group)})
-            for name, group in groups.items()
-        }
-        command(**chosen, **values)
-
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-    return wrapped
-
-
-def _options(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(group)
-    ]
-
-
 # The options that choose a corpus, shared by every command that reads text.
-#
-# @takes_groups
-# def tokenize(*, corpus: CorpusOptions, model: Model = None) -> None:
-#     store = ngramkit.tokenize(corpus.text, model, **corpus.options)
 
 
 @dataclass(frozen=True)
@@ -379,25 +316,27 @@ def _size(text: str | None) -> str | None:
         raise typer.BadParameter(f"{error}: {error.hint}") from error
 
 
-CacheDir = Annotated[
-    str | None,
-    typer.Option(
-        "--cache-dir",
-        metavar="DIR",
-        help="Where the files of URLs are staged. Default: NGRAMKIT_CACHE_DIR, else the user's "
-        "cache folder.",
-    ),
-]
-CacheSize = Annotated[
-    str | None,
-    typer.Option(
-        "--cache-size",
-        metavar="SIZE",
-        callback=_size,
-        help="The most bytes that are staged, like 20G; files unused longest are deleted first. "
-        "Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
-    ),
-]
+@dataclass(frozen=True)
+class StagingOptions:
+    """Options of where the files of URLs are staged. A field is an option."""
+
+    cache_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the files of URLs are staged. Default: NGRAMKIT_CACHE_DIR, else the user's "
+            "cache folder.",
+        ),
+    ] = None
+    cache_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            callback=_size,
+            help="The most bytes that are staged, like 20G; files unused longest are deleted "
+            "first. Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
+        ),
+    ] = None
 
 
 def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
@@ -409,5 +348,5 @@ def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
         with using_cache(cache_dir, cache_size):
             command(**values)
 
-    options = {"cache_dir": (CacheDir, None), "cache_size": (CacheSize, None)}
-    return with_options(command, wrapped, options)
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    return with_parameters(wrapped, command, [*own, *options_of(StagingOptions)])

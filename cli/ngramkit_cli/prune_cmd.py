@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.options import Debug, Force, Json, takes_urls
+from ngramkit_cli.options import Force, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import TemplateOfQuestions
 
@@ -46,6 +46,7 @@ OwnModel = Annotated[
 
 @takes_urls
 def prune(
+    *,
     source: Source,
     size: Bytes,
     out_dir: OutFolder = None,
@@ -54,31 +55,27 @@ def prune(
     template: TemplateOfQuestions = "auto",
     model: OwnModel = None,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Make a datastore or frozen table smaller: keep what earns most per byte.
 
     Example: ngramkit prune artifacts/python-stdlib-demo-datastore --bytes 4M
     """
-    with Output("prune", json=json, debug=debug) as out:
-        artifact = ngramkit.prune(
-            source,
-            size,
-            out_dir,
-            answers=answers,
-            questions=questions,
-            model=model,
-            template=template,
-            reporter=out.reporter,
-            force=force,
-        )
-        counts, manifest = artifact.manifest.counts, artifact.manifest
-        before = manifest.corpus["pruned"]["of"]["bytes"]
-        sizes = ", ".join(f"{value:,} {name}" for name, value in counts.items())
-        out.say(
-            f"{artifact.where}: a {artifact.kind}, {sizes}, {manifest.bytes:,} bytes of {before:,}"
-        )
-        out.result(
-            artifact.where, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before
-        )
+    artifact = ngramkit.prune(
+        source,
+        size,
+        out_dir,
+        answers=answers,
+        questions=questions,
+        model=model,
+        template=template,
+        reporter=out.reporter,
+        force=force,
+    )
+    counts, manifest = artifact.manifest.counts, artifact.manifest
+    before = manifest.corpus["pruned"]["of"]["bytes"]
+    sizes = ", ".join(f"{value:,} {name}" for name, value in counts.items())
+    out.say(f"{artifact.where}: a {artifact.kind}, {sizes}, {manifest.bytes:,} bytes of {before:,}")
+    out.result(
+        artifact.where, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before
+    )

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit_cli.options import (
-    Debug,
     DrafterNames,
-    Json,
     Limit,
     Model,
     SourceOptions,
-    takes_groups,
     takes_urls,
     the_model,
 )
@@ -27,7 +24,6 @@ from ngramkit_cli.screen import figures
 if TYPE_CHECKING:
     from ngramkit.evaluate.replay import Replays
     from ngramkit.evaluate.simulation import Replay
-    from ngramkit_cli.output import Output
 
 
 # Options of `ngramkit replay` alone.
@@ -217,7 +213,6 @@ def _share(part: int, whole: int) -> float:
 
 
 @takes_urls
-@takes_groups
 def replay(
     *,
     answers: Answers = None,
@@ -234,8 +229,7 @@ def replay(
     limit: Limit = None,
     plot: Plot = None,
     model: Model = None,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Replay recorded answers: tokens/step of any drafter, without the model.
 
@@ -245,34 +239,32 @@ def replay(
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
-    with Output("replay", json=json, debug=debug) as out:
-        from ngramkit.choose import DRAFTER
-        from ngramkit.evaluate import replay
+    from ngramkit.choose import DRAFTER
+    from ngramkit.evaluate import replay
 
-        budgets = parse_budgets(budget)
-        if plot is not None:
-            from ngramkit.evaluate.plots import require_picture
+    budgets = parse_budgets(budget)
+    if plot is not None:
+        from ngramkit.evaluate.plots import require_picture
 
-            require_picture(plot)
-        results = replay.replay(
-            answers,
-            questions,
-            model=model if oracle is not None else the_model(model, out),
-            drafters=drafter or DRAFTER,
-            budgets=budgets,
-            artifacts=sources.sources(),
-            template=template,
-            keep_state=replay.KeepState(seed, repeat) if keep_state else None,
-            drop_leaked=drop_leaked,
-            limit=limit,
-            oracle=oracle,
-            reporter=out.reporter,
-        )
-        out.reporter.close()
-        say(results, out)
-        if plot is not None:
-            from ngramkit.evaluate.plots import plot as draw
+        require_picture(plot)
+    results = replay.replay(
+        answers,
+        questions,
+        model=model if oracle is not None else the_model(model, out),
+        drafters=drafter or DRAFTER,
+        budgets=budgets,
+        artifacts=sources.sources(),
+        template=template,
+        keep_state=replay.KeepState(seed, repeat) if keep_state else None,
+        drop_leaked=drop_leaked,
+        limit=limit,
+        oracle=oracle,
+        reporter=out.reporter,
+    )
+    say(results, out)
+    if plot is not None:
+        from ngramkit.evaluate.plots import plot as draw
 
-            draw(results.results, plot, learning=keep_state, by_bytes=results.by_bytes())
-            out.say(f"picture: {plot}")
-        out.result(plot, **results.to_dict())
+        draw(results.results, plot, learning=keep_state, by_bytes=results.by_bytes())
+        out.say(f"picture: {plot}")
+    out.result(plot, **results.to_dict())
