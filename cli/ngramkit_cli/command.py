@@ -26,16 +26,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ngramkit_cli import screen
+from ngramkit_cli.errors import get_current_context
 from ngramkit_cli.output import Output
 
-TYPED = "ngramkit.typed"  # in a context: the command's words as they were typed
+TYPED = "ngramkit.typed"  # in a context's meta: see `words_as_typed`
 
 
 class Command(TyperCommand):
     """A command in which an option that takes one value is refused where it is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[TYPED] = list(args)
+        ctx.meta[TYPED] = [self.name, *args]
         with _errors_as_json(self.name, args):
             *_, order = self.make_parser(ctx).parse_args(args=list(args))
             for entry, times in Counter(order).items():
@@ -43,6 +44,12 @@ class Command(TyperCommand):
                 if times > 1 and once and entry.param_type_name == "option":
                     ctx.fail(f"{entry.opts[0]} is given {times} times: it takes one value")
             return super().parse_args(ctx, args)
+
+
+def words_as_typed() -> list[str]:
+    """Return the running command's name and the words behind it."""
+    words: list[str] = get_current_context().meta[TYPED]
+    return words
 
 
 class Group(TyperGroup):

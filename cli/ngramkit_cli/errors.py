@@ -16,9 +16,10 @@ from ngramkit.errors import InputError, NetworkError, NgramkitError
 from ngramkit.text import visible
 
 try:
-    from typer._click.globals import get_current_context  # newer typers have their own click
+    # Newer typers have their own click.
+    from typer._click.globals import get_current_context as get_current_context
 except ImportError:
-    from click import get_current_context  # type: ignore[no-redef]
+    from click import get_current_context as get_current_context  # type: ignore[no-redef]
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MESSAGES = {

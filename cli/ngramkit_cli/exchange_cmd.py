@@ -13,7 +13,7 @@ from ngramkit_cli.options import (
     Force,
     Memory,
     Model,
-    memory_bytes,
+    checked_size,
     takes_urls,
     the_model,
 )
@@ -85,6 +85,7 @@ TaskMemory = Annotated[
     typer.Option(
         "--memory",
         metavar="SIZE",
+        callback=checked_size,
         help="Frozen tables: for a range of leaders being added, like 512M. Default: 1G.",
     ),
 ]
@@ -124,7 +125,7 @@ def export(
         max_ngrams=max_ngrams,
         gguf=gguf,
         u32=u32,
-        memory=memory_bytes(memory),
+        memory=int(memory) if memory else None,
         force=force,
         reporter=out.reporter,
     )
@@ -190,7 +191,7 @@ def merge(
     artifact = ngramkit.merge(
         sources,
         out_dir,
-        memory=memory_bytes(memory),
+        memory=memory,
         **where.options,
         reporter=out.reporter,
         force=force,

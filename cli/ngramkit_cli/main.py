@@ -19,9 +19,9 @@ from ngramkit_cli.command import App, Group
 # and exchange artifacts.
 COMMANDS = {
     "corpora": ("corpus_cmd.corpora", "List the corpora that have names"),
-    "tokenize": ("corpus_cmd.tokenize", "Tokenise a corpus once"),
-    "build-datastore": ("datastore_cmd.build_datastore", "Build a datastore (REST)"),
-    "build-frozen": ("frozen_cmd.build_frozen", "Build a frozen table (Cacheback)"),
+    "tokenize": ("build_cmd.tokenize", "Tokenise a corpus once"),
+    "build-datastore": ("build_cmd.build_datastore", "Build a datastore (REST)"),
+    "build-frozen": ("build_cmd.build_frozen", "Build a frozen table (Cacheback)"),
     "models": ("model_cmd.models", "List the models that have short names"),
     "use": ("use_cmd.use", "Choose the model of every command that is not given one"),
     "model-bigram": ("model_cmd.model_bigram", "Build a model's bigram table (N-Grammys)"),
