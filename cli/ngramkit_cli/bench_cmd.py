@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.models import DEFAULT
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import (
     DrafterNames,
@@ -23,7 +22,6 @@ from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.bench import BenchResults
-    from ngramkit.evaluate.records import Questions
 
 OutFolder = Annotated[
     Path | None,
@@ -57,11 +55,9 @@ def bench(
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
-    name = the_model(model, out)
-    questions = _questions(asking, name)
     results = ngramkit.bench(
-        questions and questions.first(asking.limit),
-        name,
+        asking.questions,
+        the_model(model, out),
         drafters=drafter or (),
         artifacts=sources.sources(),
         template=asking.template,
@@ -69,6 +65,7 @@ def bench(
         stop=stop or (),
         sampling=sampling.sampling(),
         passes=running.passes(),
+        limit=asking.limit,
         out=out_path,
         force=force,
         reporter=out.reporter,
@@ -79,14 +76,6 @@ def bench(
     exact = plan["sampling"]["temperature"] == 0 and plan["dtype"] == "float32"
     if exact and not results.identical:
         raise typer.Exit(1)
-
-
-def _questions(asking: QuestionOptions, model: str) -> Questions | None:
-    from ngramkit.evaluate.records import embedded_questions, read_questions
-
-    if asking.questions is not None:
-        return read_questions(asking.questions)
-    return embedded_questions() if model == DEFAULT else None
 
 
 def _say(results: BenchResults, out: Output) -> None:

@@ -25,8 +25,8 @@ from ngramkit.decode.session import Session, load, prepare
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.bench import NEW_TOKENS, Bench, questions_for
-from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.bench import NEW_TOKENS, Bench
+from ngramkit.evaluate.records import Question, questions_for
 from ngramkit.evaluate.runs import TurnRun
 from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
@@ -87,7 +87,7 @@ def record(
         reporter=reporter,
     )
     prepared = prepare(options)
-    wanted = questions_for(questions, prepared.tokenizer.record.id)[:limit]
+    wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = Sources.of(artifacts).recorded()

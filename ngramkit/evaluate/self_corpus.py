@@ -32,8 +32,7 @@ from ngramkit.decode.session import prepare
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between
-from ngramkit.evaluate.bench import questions_for
-from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.records import Question, questions_for
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
