@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import the_model
+from ngramkit_cli.options import WHICH_MODEL, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
@@ -18,8 +18,8 @@ ModelName = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A decoder-only causal language model: a short name, a Hub id or a folder. Default: "
-        "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
+        help="A decoder-only causal language model: a short name, a Hub id or a folder. "
+        f"{WHICH_MODEL}",
     ),
 ]
 Time = Annotated[float, typer.Option("--time", help="Seconds to measure, about.")]
@@ -28,10 +28,7 @@ Time = Annotated[float, typer.Option("--time", help="Seconds to measure, about."
 def calibrate(
     *,
     model: ModelName = None,
-    device: opt.Device = "auto",
-    dtype: opt.Dtype = "auto",
-    device_map: opt.DeviceMap = None,
-    trust_remote_code: opt.TrustRemoteCode = False,
+    loading: opt.LoadOptions,
     seconds: Time = 20.0,
     out: Output,
 ) -> None:
@@ -43,10 +40,7 @@ def calibrate(
 
     calibration = measure_passes(
         the_model(model, out),
-        device=device,
-        dtype=dtype,
-        device_map=device_map,
-        trust_remote_code=trust_remote_code,
+        **loading.words,
         seconds=seconds,
         reporter=out.reporter,
     )

@@ -11,7 +11,6 @@ import typer
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.conversing import converse
-from ngramkit_cli.decode_options import CacheName, KvOptions
 from ngramkit_cli.options import (
     DrafterName,
     SourceOptions,
@@ -40,8 +39,7 @@ def decode(
     max_new_tokens: opt.NewTokensOrMore = None,
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
-    cache: CacheName = "full",
-    kv: KvOptions,
+    caching: opt.CacheOptions,
     stop: opt.Stop = None,
     compare: opt.Compare = False,
     color: opt.Color = True,
@@ -51,7 +49,7 @@ def decode(
 
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
-    begin_warming(drafter, cache)
+    begin_warming(drafter, caching.cache)
     from ngramkit.decode.options import DecodeOptions
 
     words: dict[str, Any] = {
@@ -61,7 +59,7 @@ def decode(
         **prompting.words(),
         **asdict(sampling),
         **running.words(),
-        "cache": kv.named(cache),
+        "cache": caching.chosen(),
         "stop": stop or (),
         "compare": compare,
         "reporter": out.reporter,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,10 +18,6 @@ from ngramkit_cli.options import (
     the_model,
 )
 from ngramkit_cli.output import Output
-
-if TYPE_CHECKING:
-    from ngramkit.formats.artifact import Artifact
-
 
 FORMATS = "llama.cpp|rest-idx|parquet|jsonl|transformers"
 ORIGINS = "llama.cpp|rest-idx"
@@ -163,7 +159,7 @@ def import_(
         force=force,
         reporter=out.reporter,
     )
-    _done(artifact, out)
+    out.made(artifact)
 
 
 @takes_urls
@@ -198,11 +194,4 @@ def merge(
     )
     if artifact.kind == "frozen-table":
         out.say("counts are exact only for n-grams that every part had kept")
-    _done(artifact, out)
-
-
-def _done(artifact: Artifact, out: Output) -> None:
-    counts, size = artifact.manifest.counts, artifact.manifest.bytes
-    said = ", ".join(f"{value:,} {name}" for name, value in counts.items())
-    out.say(f"{artifact.where}: a {artifact.kind}, {said}, {size:,} bytes")
-    out.result(artifact.where, kind=artifact.kind, **counts, bytes=size)
+    out.made(artifact)

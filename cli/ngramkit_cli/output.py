@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
@@ -22,6 +22,9 @@ from ngramkit.text import visible
 from ngramkit_cli import screen
 from ngramkit_cli.errors import running_flags, to_ngramkit_error, with_flags
 from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
+
+if TYPE_CHECKING:
+    from ngramkit.formats.artifact import Artifact
 
 INTERRUPTED = 130  # exit code
 LIBRARY = "ngramkit"
@@ -102,6 +105,15 @@ class Output:
         fetched = self._reporter.revisions if self._reporter else {}
         revisions = {"revisions": fetched} if fetched else {}
         screen.write(json.dumps({**head, **values, **revisions}))
+
+    def made(self, artifact: Artifact, from_bytes: int | None = None) -> None:
+        """Say what was made, and write the JSON line; `from_bytes`: of what it was made smaller."""
+        manifest, kind = artifact.manifest, artifact.kind
+        counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
+        before = "" if from_bytes is None else f" of {from_bytes:,}"
+        self.say(f"{artifact.where}: a {kind}, {counts}, {manifest.bytes:,} bytes{before}")
+        smaller = {} if from_bytes is None else {"from_bytes": from_bytes}
+        self.result(artifact.where, kind=kind, **manifest.counts, bytes=manifest.bytes, **smaller)
 
     def __exit__(
         self,

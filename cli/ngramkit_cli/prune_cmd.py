@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit_cli.options import Force, takes_urls
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.prompt import AnsweredQuestions, TemplateOfQuestions
 
 Source = Annotated[str, typer.Argument(metavar="ARTIFACT", help="A datastore or a frozen table.")]
 Bytes = Annotated[
@@ -28,10 +28,6 @@ Answers = Annotated[
         help="Recorded answers of the kind that drafts are for, as `ngramkit replay` takes them. "
         "Default: the artifact's own text.",
     ),
-]
-Questions = Annotated[
-    Path | None,
-    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
 ]
 OwnModel = Annotated[
     str | None,
@@ -51,7 +47,7 @@ def prune(
     size: Bytes,
     out_dir: OutFolder = None,
     answers: Answers = None,
-    questions: Questions = None,
+    questions: AnsweredQuestions = None,
     template: TemplateOfQuestions = "auto",
     model: OwnModel = None,
     force: Force = False,
@@ -72,10 +68,4 @@ def prune(
         reporter=out.reporter,
         force=force,
     )
-    counts, manifest = artifact.manifest.counts, artifact.manifest
-    before = manifest.corpus["pruned"]["of"]["bytes"]
-    sizes = ", ".join(f"{value:,} {name}" for name, value in counts.items())
-    out.say(f"{artifact.where}: a {artifact.kind}, {sizes}, {manifest.bytes:,} bytes of {before:,}")
-    out.result(
-        artifact.where, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before
-    )
+    out.made(artifact, from_bytes=artifact.manifest.corpus["pruned"]["of"]["bytes"])

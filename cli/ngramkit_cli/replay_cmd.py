@@ -18,7 +18,7 @@ from ngramkit_cli.options import (
     the_model,
 )
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.prompt import AnsweredQuestions, TemplateOfQuestions
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ Answers = Annotated[
         help="Recorded answers, jsonl: FastChat or Spec-Bench (with --questions), or lines with "
         "prompt and output, or with messages.",
     ),
-]
-Questions = Annotated[
-    Path | None,
-    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
 ]
 RecordFolder = Annotated[
     Path | None,
@@ -216,7 +212,7 @@ def _share(part: int, whole: int) -> float:
 def replay(
     *,
     answers: Answers = None,
-    questions: Questions = None,
+    questions: AnsweredQuestions = None,
     oracle: RecordFolder = None,
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,

@@ -44,6 +44,7 @@ from ngramkit.evaluate.records import (
     Question,
     Record,
     Turn,
+    answer_text,
     questions_for,
 )
 from ngramkit.evaluate.report import write_report
@@ -334,13 +335,10 @@ class Bench:
             if number:
                 messages.append(Message("assistant", turns[number - 1].text))
             messages.append(Message("user", text))
-            prompt = self._prompt(messages)
+            prompt = chat_ids(self.model.tokenizer, self.template, messages)
             if number and self.model.context is not None and len(prompt) >= self.model.context:
                 return
             yield prompt
-
-    def _prompt(self, messages: Sequence[Message]) -> TokenArray:
-        return chat_ids(self.model.tokenizer, self.template, messages)
 
     def _prompts(self, question: Question, run: Run) -> list[TokenArray]:
         return list(self.conversation(question, run.turns))[: len(run.turns)]
@@ -355,9 +353,8 @@ class Bench:
     def turn_run(self, decoded: Decoded) -> TurnRun:
         """Return the text of a request, and its figures."""
         written = decoded.token_ids.tolist()
-        text = self.model.tokenizer.backend.decode(written, skip_special_tokens=True)
         return TurnRun(
-            text=text if self.template.name == "none" else text.strip(),
+            text=answer_text(self.model.tokenizer, self.template, written),
             token_ids=written,
             tokens_per_pass=tokens_per_pass(decoded),
             seconds=decoded.seconds,

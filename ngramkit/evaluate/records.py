@@ -307,6 +307,12 @@ def _turn(tokenizer: TextTokenizer, prompt: str, answer: str, *, whole: bool = F
     )
 
 
+def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequence[int]) -> str:
+    """Return the text of an answer, as a conversation goes on with it."""
+    text: str = tokenizer.backend.decode(token_ids, skip_special_tokens=True)
+    return text if template.name == "none" else text.strip()
+
+
 def read_lines(path: Path) -> Iterator[Line]:
     """Yield every object of a .jsonl or .jsonl.gz file, with where it stands; skip blank lines.
 

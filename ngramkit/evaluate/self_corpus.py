@@ -32,7 +32,7 @@ from ngramkit.decode.session import prepare
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between
-from ngramkit.evaluate.records import Question, questions_for
+from ngramkit.evaluate.records import Question, answer_text, questions_for
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
@@ -173,8 +173,7 @@ class _Writer:
         return len(prompt) > 0 and (room is None or len(prompt) + self.max_new_tokens <= room)
 
     def _take(self, talk: _Conversation, turn: int, ids: TokenArray) -> None:
-        text = self.model.tokenizer.backend.decode(ids.tolist(), skip_special_tokens=True)
-        text = text if self.template.name == "none" else text.strip()
+        text = answer_text(self.model.tokenizer, self.template, ids.tolist())
         ended_by = "eos" if int(ids[-1]) in self.model.eos else "length"
         question = talk.question
         talk.messages.append(Message("assistant", text))

@@ -8,6 +8,7 @@ and its top-k is added to the record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -113,10 +114,8 @@ class TopKRecord:
 
     def save(self) -> None:
         """Add to the folder what the model has verified since."""
-        new = [request for request in self._requests.values() if request.saved < len(request)]
-        self.folder.add([request.unsaved() for request in new])
-        for request in new:
-            request.saved = len(request)
+        requests = self._requests.values()
+        add_rows([each for each in requests if each.saved < len(each)], self.folder)
 
 
 class ReplayedEvidence:
@@ -287,3 +286,12 @@ class RequestRows:
             self._ids[rows],
             self._log_probs[rows],
         )
+
+
+def add_rows(requests: Sequence[RequestRows], folder: EvidenceFolder) -> int:
+    """Add to `folder` what it lacks of the requests, and return how many rows that were."""
+    folder.add([request.unsaved() for request in requests])
+    added = sum(len(request) - request.saved for request in requests)
+    for request in requests:
+        request.saved = len(request)
+    return added
