@@ -40,7 +40,7 @@ def calibrate(
 
     calibration = measure_passes(
         the_model(model, out),
-        **loading.words,
+        **loading.words(),
         seconds=seconds,
         reporter=out.reporter,
     )

@@ -67,9 +67,8 @@ class LoadOptions:
     device_map: DeviceMap = None
     trust_remote_code: TrustRemoteCode = False
 
-    @property
     def words(self) -> dict[str, Any]:
-        """The words of DecodeOptions."""
+        """Return the words of DecodeOptions."""
         return asdict(self)
 
 
@@ -109,7 +108,7 @@ class SamplingOptions:
         """Return the sampling. Raises UsageError for what makes no sense."""
         from ngramkit.decode.sampling import Sampling
 
-        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+        return Sampling(**asdict(self))
 
 
 @dataclass(frozen=True)

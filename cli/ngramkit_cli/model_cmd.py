@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,8 @@ from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_passes import Work
+    from ngramkit.formats.model_bigram import ModelBigram
+    from ngramkit.formats.model_unigram import ModelUnigram
 
 K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
 Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]
@@ -94,13 +96,11 @@ def model_bigram(
         reporter=out.reporter,
         force=force,
     )
-    table, work = built.table, built.work
-    vocabulary = table.tokenizer.vocabulary
-    out.say(
-        f"{table.where}: {vocabulary:,} tokens, {table.k:,} drafts of {table.width} after "
-        f"each, {table.manifest.bytes:,} bytes{_speed(work)}"
+    table = built.table
+    contents = (
+        f"{table.tokenizer.vocabulary:,} tokens, {table.k:,} drafts of {table.width} after each"
     )
-    out.result(table.where, **_facts(vocabulary, table.k, table.width, work))
+    _done(table, contents, table.width, built.work, out)
 
 
 @takes_urls
@@ -133,25 +133,27 @@ def model_unigram(
         reporter=out.reporter,
         force=force,
     )
-    table, work = built.table, built.work
-    vocabulary = table.tokenizer.vocabulary
-    out.say(
-        f"{table.where}: the {table.k:,} likeliest of {vocabulary:,} tokens by {rule}, "
-        f"{table.manifest.bytes:,} bytes{_speed(work)}"
+    table = built.table
+    contents = f"the {table.k:,} likeliest of {table.tokenizer.vocabulary:,} tokens by {rule}"
+    _done(table, contents, 1, built.work, out)
+
+
+def _done(
+    table: ModelBigram | ModelUnigram, contents: str, width: int, work: Work | None, out: Output
+) -> None:
+    """Say what was built, and how fast where there was any work to do."""
+    speed, rate = "", None
+    if work is not None:
+        rate = round(work.flops_per_second)
+        speed = (
+            f"; {work.seconds:.2f} s after loading, {rate / 1e9:,.0f} GFLOP/s, "
+            f"{work.flops_per_second / work.peak:.0%} of one large matrix product's"
+        )
+    out.say(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{speed}")
+    out.result(
+        table.where,
+        vocabulary=table.tokenizer.vocabulary,
+        k=table.k,
+        width=width,
+        flops_per_second=rate,
     )
-    out.result(table.where, **_facts(vocabulary, table.k, 1, work))
-
-
-def _speed(work: Work | None) -> str:
-    """Return the speed of the work; empty where none was done."""
-    if work is None:
-        return ""
-    return (
-        f"; {work.seconds:.2f} s after loading, {work.flops_per_second / 1e9:,.0f} GFLOP/s, "
-        f"{work.flops_per_second / work.peak:.0%} of one large matrix product's"
-    )
-
-
-def _facts(vocabulary: int, k: int, width: int, work: Work | None) -> dict[str, Any]:
-    rate = None if work is None else round(work.flops_per_second)
-    return {"vocabulary": vocabulary, "k": k, "width": width, "flops_per_second": rate}

@@ -54,7 +54,7 @@ def self_corpus(
         max_new_tokens=max_new_tokens,
         batch=batch,
         sampling=sampling.sampling(),
-        passes=DecodeOptions(**loading.words),
+        passes=DecodeOptions(**loading.words()),
         force=force,
         reporter=out.reporter,
     )
