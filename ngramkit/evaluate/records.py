@@ -10,9 +10,8 @@ Question files of the usual benchmarks, told apart by their keys:
 
 Recorded answers, in jsonl of three shapes:
 
-    question file  {"question_id": 81, "category": "writing", "turns": ["...", "..."]}
-     + answer file {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}   FastChat
-    {"prompt": "...", "output": "..."}                                          taken as it stands
+    {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}    FastChat, beside a question file
+    {"prompt": "...", "output": "..."}                             taken as it stands
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
 
 Any of them may be gzipped. A record is tokenised as the model saw it: the answer is what follows

@@ -55,8 +55,10 @@ class TopKRecord:
     `model` verifies what is not on record; `save` adds what it gave to the folder.
     """
 
-    def __init__(self, folder: EvidenceFolder, model: Model | None = None) -> None:
-        self.folder, self.model = folder, model
+    model: Model | None = None
+
+    def __init__(self, folder: EvidenceFolder) -> None:
+        self.folder = folder
         self._requests: dict[bytes, RequestRows] = {}
         for stored in folder.requests():
             rows = self._requests.setdefault(
@@ -67,9 +69,9 @@ class TopKRecord:
             rows.saved = len(rows)
 
     @classmethod
-    def open(cls, path: str | Path, model: Model | None = None) -> TopKRecord:
+    def open(cls, path: str | Path) -> TopKRecord:
         """Open a folder. Raises ArtifactError where there is no record, or it is damaged."""
-        return cls(EvidenceFolder.open(path), model)
+        return cls(EvidenceFolder.open(path))
 
     def __repr__(self) -> str:
         return (
