@@ -83,7 +83,7 @@ class CorpusOptions:
 
     @property
     def text(self) -> Any:
-        """The corpus for `ngramkit.tokenize`: one name, or the parts of a mixture.
+        """The corpus as builders take it: one name, or the parts of a mixture.
 
         Raises UsageError without --corpus, and for a weight that is not in (0, 1].
         """

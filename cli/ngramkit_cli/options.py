@@ -51,7 +51,7 @@ Out = Annotated[
 
 
 def the_model(given: str | None, out: Output) -> str:
-    """The model's name; says it, and why where nobody asked for it."""
+    """Return the model's name; say it, and why where nobody asked for it."""
     from ngramkit.models import DEFAULT, chosen_model, described
 
     chosen = chosen_model(given)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ngramkit.errors import UsageError
 from ngramkit_cli.options import (
     DrafterNames,
     Limit,
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.replay import Replays
     from ngramkit.evaluate.simulation import Replay
 
-
-# Options of `ngramkit replay` alone.
 
 Answers = Annotated[
     Path | None,
@@ -77,8 +76,6 @@ class ReplaySources(SourceOptions):
 
     def sources(self) -> Any:
         """Return what drafters share; with --curve, {curve: artifacts}."""
-        from ngramkit.errors import UsageError
-
         if self.curve is None:
             return super().sources()
         shared = ("datastore", "frozen_table", "bigram", "unigram", "history")
@@ -93,20 +90,18 @@ class ReplaySources(SourceOptions):
 
 
 def parse_budgets(text: str) -> list[int]:
-    """Numbers of nodes, each once. Raises UsageError where `text` is none."""
-    from ngramkit.errors import UsageError
-
+    """Return numbers of nodes. Raises UsageError where `text` is no list of them."""
     try:
         budgets = [int(part) for part in text.split(",")]
     except ValueError:
         budgets = []
     if not budgets or min(budgets) < 1:
         raise UsageError(f"--budget {text!r} is not a list of numbers of nodes", "like 8,16,64")
-    return list(dict.fromkeys(budgets))
+    return budgets
 
 
 def parse_curves(given: list[str]) -> dict[str, list[str]]:
-    """Curve -> artifacts, of NAME=PATH or PATH; what is there as a path is no name.
+    """Return the artifacts of each curve, of NAME=PATH or PATH; a path that exists has no name.
 
     >>> parse_curves(["pruned=a/4M", "pruned=a/15M", "s3://b/x?y=1"])
     {'pruned': ['a/4M', 'a/15M'], '': ['s3://b/x?y=1']}
@@ -203,9 +198,6 @@ def _say_categories(results: Sequence[Replay], out: Output) -> None:
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-# `ngramkit replay`: tokens/step of drafters on recorded answers, without the model.
 
 
 @takes_urls

@@ -156,7 +156,7 @@ def replay(
     if keep_state is not None:
         records = shuffled(records * keep_state.repeat, keep_state.seed)
     results = []
-    before = 0 if topk_record is None else topk_record.rows
+    verified = 0  # contexts that were not on record
     for choice in choices:
         for nodes in dict.fromkeys(budgets):
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
@@ -167,12 +167,11 @@ def replay(
                 )  # fmt: skip
             finally:
                 if topk_record is not None:
-                    topk_record.save()
+                    verified += topk_record.save()
             result.bytes = sum(each.manifest.bytes for each in choice.opened)
             results.append(result)
-    if topk_record is not None and topk_record.rows > before:
-        added = topk_record.rows - before
-        reporter.note(f"the model verified {added:,} contexts that were not on record")
+    if verified:
+        reporter.note(f"the model verified {verified:,} contexts that were not on record")
     return Replays(results, leakage, None if form is None else form.name, curves)
 
 

@@ -114,10 +114,10 @@ class TopKRecord:
             self._requests[key] = RequestRows(about, turn.prompt, np.empty(0, np.int32))
         return ReplayedEvidence(self._requests[key], self.model)
 
-    def save(self) -> None:
-        """Add to the folder what the model has verified since."""
+    def save(self) -> int:
+        """Add to the folder what the model has verified since; return how many contexts."""
         requests = self._requests.values()
-        add_rows([each for each in requests if each.saved < len(each)], self.folder)
+        return add_rows([each for each in requests if each.saved < len(each)], self.folder)
 
 
 class ReplayedEvidence:
