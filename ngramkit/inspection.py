@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -101,7 +100,9 @@ def inspect(
         answer = ask(artifact, tokenizer.encode(query).tolist(), top)
         return Inspection(artifact, Rows([]), [], text.phrase(answer) if answer else None)
     frequent = [text.phrase(answer) for answer in most_frequent(artifact, top, FOLLOWERS)]
-    return Inspection(artifact, Rows(frequent), list(_documents(artifact, top, text)), None, why)
+    store = islice(artifact.documents(), top) if isinstance(artifact, TokenStore) else ()
+    documents = [text.show(document[:DOCUMENT].tolist()) for document in store]
+    return Inspection(artifact, Rows(frequent), documents, None, why)
 
 
 class _Text:
@@ -125,13 +126,6 @@ class _Text:
         ]
         shown = self.show(answer.phrase)
         return Phrase(shown, answer.phrase, answer.matches, Rows(continuations))
-
-
-def _documents(artifact: Artifact, top: int, text: _Text) -> Iterator[str]:
-    """Yield the beginnings of a token store's first documents."""
-    if isinstance(artifact, TokenStore):
-        for document in islice(artifact.documents(), top):
-            yield text.show(document[:DOCUMENT].tolist())
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 CLI = ROOT / "cli" / "ngramkit_cli"
 # command: (file, function, the verb it calls)
 COMMANDS = {
-    "tokenize": ("corpus_cmd", "tokenize", "tokenize"),
-    "build-datastore": ("datastore_cmd", "build_datastore", "build_datastore"),
-    "build-frozen": ("frozen_cmd", "build_frozen", "build_frozen"),
+    "tokenize": ("build_cmd", "tokenize", "tokenize"),
+    "build-datastore": ("build_cmd", "build_datastore", "build_datastore"),
+    "build-frozen": ("build_cmd", "build_frozen", "build_frozen"),
     "model-bigram": ("model_cmd", "model_bigram", "model_bigram"),
     "model-unigram": ("model_cmd", "model_unigram", "model_unigram"),
     "inspect": ("inspect_cmd", "inspect", "inspect"),

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.models import DEFAULT
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import (
-    Debug,
     DrafterNames,
     Force,
-    Json,
     SourceOptions,
-    takes_groups,
     takes_urls,
     the_model,
 )
@@ -26,7 +22,6 @@ from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.bench import BenchResults
-    from ngramkit.evaluate.records import Questions
 
 OutFolder = Annotated[
     Path | None,
@@ -38,7 +33,6 @@ NewTokens = Annotated[
 
 
 @takes_urls
-@takes_groups
 def bench(
     *,
     asking: QuestionOptions,
@@ -51,8 +45,7 @@ def bench(
     running: opt.RunOptions,
     out_path: OutFolder = None,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Measure drafters on a model: tokens/step, speed-up, and that the output stays the same.
 
@@ -62,38 +55,27 @@ def bench(
 
     Example: ngramkit bench --questions question.jsonl --model vicuna-7b --drafter rest --limit 20
     """
-    with Output("bench", json=json, debug=debug) as out:
-        name = the_model(model, out)
-        questions = _questions(asking, name)
-        results = ngramkit.bench(
-            questions and questions.first(asking.limit),
-            name,
-            drafters=drafter or (),
-            artifacts=sources.sources(),
-            template=asking.template,
-            max_new_tokens=max_new_tokens,
-            stop=stop or (),
-            sampling=sampling.sampling(),
-            passes=running.passes(),
-            out=out_path,
-            force=force,
-            reporter=out.reporter,
-        )
-        out.reporter.close()
-        _say(results, out)
-        out.result(results.folder, **results.to_dict())
-        plan = results.plan
-        exact = plan["sampling"]["temperature"] == 0 and plan["dtype"] == "float32"
-        if exact and not results.identical:
-            raise typer.Exit(1)
-
-
-def _questions(asking: QuestionOptions, model: str) -> Questions | None:
-    from ngramkit.evaluate.records import embedded_questions, read_questions
-
-    if asking.questions is not None:
-        return read_questions(asking.questions)
-    return embedded_questions() if model == DEFAULT else None
+    results = ngramkit.bench(
+        asking.questions,
+        the_model(model, out),
+        drafters=drafter or (),
+        artifacts=sources.sources(),
+        template=asking.template,
+        max_new_tokens=max_new_tokens,
+        stop=stop or (),
+        sampling=sampling.sampling(),
+        passes=running.passes(),
+        limit=asking.limit,
+        out=out_path,
+        force=force,
+        reporter=out.reporter,
+    )
+    _say(results, out)
+    out.result(results.folder, **results.to_dict())
+    plan = results.plan
+    exact = plan["sampling"]["temperature"] == 0 and plan["dtype"] == "float32"
+    if exact and not results.identical:
+        raise typer.Exit(1)
 
 
 def _say(results: BenchResults, out: Output) -> None:

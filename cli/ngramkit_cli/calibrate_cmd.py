@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import Debug, Json, the_model
+from ngramkit_cli.options import WHICH_MODEL, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
@@ -18,43 +18,35 @@ ModelName = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A decoder-only causal language model: a short name, a Hub id or a folder. Default: "
-        "NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo.",
+        help="A decoder-only causal language model: a short name, a Hub id or a folder. "
+        f"{WHICH_MODEL}",
     ),
 ]
 Time = Annotated[float, typer.Option("--time", help="Seconds to measure, about.")]
 
 
 def calibrate(
+    *,
     model: ModelName = None,
-    device: opt.Device = "auto",
-    dtype: opt.Dtype = "auto",
-    device_map: opt.DeviceMap = None,
-    trust_remote_code: opt.TrustRemoteCode = False,
+    loading: opt.LoadOptions,
     seconds: Time = 20.0,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Measure passes by draft size and context length; decode then need not learn it first.
 
     Example: ngramkit calibrate demo
     """
-    with Output("calibrate", json=json, debug=debug) as out:
-        from ngramkit.decode.calibrate import calibrate as measure_passes
+    from ngramkit.decode.calibrate import calibrate as measure_passes
 
-        calibration = measure_passes(
-            the_model(model, out),
-            device=device,
-            dtype=dtype,
-            device_map=device_map,
-            trust_remote_code=trust_remote_code,
-            seconds=seconds,
-            reporter=out.reporter,
-        )
-        out.reporter.close()
-        out.say(*table_lines(calibration.profile))
-        out.say(f"profile: {calibration.path}", f"heat map: {calibration.picture}")
-        out.result(calibration.path, **calibration.to_dict())
+    calibration = measure_passes(
+        the_model(model, out),
+        **loading.words(),
+        seconds=seconds,
+        reporter=out.reporter,
+    )
+    out.say(*table_lines(calibration.profile))
+    out.say(f"profile: {calibration.path}", f"heat map: {calibration.picture}")
+    out.result(calibration.path, **calibration.to_dict())
 
 
 def table_lines(profile: Profile) -> list[str]:

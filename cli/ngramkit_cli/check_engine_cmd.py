@@ -9,7 +9,6 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli.decode_options import TrustRemoteCode
-from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts
 
@@ -39,24 +38,23 @@ Tokens = Annotated[int, typer.Option(min=1, max=64, help="Tokens of the draft, a
 
 
 def check_engine(
+    *,
     engine: Engine,
     model: Model = None,
     draft: Draft = None,
     tokens: Tokens = 8,
     trust_remote_code: TrustRemoteCode = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Open what a serving engine would open, compare it with the model, and draft once.
 
     Example: ngramkit check-engine vllm --model smollm2-135m
     """
-    with Output("check-engine", json=json, debug=debug) as out:
-        checked = ngramkit.check_engine(
-            engine, model=model, draft=draft, tokens=tokens, trust_remote_code=trust_remote_code
-        )
-        out.show(*facts(checked.engine, _facts(checked)))
-        out.result(**checked.to_dict())
+    checked = ngramkit.check_engine(
+        engine, model=model, draft=draft, tokens=tokens, trust_remote_code=trust_remote_code
+    )
+    out.show(*facts(checked.engine, _facts(checked)))
+    out.result(**checked.to_dict())
 
 
 def _facts(checked: CheckedEngine) -> dict[str, object]:

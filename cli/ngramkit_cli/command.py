@@ -1,4 +1,14 @@
-"""The Typer app, its groups and commands, and the options that all commands share."""
+"""The Typer app, its groups and commands, and the options that every command has.
+
+A command is a function whose parameters are options. It takes `out: Output`, in whose place the
+options of the output stand; a parameter that is a dataclass stands for its fields, options too:
+
+    @dataclass(frozen=True)
+    class SamplingOptions:
+        temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
+
+    def decode(*, sampling: SamplingOptions, out: Output) -> None: ...
+"""
 
 from __future__ import annotations
 
@@ -7,45 +17,27 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ngramkit_cli import screen
-from ngramkit_cli.errors import Flag
+from ngramkit_cli.errors import get_current_context
+from ngramkit_cli.output import Output
 
-_running: ContextVar[TyperCommand | None] = ContextVar("running", default=None)
-_verbosity: ContextVar[int] = ContextVar("verbosity", default=0)
-
-Verbose = Annotated[
-    int,
-    typer.Option(
-        "--verbose",
-        "-v",
-        count=True,
-        show_default=False,
-        help="Log what is done; -vv: libraries too.",
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only results, warnings and errors.")]
-
-
-def verbosity() -> int:
-    """Return -1 under --quiet, 1 under -v, 2 under -vv, else 0."""
-    return _verbosity.get()
+TYPED = "ngramkit.typed"  # in a context's meta: see `words_as_typed`
 
 
 class Command(TyperCommand):
-    """A command that `running_flags` knows while it runs, so that errors name its flags.
-
-    An option that takes one value is refused where it is given twice.
-    """
+    """A command in which an option that takes one value is refused where it is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with _parsing(self.name, args):
+        ctx.meta[TYPED] = [self.name, *args]
+        with _errors_as_json(self.name, args):
             *_, order = self.make_parser(ctx).parse_args(args=list(args))
             for entry, times in Counter(order).items():
                 once = not (getattr(entry, "multiple", False) or getattr(entry, "count", False))
@@ -53,12 +45,11 @@ class Command(TyperCommand):
                     ctx.fail(f"{entry.opts[0]} is given {times} times: it takes one value")
             return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
-        token = _running.set(self)
-        try:
-            return super().invoke(ctx)
-        finally:
-            _running.reset(token)
+
+def words_as_typed() -> list[str]:
+    """Return the running command's name and the words behind it."""
+    words: list[str] = get_current_context().meta[TYPED]
+    return words
 
 
 class Group(TyperGroup):
@@ -73,7 +64,7 @@ class Group(TyperGroup):
         return [(name, summary(each.help or "")) for name, each in self.commands.items()]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        with _parsing(self.name, args):
+        with _errors_as_json(self.name, args):
             return super().resolve_command(ctx, args)
 
 
@@ -87,62 +78,16 @@ def summary(text: str) -> str:
     return re.split(r"[:;,](?= )|\.$", first)[0]
 
 
-class _parsing:  # noqa: N801 (reads as a statement)
-    """A context that prints errors of the option parser as JSON, too, under --json."""
-
-    def __init__(self, command: str | None, args: Sequence[str]) -> None:
-        self._command, self._json = command, "--json" in args
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._json and hasattr(error, "format_message"):
-            body = {"command": self._command, "error": error.format_message(), "hint": ""}
+@contextmanager
+def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
+    """Print errors of the option parser as JSON, too, under --json."""
+    try:
+        yield
+    except Exception as error:
+        if "--json" in args and hasattr(error, "format_message"):
+            body = {"command": command, "error": error.format_message(), "hint": ""}
             screen.write(json.dumps(body))
-
-
-def _with_verbosity(command: Callable[..., None]) -> Callable[..., None]:
-    """Add -v and -q to a command, whose function does not take them."""
-
-    def wrapped(*, verbose: int, quiet: bool, **values: Any) -> None:
-        token = _verbosity.set(-1 if quiet else verbose)
-        try:
-            command(**values)
-        finally:
-            _verbosity.reset(token)
-
-    return with_options(command, wrapped, {"verbose": (Verbose, 0), "quiet": (Quiet, False)})
-
-
-def with_options(
-    command: Callable[..., None],
-    wrapped: Callable[..., None],
-    options: Mapping[str, tuple[Any, Any]],
-) -> Callable[..., None]:
-    """Return `wrapped`, which calls `command`, with the name and parameters of `command`.
-
-    `options` are more parameters: name -> (annotation, default).
-    """
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    signature = inspect.signature(command, eval_str=True)
-    parameters = [each.replace(kind=keyword) for each in signature.parameters.values()]
-    for name, (hint, default) in options.items():
-        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=hint))
-    functools.update_wrapper(wrapped, command)
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-    return wrapped
-
-
-# Parameters whose option has another name. SpeCache's top_k is none: --top-k is of sampling.
-OTHER_NAMES = {
-    "kv_bits": "bits",
-    "kv_group": "group",
-    "kv_residual": "residual",
-    "speculative_token": "speculative",
-    "time": "seconds",
-}
+        raise
 
 
 class App(typer.Typer):
@@ -155,24 +100,89 @@ class App(typer.Typer):
         register = super().command(name, **{"cls": Command, **settings})
 
         def registered(command: Callable[..., None]) -> Callable[..., None]:
-            register(_with_verbosity(command))
+            words = (self.info.name, name or command.__name__)
+            register(_parsed(command, " ".join(filter(None, words))))
             return command
 
         return registered
 
 
-def running_flags() -> dict[str, Flag]:
-    """Return the running command's flags by the library's names; {} outside a command."""
-    command = _running.get()
-    flags: dict[str, Flag] = {}
-    for entry in command.params if command else ():
-        off = next((flag for flag in entry.secondary_opts if flag.startswith("--")), "")
-        for flag in entry.opts:
-            if flag.startswith("--"):
-                name = flag.removeprefix("--").replace("-", "_")
-                flags[name] = Flag(flag, off, bool(getattr(entry, "is_flag", False)))
-                if name in OTHER_NAMES:
-                    flags[OTHER_NAMES[name]] = flags[name]
-                if getattr(entry, "multiple", False):
-                    flags.setdefault(f"{name}s", flags[name])
-    return flags
+@dataclass(frozen=True)
+class OutputOptions:
+    """Options of what a command prints. A field is an option."""
+
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
+    ] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False
+
+
+@dataclass(frozen=True)
+class VerbosityOptions:
+    """Options of how much a command prints. A field is an option."""
+
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Log what is done; -vv: libraries too.",
+        ),
+    ] = 0
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only results, warnings and errors.")
+    ] = False
+
+
+def _parsed(command: Callable[..., None], name: str) -> Callable[..., None]:
+    """Return `command`, which is called `name`, as a function of its options alone."""
+    groups: dict[str, Any] = {"_verbosity": VerbosityOptions}
+    parameters: list[inspect.Parameter] = []
+    for entry in inspect.signature(command, eval_str=True).parameters.values():
+        if entry.annotation is Output:
+            groups["_output"] = OutputOptions
+            parameters += options_of(OutputOptions)
+        elif is_dataclass(entry.annotation):
+            groups[entry.name] = entry.annotation
+            parameters += options_of(entry.annotation)
+        else:
+            parameters.append(entry)
+
+    def run(**values: Any) -> None:
+        chosen = {
+            parameter: group(**{field.name: values.pop(field.name) for field in fields(group)})
+            for parameter, group in groups.items()
+        }
+        shown, amount = chosen.pop("_output"), chosen.pop("_verbosity")
+        verbosity = -1 if amount.quiet else amount.verbose
+        with Output(name, json=shown.json, debug=shown.debug, verbosity=verbosity) as out:
+            command(**chosen, **values, out=out)
+
+    return with_parameters(run, command, [*parameters, *options_of(VerbosityOptions)])
+
+
+def options_of(group: Any) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass as parameters."""
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY,
+            default=field.default, annotation=hints[field.name],
+        )
+        for field in fields(group)
+    ]  # fmt: skip
+
+
+def with_parameters(
+    wrapper: Callable[..., None],
+    command: Callable[..., None],
+    parameters: Sequence[inspect.Parameter],
+) -> Callable[..., None]:
+    """Return `wrapper`, which calls `command`, with the name of `command` and these parameters."""
+    keywords = [entry.replace(kind=inspect.Parameter.KEYWORD_ONLY) for entry in parameters]
+    functools.update_wrapper(wrapper, command)
+    wrapper.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {entry.name: entry.annotation for entry in keywords}
+    return wrapper

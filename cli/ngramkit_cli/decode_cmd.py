@@ -11,13 +11,9 @@ import typer
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.conversing import converse
-from ngramkit_cli.decode_options import CacheName, KvOptions
 from ngramkit_cli.options import (
-    Debug,
     DrafterName,
-    Json,
     SourceOptions,
-    takes_groups,
     takes_urls,
     the_model,
 )
@@ -34,7 +30,6 @@ ENDS = {"context": "; the model's context is full", "interrupt": "; interrupted"
 
 
 @takes_urls
-@takes_groups
 def decode(
     *,
     drafter: DrafterName = None,
@@ -44,51 +39,48 @@ def decode(
     max_new_tokens: opt.NewTokensOrMore = None,
     sampling: opt.SamplingOptions,
     running: opt.RunOptions,
-    cache: CacheName = "full",
-    kv: KvOptions,
+    caching: opt.CacheOptions,
     stop: opt.Stop = None,
     compare: opt.Compare = False,
     color: opt.Color = True,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Decode with drafts: what the model would have written alone, in fewer passes.
 
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
-    with Output("decode", json=json, debug=debug) as out:
-        begin_warming(drafter, cache)
-        from ngramkit.decode.options import DecodeOptions
+    begin_warming(drafter, caching.cache)
+    from ngramkit.decode.options import DecodeOptions
 
-        words: dict[str, Any] = {
-            "model": the_model(model, out),
-            "drafter": drafter,
-            "artifacts": sources.sources(),
-            **prompting.words(),
-            **asdict(sampling),
-            **running.words(),
-            "cache": kv.named(cache),
-            "stop": stop or (),
-            "compare": compare,
-            "reporter": out.reporter,
-        }
-        if max_new_tokens is not None:
-            words["max_new_tokens"] = max_new_tokens
-        options = DecodeOptions(**words)  # before a prompt is asked for
-        screen = Screen(sys.stderr if json else sys.stdout, color=color)
-        if prompting.is_conversation:
-            say_turns(words, screen, out)
-            return
-        answers = say_answers(prompting.read(words["model"], out), words, screen, out)
-        for answer in answers:
-            say_times(out, answer, greedy=options.sampling.greedy)
-            if answer.run.cache is not None:
-                out.say(str(answer.run.cache))
-        results = [answer.to_dict() for answer in answers]
-        artifacts = " ".join(answers[0].drafter.names) or None
-        out.result(artifacts, **(results[0] if len(results) == 1 else {"answers": results}))
-        if answers[-1].run.ended_by == "interrupt":
-            raise typer.Exit(INTERRUPTED)
+    words: dict[str, Any] = {
+        "model": the_model(model, out),
+        "drafter": drafter,
+        "artifacts": sources.sources(),
+        **prompting.words(),
+        **asdict(sampling),
+        **running.words(),
+        "cache": caching.chosen(),
+        "stop": stop or (),
+        "compare": compare,
+        "reporter": out.reporter,
+    }
+    if max_new_tokens is not None:
+        words["max_new_tokens"] = max_new_tokens
+    options = DecodeOptions(**words)  # before a prompt is asked for
+    screen = Screen(sys.stderr if out.json else sys.stdout, color=color)
+    if prompting.is_conversation:
+        say_turns(words, screen, out)
+        return
+    answers = say_answers(prompting.read(words["model"], out), words, screen, out)
+    for answer in answers:
+        say_times(out, answer, greedy=options.sampling.greedy)
+        if answer.run.cache is not None:
+            out.say(str(answer.run.cache))
+    results = [answer.to_dict() for answer in answers]
+    artifacts = " ".join(answers[0].drafter.names) or None
+    out.result(artifacts, **(results[0] if len(results) == 1 else {"answers": results}))
+    if answers[-1].run.ended_by == "interrupt":
+        raise typer.Exit(INTERRUPTED)
 
 
 def begin_warming(drafter: str | None, cache: str) -> None:

@@ -56,6 +56,22 @@ TrustRemoteCode = Annotated[
         "transformers does not know. It can do whatever you can: read it first.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options of where a model runs. A field is an option."""
+
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    device_map: DeviceMap = None
+    trust_remote_code: TrustRemoteCode = False
+
+    def words(self) -> dict[str, Any]:
+        """Return the words of DecodeOptions."""
+        return asdict(self)
+
+
 Stop = Annotated[
     list[str] | None,
     typer.Option(metavar="TEXT", help="End with the token that completes TEXT; may be repeated."),
@@ -92,7 +108,7 @@ class SamplingOptions:
         """Return the sampling. Raises UsageError for what makes no sense."""
         from ngramkit.decode.sampling import Sampling
 
-        return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+        return Sampling(**asdict(self))
 
 
 @dataclass(frozen=True)
@@ -141,22 +157,19 @@ class RunOptions:
         return DecodeOptions(**self.words())
 
 
-# Options of the cache: in full, or a SpeCache.
-
-HELP = (
-    "full; or specache: all keys and values in CPU memory, a 1- or 2-bit copy on the device, and "
-    "what the next token needs fetched ahead (arXiv:2503.16163); low-bit: without fetching. "
-    "The last two change what is written."
-)
-
-
-CacheName = Annotated[str, typer.Option(metavar="full|low-bit|specache", help=HELP)]
-
-
 @dataclass(frozen=True)
-class KvOptions:
-    """Options of a SpeCache. A field is an option."""
+class CacheOptions:
+    """Options of the cache: in full, or a SpeCache. A field is an option."""
 
+    cache: Annotated[
+        str,
+        typer.Option(
+            metavar="full|low-bit|specache",
+            help="full; or specache: all keys and values in CPU memory, a 1- or 2-bit copy on the "
+            "device, and what the next token needs fetched ahead (arXiv:2503.16163); low-bit: "
+            "without fetching. The last two change what is written.",
+        ),
+    ] = "full"
     kv_bits: Annotated[
         str, typer.Option(metavar="1|2", help="Of a code; or one per layer: 2,2,1,1,...")
     ] = "2"
@@ -174,24 +187,21 @@ class KvOptions:
         ),
     ] = "model"
 
-    def named(self, cache: str) -> SpeCache | None:
-        """Return the cache of a name, None for the full one. Raises UsageError for another name."""
-        from ngramkit.decode.specache.options import cache_of
+    def chosen(self) -> SpeCache | None:
+        """Return the cache, None for the full one.
 
-        return cache_of(cache, self.options())
+        Raises UsageError for an unknown name, and for numbers that make no sense.
+        """
+        from ngramkit.decode.specache.options import SpeCache, cache_of
 
-    def options(self, *, measure: bool = False) -> SpeCache:
-        """Return the SpeCache. Raises UsageError for numbers that make no sense."""
-        from ngramkit.decode.specache.options import SpeCache
-
-        return SpeCache(
+        options = SpeCache(
             bits=_one_or_more("kv_bits", self.kv_bits),
             group=self.kv_group,
             top_k=_one_or_more("kv_top_k", self.kv_top_k),
             residual=self.kv_residual,
             speculative=self.speculative_token,
-            measure=measure,
         )
+        return cache_of(self.cache, options)
 
 
 def _one_or_more(name: str, text: str) -> int | tuple[int, ...]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
 
@@ -27,25 +26,24 @@ SOURCES = {
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def drafters(name: Name = None, json: Json = False, debug: Debug = False) -> None:
+def drafters(*, name: Name = None, out: Output) -> None:
     """List the drafters: what each looks up, from which artifacts, and its options.
 
     Example: ngramkit drafters rest
     """
-    with Output("drafters", json=json, debug=debug) as out:
-        from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
+    from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
 
-        if name is not None:
-            drafter_entry(name)
-        entries = []
-        for each in [name] if name else DRAFTERS:
-            entry, options = DRAFTERS[each], drafter_options(each)
-            out.show(*wrapped(f"{each}{_from(entry)}", 0, 2), *wrapped(entry.looks_up, 4))
-            for option in options:
-                out.show(*wrapped(_line(option), 6, 2))
-            entries.append({"name": each, "looks_up": entry.looks_up, **_facts(entry, options)})
-        out.show("", *wrapped("Given as: --drafter rest:max_match=8,continuation=12", 0))
-        out.result(drafters=entries)
+    if name is not None:
+        drafter_entry(name)
+    entries = []
+    for each in [name] if name else DRAFTERS:
+        entry, options = DRAFTERS[each], drafter_options(each)
+        out.show(*wrapped(f"{each}{_from(entry)}", 0, 2), *wrapped(entry.looks_up, 4))
+        for option in options:
+            out.show(*wrapped(_line(option), 6, 2))
+        entries.append({"name": each, "looks_up": entry.looks_up, **_facts(entry, options)})
+    out.show("", *wrapped("Given as: --drafter rest:max_match=8,continuation=12", 0))
+    out.result(drafters=entries)
 
 
 def _from(entry: Entry) -> str:

@@ -15,6 +15,12 @@ from dataclasses import dataclass
 from ngramkit.errors import InputError, NetworkError, NgramkitError
 from ngramkit.text import visible
 
+try:
+    # Newer typers have their own click.
+    from typer._click.globals import get_current_context as get_current_context
+except ImportError:
+    from click import get_current_context as get_current_context  # type: ignore[no-redef]
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 MESSAGES = {
     errno.EROFS: ("is on a read-only file system", "choose a path that can be written"),
@@ -61,6 +67,16 @@ def _refused(error: OSError) -> NgramkitError:
     return InputError(f"{path or 'a file'} {message}", hint)
 
 
+# Parameters whose option has another name. SpeCache's top_k is none: --top-k is of sampling.
+OTHER_NAMES = {
+    "kv_bits": "bits",
+    "kv_group": "group",
+    "kv_residual": "residual",
+    "speculative_token": "speculative",
+    "time": "seconds",
+}
+
+
 @dataclass(frozen=True)
 class Flag:
     """An option's flags: `on` alone for a switch, otherwise before a value."""
@@ -68,6 +84,23 @@ class Flag:
     on: str
     off: str = ""
     switch: bool = False
+
+
+def running_flags() -> dict[str, Flag]:
+    """Return the running command's flags by the library's names; {} outside a command."""
+    context = get_current_context(silent=True)
+    flags: dict[str, Flag] = {}
+    for entry in context.command.params if context else ():
+        off = next((flag for flag in entry.secondary_opts if flag.startswith("--")), "")
+        for flag in entry.opts:
+            if flag.startswith("--"):
+                name = flag.removeprefix("--").replace("-", "_")
+                flags[name] = Flag(flag, off, bool(getattr(entry, "is_flag", False)))
+                if name in OTHER_NAMES:
+                    flags[OTHER_NAMES[name]] = flags[name]
+                if getattr(entry, "multiple", False):
+                    flags.setdefault(f"{name}s", flags[name])
+    return flags
 
 
 def with_flags(text: str, names: Iterable[str], flags: Mapping[str, Flag]) -> str:

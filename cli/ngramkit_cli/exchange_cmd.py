@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import ngramkit
 from ngramkit_cli.options import (
-    Debug,
     ExecutorOptions,
     Force,
-    Json,
     Memory,
     Model,
-    memory_bytes,
-    takes_groups,
+    checked_size,
     takes_urls,
     the_model,
 )
 from ngramkit_cli.output import Output
-
-if TYPE_CHECKING:
-    from ngramkit.formats.artifact import Artifact
-
 
 FORMATS = "llama.cpp|rest-idx|parquet|jsonl|transformers"
 ORIGINS = "llama.cpp|rest-idx"
@@ -88,6 +81,7 @@ TaskMemory = Annotated[
     typer.Option(
         "--memory",
         metavar="SIZE",
+        callback=checked_size,
         help="Frozen tables: for a range of leaders being added, like 512M. Default: 1G.",
     ),
 ]
@@ -99,6 +93,7 @@ Order = Annotated[
 
 @takes_urls
 def export(
+    *,
     source: Source,
     to: To,
     out_path: Out = None,
@@ -110,37 +105,34 @@ def export(
     u32: U32 = False,
     memory: Memory = None,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Write an artifact as another engine or a data tool reads it.
 
     Example: ngramkit export artifacts/python-stdlib-demo-datastore --to llama.cpp
     """
-    with Output("export", json=json, debug=debug) as out:
-        done = ngramkit.export(
-            source,
-            to,
-            out_path,
-            model=model,
-            dynamic=dynamic,
-            min_count=min_count,
-            max_ngrams=max_ngrams,
-            gguf=gguf,
-            u32=u32,
-            memory=memory_bytes(memory),
-            force=force,
-            reporter=out.reporter,
-        )
-        said = ", ".join(
-            f"{value:,} {name.replace('_', ' ')}" for name, value in done.counts.items()
-        )
-        out.say(f"{done.path}: {said}")
-        out.result(done.path, source=str(done.source), to=done.to, **done.counts)
+    done = ngramkit.export(
+        source,
+        to,
+        out_path,
+        model=model,
+        dynamic=dynamic,
+        min_count=min_count,
+        max_ngrams=max_ngrams,
+        gguf=gguf,
+        u32=u32,
+        memory=int(memory) if memory else None,
+        force=force,
+        reporter=out.reporter,
+    )
+    said = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in done.counts.items())
+    out.say(f"{done.path}: {said}")
+    out.result(done.path, source=str(done.source), to=done.to, **done.counts)
 
 
 @takes_urls
 def import_(
+    *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to read.")],
     origin: From,
     out_dir: Annotated[
@@ -152,28 +144,25 @@ def import_(
     model: Model = None,
     order: Order = None,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Make an artifact of another engine's file: a frozen table or a datastore.
 
     Example: ngramkit import lookup.bin --from llama.cpp --model vicuna-7b
     """
-    with Output("import", json=json, debug=debug) as out:
-        artifact = ngramkit.import_(
-            file,
-            origin,
-            out_dir,
-            model=the_model(model, out),
-            order=order,
-            force=force,
-            reporter=out.reporter,
-        )
-        _done(artifact, out)
+    artifact = ngramkit.import_(
+        file,
+        origin,
+        out_dir,
+        model=the_model(model, out),
+        order=order,
+        force=force,
+        reporter=out.reporter,
+    )
+    out.made(artifact)
 
 
 @takes_urls
-@takes_groups
 def merge(
     *,
     sources: Annotated[
@@ -189,29 +178,20 @@ def merge(
     memory: TaskMemory = None,
     where: ExecutorOptions,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Make one artifact of several: datastores side by side, frozen tables with counts added.
 
     Example: ngramkit merge artifacts/chat-frozen artifacts/web-frozen --out artifacts/both-frozen
     """
-    with Output("merge", json=json, debug=debug) as out:
-        artifact = ngramkit.merge(
-            sources,
-            out_dir,
-            memory=memory_bytes(memory),
-            **where.options,
-            reporter=out.reporter,
-            force=force,
-        )
-        if artifact.kind == "frozen-table":
-            out.say("counts are exact only for n-grams that every part had kept")
-        _done(artifact, out)
-
-
-def _done(artifact: Artifact, out: Output) -> None:
-    counts, size = artifact.manifest.counts, artifact.manifest.bytes
-    said = ", ".join(f"{value:,} {name}" for name, value in counts.items())
-    out.say(f"{artifact.where}: a {artifact.kind}, {said}, {size:,} bytes")
-    out.result(artifact.where, kind=artifact.kind, **counts, bytes=size)
+    artifact = ngramkit.merge(
+        sources,
+        out_dir,
+        memory=memory,
+        **where.options,
+        reporter=out.reporter,
+        force=force,
+    )
+    if artifact.kind == "frozen-table":
+        out.say("counts are exact only for n-grams that every part had kept")
+    out.made(artifact)

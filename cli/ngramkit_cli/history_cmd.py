@@ -10,7 +10,6 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli.command import App
-from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts as facts_table
 
@@ -36,46 +35,41 @@ app = App(
 
 
 @app.command()
-def inspect(path: Folder, last: Last = 0, json: Json = False, debug: Debug = False) -> None:
+def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
     """Show what a history holds.
 
     Example: ngramkit history inspect my-history --last 3
     """
-    with Output("history inspect", json=json, debug=debug) as out:
-        contents = ngramkit.history(path, last=last)
-        facts = contents.to_dict()
-        names = [name for name, value in facts.items() if isinstance(value, int)]
-        rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
-        out.show(*facts_table(str(path), {"tokenizer": contents.tokenizer, **rows}))
-        for request in contents.last:
-            out.show("", f"> {request.prompt!r}", f"< {request.output!r}")
-        out.result(path, **{name: facts[name] for name in names})
+    contents = ngramkit.history(path, last=last)
+    facts = contents.to_dict()
+    names = [name for name, value in facts.items() if isinstance(value, int)]
+    rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
+    out.show(*facts_table(str(path), {"tokenizer": contents.tokenizer, **rows}))
+    for request in contents.last:
+        out.show("", f"> {request.prompt!r}", f"< {request.output!r}")
+    out.result(path, **{name: facts[name] for name in names})
 
 
 @app.command()
-def merge(paths: Folders, out_path: NewFolder, json: Json = False, debug: Debug = False) -> None:
+def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
     """Join histories into a new one, the newest requests of each last.
 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
-    with Output("history merge", json=json, debug=debug) as out:
-        merged = ngramkit.merge_histories(paths, out_path)
-        out.say(
-            f"{merged.path}: {many(merged.requests, 'request')}, {many(merged.tokens, 'token')}"
-        )
-        out.result(merged.path, requests=merged.requests, tokens=merged.tokens)
+    merged = ngramkit.merge_histories(paths, out_path)
+    out.say(f"{merged.path}: {many(merged.requests, 'request')}, {many(merged.tokens, 'token')}")
+    out.result(merged.path, requests=merged.requests, tokens=merged.tokens)
 
 
 @app.command()
-def trim(path: Folder, tokens: Tokens, json: Json = False, debug: Debug = False) -> None:
+def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
     """Forget the oldest requests; processes that use the history notice.
 
     Example: ngramkit history trim my-history --tokens 4000000
     """
-    with Output("history trim", json=json, debug=debug) as out:
-        trimmed = ngramkit.trim_history(path, tokens)
-        out.say(
-            f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
-            f"({trimmed.tokens:,} tokens)"
-        )
-        out.result(path, dropped=trimmed.dropped, requests=trimmed.requests, tokens=trimmed.tokens)
+    trimmed = ngramkit.trim_history(path, tokens)
+    out.say(
+        f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
+        f"({trimmed.tokens:,} tokens)"
+    )
+    out.result(path, dropped=trimmed.dropped, requests=trimmed.requests, tokens=trimmed.tokens)

@@ -9,7 +9,7 @@ import typer
 
 import ngramkit
 from ngramkit.text import many
-from ngramkit_cli.options import Debug, Force, Json, takes_urls
+from ngramkit_cli.options import Force, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
@@ -18,6 +18,7 @@ Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The reposi
 
 @takes_urls
 def push(
+    *,
     path: Annotated[
         str, typer.Argument(metavar="PATH|URL", help="The artifact's folder, or where it is.")
     ],
@@ -34,31 +35,28 @@ def push(
     create_pr: Annotated[
         bool, typer.Option("--create-pr", help="Open a pull request in place of a commit.")
     ] = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Upload an artifact to the Hub, with a card; only what is not there yet.
 
     Example: ngramkit push artifacts/python-stdlib-demo-frozen me/python-frozen --tag v1
     """
-    with Output("push", json=json, debug=debug) as out:
-        done = ngramkit.push(
-            path,
-            repository,
-            private=private,
-            revision=revision,
-            tag=tag,
-            create_pr=create_pr,
-            reporter=out.reporter,
-        )
-        said = (
-            f"{many(done.files, 'file')}, {done.bytes:,} bytes sent, {done.skipped} there already"
-        )
-        out.say(f"{done.pull_request or done.url}: {said}")
-        out.result(path, **done.to_dict())
+    done = ngramkit.push(
+        path,
+        repository,
+        private=private,
+        revision=revision,
+        tag=tag,
+        create_pr=create_pr,
+        reporter=out.reporter,
+    )
+    said = f"{many(done.files, 'file')}, {done.bytes:,} bytes sent, {done.skipped} there already"
+    out.say(f"{done.pull_request or done.url}: {said}")
+    out.result(path, **done.to_dict())
 
 
 def pull(
+    *,
     source: Annotated[
         str,
         typer.Argument(metavar="USER/NAME[@REV]", help="The repository; a branch, tag or commit."),
@@ -68,22 +66,21 @@ def pull(
         typer.Option("--out", metavar="DIR", help="Default: artifacts/NAME."),
     ] = None,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Download an artifact from the Hub, every checksum compared before it has its name.
 
     Example: ngramkit pull me/python-frozen@v1
     """
-    with Output("pull", json=json, debug=debug) as out:
-        done = ngramkit.pull(source, out_dir, reporter=out.reporter, force=force)
-        where = f"{done.repository}@{done.revision}"
-        out.say(f"{done.path}: a {done.kind} of {where}, {done.bytes:,} bytes")
-        facts = {"kind": done.kind, "bytes": done.bytes, **done.counts}
-        out.result(done.path, repository=done.repository, revision=done.revision, **facts)
+    done = ngramkit.pull(source, out_dir, reporter=out.reporter, force=force)
+    where = f"{done.repository}@{done.revision}"
+    out.say(f"{done.path}: a {done.kind} of {where}, {done.bytes:,} bytes")
+    facts = {"kind": done.kind, "bytes": done.bytes, **done.counts}
+    out.result(done.path, repository=done.repository, revision=done.revision, **facts)
 
 
 def search(
+    *,
     tokenizer: Annotated[
         str | None,
         typer.Option(
@@ -93,24 +90,22 @@ def search(
     kind: Annotated[
         str | None, typer.Option(help="Only datastore, frozen-table, model-bigram, ...")
     ] = None,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """List the artifacts on the Hub.
 
     Example: ngramkit search --tokenizer vicuna-7b
     """
-    with Output("search", json=json, debug=debug) as out:
-        artifacts = ngramkit.search(tokenizer, kind, reporter=out.reporter)
-        rows = [
-            (
-                f"hf://{each.id}",
-                each.problem or f"{each.kind} for {each.tokenizer}, {each.bytes:,} bytes",
-            )
-            for each in artifacts
-        ]
-        if artifacts:
-            out.show(*figures(rows))
-        else:
-            out.say("nothing found")
-        out.result(found=artifacts.to_dict())
+    artifacts = ngramkit.search(tokenizer, kind, reporter=out.reporter)
+    rows = [
+        (
+            f"hf://{each.id}",
+            each.problem or f"{each.kind} for {each.tokenizer}, {each.bytes:,} bytes",
+        )
+        for each in artifacts
+    ]
+    if artifacts:
+        out.show(*figures(rows))
+    else:
+        out.say("nothing found")
+    out.result(found=artifacts.to_dict())

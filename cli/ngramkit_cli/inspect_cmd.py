@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.options import WHERE, Debug, Json, takes_urls
+from ngramkit_cli.options import WHERE, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts as facts_table, figures
 
@@ -36,44 +36,42 @@ Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many lines of 
 
 @takes_urls
 def inspect(
+    *,
     path: ArtifactPath,
     query: Query = None,
     model: ModelOfText = None,
     top: Top = 10,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Look into an artifact: what it was made from, what it holds most of, what follows a phrase.
 
     Example: ngramkit inspect artifacts/python-stdlib-demo-frozen --query "def main"
     """
-    with Output("inspect", json=json, debug=debug) as out:
-        inspection = ngramkit.inspect(path, query, model=model, top=top, reporter=out.reporter)
-        manifest = inspection.artifact.manifest
-        out.show(*facts_table(str(path), _facts(manifest)))
-        if inspection.ids_only:
-            out.say(f"ids, not text: {inspection.ids_only}")
-        _show_phrases("most frequent", inspection.most_frequent, out.show)
-        for i, document in enumerate(inspection.documents):
-            out.show(*([] if i else [""]), f"document {i}: {document}")
-        if query is not None:
-            _show_phrases("query", [inspection.query] if inspection.query else [], out.show)
-        facts = {"kind": manifest.kind, "bytes": manifest.bytes, "counts": manifest.counts}
-        body = inspection.to_dict()
-        listed = ["query"] if query is not None else ["most_frequent", "documents"]
-        out.result(path, **facts, **{name: body[name] for name in listed})
+    inspection = ngramkit.inspect(path, query, model=model, top=top, reporter=out.reporter)
+    manifest = inspection.artifact.manifest
+    out.show(*facts_table(str(path), _facts(manifest)))
+    if inspection.ids_only:
+        out.say(f"ids, not text: {inspection.ids_only}")
+    _show_phrases("most frequent", inspection.most_frequent, out.show)
+    for i, document in enumerate(inspection.documents):
+        out.show(*([] if i else [""]), f"document {i}: {document}")
+    if query is not None:
+        _show_phrases("query", [inspection.query] if inspection.query else [], out.show)
+    facts = {"kind": manifest.kind, "bytes": manifest.bytes, "counts": manifest.counts}
+    body = inspection.to_dict()
+    listed = ["query"] if query is not None else ["most_frequent", "documents"]
+    out.result(path, **facts, **{name: body[name] for name in listed})
 
 
 @takes_urls
-def verify(path: ArtifactPath, json: Json = False, debug: Debug = False) -> None:
+def verify(*, path: ArtifactPath, out: Output) -> None:
     """Prove an artifact whole: every checksum, every invariant of its format.
 
     Example: ngramkit verify artifacts/python-stdlib-demo-frozen
     """
-    with Output("verify", json=json, debug=debug) as out:
-        verified = ngramkit.verify(path, reporter=out.reporter)
-        out.say(f"{path} is whole: {len(verified.checks)} checks")
-        out.result(path, ok=verified.ok, checks=verified.checks)
+    verified = ngramkit.verify(path, reporter=out.reporter)
+    out.say(f"{path} is whole: {len(verified.checks)} checks")
+    out.result(path, ok=verified.ok, checks=verified.checks)
 
 
 def _facts(manifest: Manifest) -> dict[str, object]:

@@ -5,6 +5,7 @@ A command is imported when it runs, so that a start pays for one alone.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Iterator, Mapping
@@ -19,9 +20,9 @@ from ngramkit_cli.command import App, Group
 # and exchange artifacts.
 COMMANDS = {
     "corpora": ("corpus_cmd.corpora", "List the corpora that have names"),
-    "tokenize": ("corpus_cmd.tokenize", "Tokenise a corpus once"),
-    "build-datastore": ("datastore_cmd.build_datastore", "Build a datastore (REST)"),
-    "build-frozen": ("frozen_cmd.build_frozen", "Build a frozen table (Cacheback)"),
+    "tokenize": ("build_cmd.tokenize", "Tokenise a corpus once"),
+    "build-datastore": ("build_cmd.build_datastore", "Build a datastore (REST)"),
+    "build-frozen": ("build_cmd.build_frozen", "Build a frozen table (Cacheback)"),
     "models": ("model_cmd.models", "List the models that have short names"),
     "use": ("use_cmd.use", "Choose the model of every command that is not given one"),
     "model-bigram": ("model_cmd.model_bigram", "Build a model's bigram table (N-Grammys)"),
@@ -58,15 +59,8 @@ COMMANDS = {
 class LazyCommands(Mapping[str, Any]):
     """The option parser's commands by name, each made when it is first looked up."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            module, _, attribute = COMMANDS[name][0].partition(".")
-            command = getattr(importlib.import_module(f"ngramkit_cli.{module}"), attribute)
-            self._loaded[name] = _parser_command(name, command)
-        return self._loaded[name]
+        return _parser_command(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -75,13 +69,16 @@ class LazyCommands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-def _parser_command(name: str, command: Any) -> Any:
+@functools.cache
+def _parser_command(name: str) -> Any:
     """Return the parser's command for a function, its group for an app of several commands."""
+    module, _, attribute = COMMANDS[name][0].partition(".")
+    command = getattr(importlib.import_module(f"ngramkit_cli.{module}"), attribute)
     if isinstance(command, App):
         return typer.main.get_group(command)
-    one = App(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    one.command(name)(command)
-    return typer.main.get_command(one)
+    alone = App(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    alone.command(name)(command)
+    return typer.main.get_command(alone)
 
 
 class Commands(Group):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import ngramkit
 from ngramkit_cli.decode_options import Device, DeviceMap, Dtype, TrustRemoteCode
-from ngramkit_cli.options import Debug, Force, Json, ModelName, Out, takes_urls, the_model
+from ngramkit_cli.options import Force, ModelName, Out, takes_urls, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_passes import Work
+    from ngramkit.formats.model_bigram import ModelBigram
+    from ngramkit.formats.model_unigram import ModelUnigram
 
 K = Annotated[int, typer.Option("--k", metavar="N", help="Keep the N likeliest tokens.")]
 Width = Annotated[int, typer.Option(metavar="N", help="Tokens in a draft, the first included.")]
@@ -38,31 +40,31 @@ Rule = Annotated[
 ]
 
 
-def models(json: Json = False, debug: Debug = False) -> None:
+def models(*, out: Output) -> None:
     """List the models that have short names.
 
     Example: ngramkit models
     """
-    with Output("models", json=json, debug=debug) as out:
-        from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, described
+    from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, described
 
-        chosen = chosen_model()
-        marks = {chosen.name: f"  <- {chosen.why}"}
-        known = (DEFAULT, *HUB_IDS)
-        out.show(*figures([(name, described(name) + marks.get(name, "")) for name in known]))
-        out.show(
-            "",
-            "Any other model: its Hub id (owner/name), a folder,",
-            "a GGUF file, or one of the Hub (hf:owner/name:file.gguf)",
-        )
-        if chosen.name not in (DEFAULT, *HUB_IDS):
-            out.show(f"{chosen.name}   <- {chosen.why}")
-        out.show("Choose one for every command: ngramkit use MODEL")
-        out.result(models={DEFAULT: None, **HUB_IDS}, chosen=chosen.name, why=chosen.why)
+    chosen = chosen_model()
+    marks = {chosen.name: f"  <- {chosen.why}"}
+    known = (DEFAULT, *HUB_IDS)
+    out.show(*figures([(name, described(name) + marks.get(name, "")) for name in known]))
+    out.show(
+        "",
+        "Any other model: its Hub id (owner/name), a folder,",
+        "a GGUF file, or one of the Hub (hf:owner/name:file.gguf)",
+    )
+    if chosen.name not in (DEFAULT, *HUB_IDS):
+        out.show(f"{chosen.name}   <- {chosen.why}")
+    out.show("Choose one for every command: ngramkit use MODEL")
+    out.result(models={DEFAULT: None, **HUB_IDS}, chosen=chosen.name, why=chosen.why)
 
 
 @takes_urls
 def model_bigram(
+    *,
     model: ModelName = None,
     out_dir: Out = None,
     k: K = 100,
@@ -74,39 +76,36 @@ def model_bigram(
     dtype: Dtype = "auto",
     trust_remote_code: TrustRemoteCode = False,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Build a model's bigram table (N-Grammys): what it holds likely after every single token.
 
     Example: ngramkit model-bigram demo
     """
-    with Output("model-bigram", json=json, debug=debug) as out:
-        built = ngramkit.model_bigram(
-            the_model(model, out),
-            out_dir,
-            k=k,
-            width=width,
-            prefix=prefix,
-            extend=extend,
-            device=device,
-            device_map=device_map,
-            dtype=dtype,
-            trust_remote_code=trust_remote_code,
-            reporter=out.reporter,
-            force=force,
-        )
-        table, work = built.table, built.work
-        vocabulary = table.tokenizer.vocabulary
-        out.say(
-            f"{table.where}: {vocabulary:,} tokens, {table.k:,} drafts of {table.width} after "
-            f"each, {table.manifest.bytes:,} bytes{_speed(work)}"
-        )
-        out.result(table.where, **_facts(vocabulary, table.k, table.width, work))
+    built = ngramkit.model_bigram(
+        the_model(model, out),
+        out_dir,
+        k=k,
+        width=width,
+        prefix=prefix,
+        extend=extend,
+        device=device,
+        device_map=device_map,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        reporter=out.reporter,
+        force=force,
+    )
+    table = built.table
+    contents = (
+        f"{table.tokenizer.vocabulary:,} tokens, {table.k:,} drafts of {table.width} after each"
+    )
+    _done(table, contents, table.width, built.work, out)
 
 
 @takes_urls
 def model_unigram(
+    *,
     model: ModelName = None,
     out_dir: Out = None,
     k: K = 100,
@@ -116,45 +115,45 @@ def model_unigram(
     dtype: Dtype = "auto",
     trust_remote_code: TrustRemoteCode = False,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Build a model's unigram table (N-Grammys): tokens that its embeddings make likely anywhere.
 
     Example: ngramkit model-unigram demo
     """
-    with Output("model-unigram", json=json, debug=debug) as out:
-        built = ngramkit.model_unigram(
-            the_model(model, out),
-            out_dir,
-            k=k,
-            rule=rule,
-            device=device,
-            device_map=device_map,
-            dtype=dtype,
-            trust_remote_code=trust_remote_code,
-            reporter=out.reporter,
-            force=force,
-        )
-        table, work = built.table, built.work
-        vocabulary = table.tokenizer.vocabulary
-        out.say(
-            f"{table.where}: the {table.k:,} likeliest of {vocabulary:,} tokens by {rule}, "
-            f"{table.manifest.bytes:,} bytes{_speed(work)}"
-        )
-        out.result(table.where, **_facts(vocabulary, table.k, 1, work))
-
-
-def _speed(work: Work | None) -> str:
-    """Return the speed of the work; empty where none was done."""
-    if work is None:
-        return ""
-    return (
-        f"; {work.seconds:.2f} s after loading, {work.flops_per_second / 1e9:,.0f} GFLOP/s, "
-        f"{work.flops_per_second / work.peak:.0%} of one large matrix product's"
+    built = ngramkit.model_unigram(
+        the_model(model, out),
+        out_dir,
+        k=k,
+        rule=rule,
+        device=device,
+        device_map=device_map,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        reporter=out.reporter,
+        force=force,
     )
+    table = built.table
+    contents = f"the {table.k:,} likeliest of {table.tokenizer.vocabulary:,} tokens by {rule}"
+    _done(table, contents, 1, built.work, out)
 
 
-def _facts(vocabulary: int, k: int, width: int, work: Work | None) -> dict[str, Any]:
-    rate = None if work is None else round(work.flops_per_second)
-    return {"vocabulary": vocabulary, "k": k, "width": width, "flops_per_second": rate}
+def _done(
+    table: ModelBigram | ModelUnigram, contents: str, width: int, work: Work | None, out: Output
+) -> None:
+    """Say what was built, and how fast where there was any work to do."""
+    speed, rate = "", None
+    if work is not None:
+        rate = round(work.flops_per_second)
+        speed = (
+            f"; {work.seconds:.2f} s after loading, {rate / 1e9:,.0f} GFLOP/s, "
+            f"{work.flops_per_second / work.peak:.0%} of one large matrix product's"
+        )
+    out.say(f"{table.where}: {contents}, {table.manifest.bytes:,} bytes{speed}")
+    out.result(
+        table.where,
+        vocabulary=table.tokenizer.vocabulary,
+        k=table.k,
+        width=width,
+        flops_per_second=rate,
+    )

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ngramkit.errors import UsageError
-from ngramkit_cli.command import with_options
-from ngramkit_cli.demo_notice import warn_of_demo
+from ngramkit.machine import parse_size
+from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
-    from ngramkit.corpus.mixing import Weighted
     from ngramkit.drafters.sources import Sources
-    from ngramkit_cli.output import Output
 
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
 WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
 ModelName = Annotated[
@@ -58,7 +51,7 @@ Out = Annotated[
 
 
 def the_model(given: str | None, out: Output) -> str:
-    """The model's name; says it, and why where nobody asked for it."""
+    """Return the model's name; say it, and why where nobody asked for it."""
     from ngramkit.models import DEFAULT, chosen_model, described
 
     chosen = chosen_model(given)
@@ -67,203 +60,23 @@ def the_model(given: str | None, out: Output) -> str:
     return chosen.name
 
 
-# Options that belong together, as one parameter of a command.
-#
-# @dataclass(frozen=True)
-# class SamplingOptions:
-#     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
-#
-# @takes_groups
-# def decode(sampling: SamplingOptions, ...): ...
-#
-# Every field is an option; the command is handed the group.
+def checked_size(text: str | None) -> str | None:
+    """Return the bytes of an option that is a size, like 4G. Raises BadParameter for another."""
+    try:
+        return text if text is None else str(parse_size(text))
+    except UsageError as error:
+        raise typer.BadParameter(f"{error}: {error.hint}") from error
 
 
-def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Put the fields of each parameter that is a dataclass in that parameter's place."""
-    signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {
-        name: entry.annotation
-        for name, entry in signature.parameters.items()
-        if is_dataclass(entry.annotation)
-    }
-    parameters: list[inspect.Parameter] = []
-    for name, entry in signature.parameters.items():
-        if name in groups:
-            parameters += _options(groups[name])
-        else:
-            parameters.append(entry.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(command)
-    def wrapped(**values: Any) -> None:
-        chosen = {
-            name: group(**{each.name: values.pop(each.name) for each in fields(group)})
-            for name, group in groups.items()
-        }
-        command(**chosen, **values)
-
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
-    return wrapped
-
-
-def _options(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(group)
-    ]
-
-
-# The options that choose a corpus, shared by every command that reads text.
-#
-# @takes_groups
-# def tokenize(*, corpus: CorpusOptions, model: Model = None) -> None:
-#     store = ngramkit.tokenize(corpus.text, model, **corpus.options)
-
-
-@dataclass(frozen=True)
-class CorpusOptions:
-    """The chosen corpus. Each field is an option."""
-
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB|URL[:WEIGHT]",
-            help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
-            ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, gs://, "
-            "hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix corpora: of "
-            "NAME:0.3 three documents in ten are kept.",
-        ),
-    ] = None
-    split: Annotated[
-        str | None, typer.Option(help="The dataset's split. Default: train, or the corpus's own.")
-    ] = None
-    column: Annotated[
-        str | None,
-        typer.Option(help="The text column. Default: text, content, or the only string column."),
-    ] = None
-    revision: Annotated[
-        str | None, typer.Option(help="The Hub dataset's branch, tag or commit.")
-    ] = None
-    language: Annotated[
-        str | None, typer.Option(help="The Stack's programming language. Default: python.")
-    ] = None
-    join_turns: Annotated[
-        bool, typer.Option("--join-turns", help="A conversation is one document, not one per turn.")
-    ] = False
-    sample: Annotated[
-        float, typer.Option(help="The share of documents to keep, by a hash of (seed, index).")
-    ] = 1.0
-    seed: Annotated[int, typer.Option(help="Which sample.")] = 0
-    limit: Annotated[int | None, typer.Option(help="At most this many documents.")] = None
-    licenses: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...", help="Keep documents whose licences are all listed: mit,apache-2.0."
-        ),
-    ] = None
-    exclude: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Opt-outs: repository names or sha256 of documents, one a line. Or an evaluation "
-            "set, FILE.jsonl: documents that hold one of its texts are left out. May be repeated.",
-        ),
-    ] = None
-    dedup: Annotated[
-        str | None,
-        typer.Option(
-            metavar="exact|minhash",
-            help="Leave out documents that came before: the same text, or one much like it "
-            "(minhash needs ngramkit[dedup]).",
-        ),
-    ] = None
-
-    max_document: Annotated[
-        str,
-        typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."),
-    ] = "64M"
-
-    @property
-    def text(self) -> Any:
-        """The corpus for `ngramkit.tokenize`: one name, or the parts of a mixture.
-
-        Raises UsageError without --corpus, and for a weight that is not in (0, 1].
-        """
-        parts = self._parts
-        is_single = len(parts) == 1 and parts[0].weight == 1
-        return parts[0].corpus if is_single else [tuple(part) for part in parts]
-
-    @property
-    def names(self) -> list[str]:
-        return [str(part.corpus) for part in self._parts]
-
-    @property
-    def _parts(self) -> list[Weighted]:
-        from ngramkit.corpus.mixing import parse_weighted
-
-        if not self.corpus:
-            raise UsageError("no corpus was chosen", "give --corpus; `ngramkit corpora` lists them")
-        return [parse_weighted(each) for each in self.corpus]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All options but the name, as `ngramkit.open_corpus` takes them."""
-        chosen = {key: value for key, value in vars(self).items() if key != "corpus"}
-        return {**chosen, "licenses": self.licenses.split(",") if self.licenses else ()}
-
-
-# The source of build-datastore and build-frozen: a token store, or a corpus.
-
-Tokens = Annotated[
-    str | None,
-    typer.Option(
-        "--tokens", metavar="DIR|URL", help="A token store's folder or URL, in place of --corpus."
-    ),
-]
-Eos = Annotated[
-    bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
-]
 Memory = Annotated[
     str | None,
     typer.Option(
-        "--memory", metavar="SIZE", help="Like 4G or 512M. Default: half of what is free."
+        "--memory",
+        metavar="SIZE",
+        callback=checked_size,
+        help="Like 4G or 512M. Default: half of what is free.",
     ),
 ]
-
-
-def the_source(
-    corpus: CorpusOptions, tokens: str | None, model: str | None, eos: bool, out: Output
-) -> dict[str, Any]:
-    """Return a builder's source: --tokens, or the corpus and how it is tokenised; say whose ids.
-
-    Raises UsageError unless exactly one of them was given.
-    """
-    if tokens is not None:
-        if corpus.corpus:
-            raise UsageError("--corpus and --tokens exclude each other", "drop one of them")
-        from ngramkit.formats.tokens import TokenStore
-        from ngramkit.remote.fetch import fetch
-
-        store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
-        out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
-        return {"source": store}
-    name = the_model(model, out)
-    warn_of_demo(corpus.names, name, out)
-    return {"source": corpus.text, "model": name, "eos": eos, **corpus.options}
-
-
-def memory_bytes(memory: str | None) -> int | None:
-    """Return bytes. Raises UsageError where it is no size."""
-    from ngramkit.machine import parse_size
-
-    return None if memory is None else parse_size(memory)
 
 
 # Options that name what a drafter drafts from.
@@ -369,35 +182,27 @@ class ExecutorOptions:
 # def verify(path: ArtifactPath) -> None: ...
 
 
-def _size(text: str | None) -> str | None:
-    from ngramkit.errors import UsageError
-    from ngramkit.machine import parse_size
+@dataclass(frozen=True)
+class StagingOptions:
+    """Options of where the files of URLs are staged. A field is an option."""
 
-    try:
-        return text if text is None else str(parse_size(text))
-    except UsageError as error:
-        raise typer.BadParameter(f"{error}: {error.hint}") from error
-
-
-CacheDir = Annotated[
-    str | None,
-    typer.Option(
-        "--cache-dir",
-        metavar="DIR",
-        help="Where the files of URLs are staged. Default: NGRAMKIT_CACHE_DIR, else the user's "
-        "cache folder.",
-    ),
-]
-CacheSize = Annotated[
-    str | None,
-    typer.Option(
-        "--cache-size",
-        metavar="SIZE",
-        callback=_size,
-        help="The most bytes that are staged, like 20G; files unused longest are deleted first. "
-        "Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
-    ),
-]
+    cache_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the files of URLs are staged. Default: NGRAMKIT_CACHE_DIR, else the user's "
+            "cache folder.",
+        ),
+    ] = None
+    cache_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            callback=checked_size,
+            help="The most bytes that are staged, like 20G; files unused longest are deleted "
+            "first. Default: NGRAMKIT_CACHE_SIZE, else half of the free space there.",
+        ),
+    ] = None
 
 
 def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
@@ -409,5 +214,5 @@ def takes_urls(command: Callable[..., None]) -> Callable[..., None]:
         with using_cache(cache_dir, cache_size):
             command(**values)
 
-    options = {"cache_dir": (CacheDir, None), "cache_size": (CacheSize, None)}
-    return with_options(command, wrapped, options)
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    return with_parameters(wrapped, command, [*own, *options_of(StagingOptions)])

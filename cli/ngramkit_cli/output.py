@@ -13,16 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
 from ngramkit.errors import NgramkitError
 from ngramkit.text import visible
 from ngramkit_cli import screen
-from ngramkit_cli.command import running_flags, verbosity
-from ngramkit_cli.errors import to_ngramkit_error, with_flags
+from ngramkit_cli.errors import running_flags, to_ngramkit_error, with_flags
 from ngramkit_cli.screen import BarReporter, LineReporter, QuietReporter
+
+if TYPE_CHECKING:
+    from ngramkit.formats.artifact import Artifact
 
 INTERRUPTED = 130  # exit code
 LIBRARY = "ngramkit"
@@ -31,30 +33,31 @@ logging.addLevelName(NOTICE, "NOTICE")
 
 
 class Output:
-    """The output of one command: `with Output("verify", json=json, debug=debug) as out:`."""
+    """The output of one command, in whose `with` block it runs.
 
-    def __init__(self, command: str, *, json: bool, debug: bool) -> None:
-        self.command = command
-        self._json = json
-        self._debug = debug
+    `verbosity` is -1 under --quiet, 1 under -v, 2 under -vv.
+    """
+
+    def __init__(self, command: str, *, json: bool, debug: bool, verbosity: int = 0) -> None:
+        self.command, self.json = command, json
+        self._debug, self._verbosity = debug, verbosity
         self._started = time.perf_counter()
-        self._quiet = verbosity() < 0
         self._reporter: QuietReporter | None = None
 
     def __enter__(self) -> Self:
-        self._log = _log_to(self.note, verbosity())
+        self._log = _log_to(self.note, self._verbosity)
         self._log.__enter__()
         return self
 
     def say(self, *lines: str) -> None:
         """Write lines for people, below any bars; control characters are escaped."""
-        if not self._quiet:
+        if self._verbosity >= 0:
             self._finish()
             self._to_stderr(*lines)
 
     def show(self, *lines: str) -> None:
         """Write lines that are the command's result, to stdout, or to stderr under --json."""
-        if self._json:
+        if self.json:
             self.say(*lines)
             return
         self._finish()
@@ -65,7 +68,7 @@ class Output:
     def reporter(self) -> QuietReporter:
         """The reporter: bars on a terminal, else lines; none under --quiet."""
         if self._reporter is None:
-            if self._quiet:
+            if self._verbosity < 0:
                 self._reporter = QuietReporter()
             else:
                 on_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -95,13 +98,22 @@ class Output:
     def result(self, artifact: object = None, **values: Any) -> None:
         """Write the JSON line, under --json."""
         self._finish()
-        if not self._json:
+        if not self.json:
             return
         path = None if artifact is None else str(artifact)
         head = {"command": self.command, "artifact": path, "seconds": round(self.seconds, 6)}
         fetched = self._reporter.revisions if self._reporter else {}
         revisions = {"revisions": fetched} if fetched else {}
         screen.write(json.dumps({**head, **values, **revisions}))
+
+    def made(self, artifact: Artifact, from_bytes: int | None = None) -> None:
+        """Say what was made, and write the JSON line; `from_bytes`: of what it was made smaller."""
+        manifest, kind = artifact.manifest, artifact.kind
+        counts = ", ".join(f"{count:,} {name}" for name, count in manifest.counts.items())
+        before = "" if from_bytes is None else f" of {from_bytes:,}"
+        self.say(f"{artifact.where}: a {kind}, {counts}, {manifest.bytes:,} bytes{before}")
+        smaller = {} if from_bytes is None else {"from_bytes": from_bytes}
+        self.result(artifact.where, kind=kind, **manifest.counts, bytes=manifest.bytes, **smaller)
 
     def __exit__(
         self,
@@ -127,7 +139,7 @@ class Output:
         self._to_stderr(f"error: {message}")
         if hint:
             self._to_stderr(f"  -> {hint}")
-        if self._json:
+        if self.json:
             body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):
                 screen.write(json.dumps(body))

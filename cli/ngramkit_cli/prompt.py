@@ -25,6 +25,10 @@ QuestionsOrPrompts = Annotated[
     Path | None,
     typer.Option("--questions", "--prompts", metavar="FILE", help=f"What to ask: {QUESTIONS}"),
 ]
+AnsweredQuestions = Annotated[
+    Path | None,
+    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
+]
 RULE = "the model's own, else the one known for its name"
 TemplateOfQuestions = Annotated[
     str,

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.options import Debug, Force, Json, takes_urls
+from ngramkit_cli.options import Force, takes_urls
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.prompt import AnsweredQuestions, TemplateOfQuestions
 
 Source = Annotated[str, typer.Argument(metavar="ARTIFACT", help="A datastore or a frozen table.")]
 Bytes = Annotated[
@@ -29,10 +29,6 @@ Answers = Annotated[
         "Default: the artifact's own text.",
     ),
 ]
-Questions = Annotated[
-    Path | None,
-    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
-]
 OwnModel = Annotated[
     str | None,
     typer.Option(
@@ -46,39 +42,30 @@ OwnModel = Annotated[
 
 @takes_urls
 def prune(
+    *,
     source: Source,
     size: Bytes,
     out_dir: OutFolder = None,
     answers: Answers = None,
-    questions: Questions = None,
+    questions: AnsweredQuestions = None,
     template: TemplateOfQuestions = "auto",
     model: OwnModel = None,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Make a datastore or frozen table smaller: keep what earns most per byte.
 
     Example: ngramkit prune artifacts/python-stdlib-demo-datastore --bytes 4M
     """
-    with Output("prune", json=json, debug=debug) as out:
-        artifact = ngramkit.prune(
-            source,
-            size,
-            out_dir,
-            answers=answers,
-            questions=questions,
-            model=model,
-            template=template,
-            reporter=out.reporter,
-            force=force,
-        )
-        counts, manifest = artifact.manifest.counts, artifact.manifest
-        before = manifest.corpus["pruned"]["of"]["bytes"]
-        sizes = ", ".join(f"{value:,} {name}" for name, value in counts.items())
-        out.say(
-            f"{artifact.where}: a {artifact.kind}, {sizes}, {manifest.bytes:,} bytes of {before:,}"
-        )
-        out.result(
-            artifact.where, kind=artifact.kind, **counts, bytes=manifest.bytes, from_bytes=before
-        )
+    artifact = ngramkit.prune(
+        source,
+        size,
+        out_dir,
+        answers=answers,
+        questions=questions,
+        model=model,
+        template=template,
+        reporter=out.reporter,
+        force=force,
+    )
+    out.made(artifact, from_bytes=artifact.manifest.corpus["pruned"]["of"]["bytes"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import ngramkit
-from ngramkit_cli.options import Debug, ExecutorOptions, Json, takes_groups, takes_urls
+from ngramkit_cli.options import ExecutorOptions, takes_urls
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 @takes_urls
-@takes_groups
 def build(
     *,
     recipes: Annotated[
@@ -38,35 +37,31 @@ def build(
         typer.Option(min=1, help="Threads. Default: every core; same bytes."),
     ] = None,
     where: ExecutorOptions,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Build artifacts from recipes: what is missing or stale, and say why.
 
     Example: ngramkit build demo --check
     """
-    with Output("build", json=json, debug=debug) as out:
-        from ngramkit.recipes import read_recipe
+    from ngramkit.recipes import read_recipe
 
-        opened = [read_recipe(name) for name in recipes]  # all, before the first is built
-        options: dict[str, Any] = {
-            "push": push,
-            "check": check,
-            "workers": workers,
-            **where.options,
-        }
-        rows: list[RecipeResult] = []
-        try:
-            for recipe in opened:
-                rows.append(
-                    ngramkit.build_recipe(recipe, out_dir, **options, reporter=out.reporter)
-                )
-                out.say(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
-        finally:
-            _summarise(rows)
-        out.result(out_dir, results=[row.to_dict() for row in rows])
-        if any(row.status == "would build" for row in rows):
-            raise typer.Exit(1)
+    opened = [read_recipe(name) for name in recipes]  # all, before the first is built
+    options: dict[str, Any] = {
+        "push": push,
+        "check": check,
+        "workers": workers,
+        **where.options,
+    }
+    rows: list[RecipeResult] = []
+    try:
+        for recipe in opened:
+            rows.append(ngramkit.build_recipe(recipe, out_dir, **options, reporter=out.reporter))
+            out.say(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
+    finally:
+        _summarise(rows)
+    out.result(out_dir, results=[row.to_dict() for row in rows])
+    if any(row.status == "would build" for row in rows):
+        raise typer.Exit(1)
 
 
 def _summarise(rows: list[RecipeResult]) -> None:

@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import Debug, DrafterNames, Json, SourceOptions, takes_groups, the_model
+from ngramkit_cli.options import DrafterNames, SourceOptions, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionOptions
 
@@ -19,7 +19,6 @@ OutFolder = Annotated[
 ]
 
 
-@takes_groups
 def record(
     *,
     asking: QuestionOptions,
@@ -29,8 +28,7 @@ def record(
     max_new_tokens: opt.NewTokens = 256,
     running: opt.RunOptions,
     out_path: OutFolder,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Record a model's answers and its top-k at verified nodes, for replays without it.
 
@@ -41,22 +39,21 @@ def record(
 
     Example: ngramkit record --questions question.jsonl --model smollm2-135m --out evidence
     """
-    with Output("record", json=json, debug=debug) as out:
-        recording = ngramkit.record(
-            asking.questions,
-            the_model(model, out),
-            out=out_path,
-            drafters=drafter or (),
-            artifacts=sources.sources(),
-            template=asking.template,
-            max_new_tokens=max_new_tokens,
-            passes=running.passes(),
-            limit=asking.limit,
-            reporter=out.reporter,
-        )
-        out.say(
-            f"{recording.path}: {many(recording.answers, 'answer')} of "
-            f"{many(recording.tokens, 'token')} added, {many(recording.rows, 'context')}",
-            f"next: ngramkit replay --oracle {recording.path} --drafter blend",
-        )
-        out.result(recording.path, **recording.to_dict())
+    recording = ngramkit.record(
+        asking.questions,
+        the_model(model, out),
+        out=out_path,
+        drafters=drafter or (),
+        artifacts=sources.sources(),
+        template=asking.template,
+        max_new_tokens=max_new_tokens,
+        passes=running.passes(),
+        limit=asking.limit,
+        reporter=out.reporter,
+    )
+    out.say(
+        f"{recording.path}: {many(recording.answers, 'answer')} of "
+        f"{many(recording.tokens, 'token')} added, {many(recording.rows, 'context')}",
+        f"next: ngramkit replay --oracle {recording.path} --drafter blend",
+    )
+    out.result(recording.path, **recording.to_dict())

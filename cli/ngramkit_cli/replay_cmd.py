@@ -9,28 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ngramkit.errors import UsageError
 from ngramkit_cli.options import (
-    Debug,
     DrafterNames,
-    Json,
     Limit,
     Model,
     SourceOptions,
-    takes_groups,
     takes_urls,
     the_model,
 )
 from ngramkit_cli.output import Output
-from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.prompt import AnsweredQuestions, TemplateOfQuestions
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.evaluate.replay import Replays
     from ngramkit.evaluate.simulation import Replay
-    from ngramkit_cli.output import Output
 
-
-# Options of `ngramkit replay` alone.
 
 Answers = Annotated[
     Path | None,
@@ -40,10 +35,6 @@ Answers = Annotated[
         help="Recorded answers, jsonl: FastChat or Spec-Bench (with --questions), or lines with "
         "prompt and output, or with messages.",
     ),
-]
-Questions = Annotated[
-    Path | None,
-    typer.Option("--questions", metavar="FILE", help="FastChat's or Spec-Bench's questions."),
 ]
 RecordFolder = Annotated[
     Path | None,
@@ -85,8 +76,6 @@ class ReplaySources(SourceOptions):
 
     def sources(self) -> Any:
         """Return what drafters share; with --curve, {curve: artifacts}."""
-        from ngramkit.errors import UsageError
-
         if self.curve is None:
             return super().sources()
         shared = ("datastore", "frozen_table", "bigram", "unigram", "history")
@@ -101,20 +90,18 @@ class ReplaySources(SourceOptions):
 
 
 def parse_budgets(text: str) -> list[int]:
-    """Numbers of nodes, each once. Raises UsageError where `text` is none."""
-    from ngramkit.errors import UsageError
-
+    """Return numbers of nodes. Raises UsageError where `text` is no list of them."""
     try:
         budgets = [int(part) for part in text.split(",")]
     except ValueError:
         budgets = []
     if not budgets or min(budgets) < 1:
         raise UsageError(f"--budget {text!r} is not a list of numbers of nodes", "like 8,16,64")
-    return list(dict.fromkeys(budgets))
+    return budgets
 
 
 def parse_curves(given: list[str]) -> dict[str, list[str]]:
-    """Curve -> artifacts, of NAME=PATH or PATH; what is there as a path is no name.
+    """Return the artifacts of each curve, of NAME=PATH or PATH; a path that exists has no name.
 
     >>> parse_curves(["pruned=a/4M", "pruned=a/15M", "s3://b/x?y=1"])
     {'pruned': ['a/4M', 'a/15M'], '': ['s3://b/x?y=1']}
@@ -213,15 +200,11 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-# `ngramkit replay`: tokens/step of drafters on recorded answers, without the model.
-
-
 @takes_urls
-@takes_groups
 def replay(
     *,
     answers: Answers = None,
-    questions: Questions = None,
+    questions: AnsweredQuestions = None,
     oracle: RecordFolder = None,
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,
@@ -234,8 +217,7 @@ def replay(
     limit: Limit = None,
     plot: Plot = None,
     model: Model = None,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Replay recorded answers: tokens/step of any drafter, without the model.
 
@@ -245,34 +227,32 @@ def replay(
     Example: ngramkit replay --questions question.jsonl --answers model_answer.jsonl
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
-    with Output("replay", json=json, debug=debug) as out:
-        from ngramkit.choose import DRAFTER
-        from ngramkit.evaluate import replay
+    from ngramkit.choose import DRAFTER
+    from ngramkit.evaluate import replay
 
-        budgets = parse_budgets(budget)
-        if plot is not None:
-            from ngramkit.evaluate.plots import require_picture
+    budgets = parse_budgets(budget)
+    if plot is not None:
+        from ngramkit.evaluate.plots import require_picture
 
-            require_picture(plot)
-        results = replay.replay(
-            answers,
-            questions,
-            model=model if oracle is not None else the_model(model, out),
-            drafters=drafter or DRAFTER,
-            budgets=budgets,
-            artifacts=sources.sources(),
-            template=template,
-            keep_state=replay.KeepState(seed, repeat) if keep_state else None,
-            drop_leaked=drop_leaked,
-            limit=limit,
-            oracle=oracle,
-            reporter=out.reporter,
-        )
-        out.reporter.close()
-        say(results, out)
-        if plot is not None:
-            from ngramkit.evaluate.plots import plot as draw
+        require_picture(plot)
+    results = replay.replay(
+        answers,
+        questions,
+        model=model if oracle is not None else the_model(model, out),
+        drafters=drafter or DRAFTER,
+        budgets=budgets,
+        artifacts=sources.sources(),
+        template=template,
+        keep_state=replay.KeepState(seed, repeat) if keep_state else None,
+        drop_leaked=drop_leaked,
+        limit=limit,
+        oracle=oracle,
+        reporter=out.reporter,
+    )
+    say(results, out)
+    if plot is not None:
+        from ngramkit.evaluate.plots import plot as draw
 
-            draw(results.results, plot, learning=keep_state, by_bytes=results.by_bytes())
-            out.say(f"picture: {plot}")
-        out.result(plot, **results.to_dict())
+        draw(results.results, plot, learning=keep_state, by_bytes=results.by_bytes())
+        out.say(f"picture: {plot}")
+    out.result(plot, **results.to_dict())

@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import Debug, Force, Json, ModelName, takes_groups, the_model
+from ngramkit_cli.options import Force, ModelName, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionsOrPrompts, TemplateOfQuestions
 
@@ -23,7 +23,6 @@ Batch = Annotated[
 ]
 
 
-@takes_groups
 def self_corpus(
     model: ModelName = None,
     *,
@@ -32,14 +31,10 @@ def self_corpus(
     max_new_tokens: opt.NewTokens = 256,
     batch: Batch = 16,
     sampling: opt.SamplingOptions,
-    device: opt.Device = "auto",
-    dtype: opt.Dtype = "auto",
-    device_map: opt.DeviceMap = None,
-    trust_remote_code: opt.TrustRemoteCode = False,
+    loading: opt.LoadOptions,
     out_path: OutFile = None,
     force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    out: Output,
 ) -> None:
     """Write a model's own answers as a corpus: the text that drafts for this model want most.
 
@@ -48,33 +43,27 @@ def self_corpus(
 
     Example: ngramkit self-corpus demo --max-new-tokens 64
     """
-    with Output("self-corpus", json=json, debug=debug) as out:
-        from ngramkit.decode.options import DecodeOptions
+    from ngramkit.decode.options import DecodeOptions
 
-        name = the_model(model, out)
-        corpus = ngramkit.self_corpus(
-            questions,
-            name,
-            out_path,
-            template=template,
-            max_new_tokens=max_new_tokens,
-            batch=batch,
-            sampling=sampling.sampling(),
-            passes=DecodeOptions(
-                device=device,
-                dtype=dtype,
-                device_map=device_map,
-                trust_remote_code=trust_remote_code,
-            ),
-            force=force,
-            reporter=out.reporter,
-        )
-        rate = corpus.new_tokens / corpus.seconds if corpus.new_tokens else 0
-        out.say(
-            f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
-            + (f", {rate:,.0f} tokens/s" if rate else "")
-            + (f"; {corpus.repeated:,} were there already or empty" if corpus.repeated else "")
-            + (f"; {corpus.left_out:,} did not fit into the context" if corpus.left_out else ""),
-            f"next: ngramkit build-datastore --corpus {corpus.path} --model {name}",
-        )
-        out.result(corpus.path, **corpus.to_dict())
+    name = the_model(model, out)
+    corpus = ngramkit.self_corpus(
+        questions,
+        name,
+        out_path,
+        template=template,
+        max_new_tokens=max_new_tokens,
+        batch=batch,
+        sampling=sampling.sampling(),
+        passes=DecodeOptions(**loading.words()),
+        force=force,
+        reporter=out.reporter,
+    )
+    rate = corpus.new_tokens / corpus.seconds if corpus.new_tokens else 0
+    out.say(
+        f"{corpus.path}: {many(corpus.answers, 'answer')}, {many(corpus.tokens, 'token')}"
+        + (f", {rate:,.0f} tokens/s" if rate else "")
+        + (f"; {corpus.repeated:,} were there already or empty" if corpus.repeated else "")
+        + (f"; {corpus.left_out:,} did not fit into the context" if corpus.left_out else ""),
+        f"next: ngramkit build-datastore --corpus {corpus.path} --model {name}",
+    )
+    out.result(corpus.path, **corpus.to_dict())

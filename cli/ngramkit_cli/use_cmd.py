@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ngramkit.errors import UsageError
-from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 
 ModelName = Annotated[
@@ -21,20 +20,17 @@ ModelName = Annotated[
 Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded model again.")]
 
 
-def use(
-    model: ModelName = None, unset: Unset = False, json: Json = False, debug: Debug = False
-) -> None:
+def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
     """Choose the model of every command that is not given one; it is kept for you.
 
     Example: ngramkit use vicuna-7b
     """
-    with Output("use", json=json, debug=debug) as out:
-        from ngramkit.models import VARIABLE, chosen_model, settings_path, use_model
+    from ngramkit.models import VARIABLE, chosen_model, settings_path, use_model
 
-        if unset and model is not None:
-            raise UsageError("a model and --unset exclude each other", "give one of them")
-        now = use_model(model) if unset or model is not None else chosen_model()
-        out.show(f"{now.name}{now.why and f' ({now.why})'}")
-        if now.why == VARIABLE and (model is not None or unset):
-            out.say(f"note: {VARIABLE} is set, and goes first")
-        out.result(model=now.name, why=now.why, settings=str(settings_path()))
+    if unset and model is not None:
+        raise UsageError("a model and --unset exclude each other", "give one of them")
+    now = use_model(model) if unset or model is not None else chosen_model()
+    out.show(f"{now.name}{now.why and f' ({now.why})'}")
+    if now.why == VARIABLE and (model is not None or unset):
+        out.say(f"note: {VARIABLE} is set, and goes first")
+    out.result(model=now.name, why=now.why, settings=str(settings_path()))

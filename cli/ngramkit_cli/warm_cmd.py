@@ -8,7 +8,6 @@ import typer
 
 import ngramkit
 from ngramkit.text import many
-from ngramkit_cli.options import Debug, Json
 from ngramkit_cli.output import Output
 
 Name = Annotated[
@@ -24,18 +23,13 @@ Workers = Annotated[
 ]
 
 
-def warm(
-    drafter: Name = "all", workers: Workers = None, json: Json = False, debug: Debug = False
-) -> None:
+def warm(*, drafter: Name = "all", workers: Workers = None, out: Output) -> None:
     """Compile the kernels now, so that no command has to: for images and new machines.
 
     Example: ngramkit warm --drafter blend
     """
-    with Output("warm", json=json, debug=debug) as out:
-        done = ngramkit.warm(drafter, workers=workers, reporter=out.reporter)
-        fresh = sum(map(len, done.compiled.values()))
-        what = f"{fresh:,} compiled" if fresh else "nothing to compile"
-        out.say(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
-        out.result(
-            done.folder, compiled=done.compiled, kernels=done.kernels, processes=done.processes
-        )
+    done = ngramkit.warm(drafter, workers=workers, reporter=out.reporter)
+    fresh = sum(map(len, done.compiled.values()))
+    what = f"{fresh:,} compiled" if fresh else "nothing to compile"
+    out.say(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")
+    out.result(done.folder, compiled=done.compiled, kernels=done.kernels, processes=done.processes)

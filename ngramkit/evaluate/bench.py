@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,18 +42,16 @@ from ngramkit.evaluate.contestants import (
 )
 from ngramkit.evaluate.records import (
     Question,
-    Questions,
     Record,
     Turn,
-    embedded_questions,
-    read_questions,
+    answer_text,
+    questions_for,
 )
 from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import Result, machine, summarize, write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun, alone_in
 from ngramkit.evaluate.simulation import Replay, replay_drafter
-from ngramkit.evaluate.statistics import Ratio, ratio
-from ngramkit.models import DEFAULT
+from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Tabular
 
@@ -97,15 +94,12 @@ class BenchResults(Tabular):
             "tokens/step": ("tokens", "passes"),
             "tokens/s": ("new_tokens", "seconds"),
         }[of]
-        columns = {}
+        columns = []
         for name in (r.drafter for r in self.results if r.drafter != BASELINE):
             runs = [run for run in self.runs if run.drafter == name]
-            columns[name] = (
-                name,
-                [getattr(run, gain) for run in runs],
-                [getattr(run, cost) for run in runs],
-            )
-        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
+            gains, costs = ([getattr(run, figure) for run in runs] for figure in (gain, cost))
+            columns.append((name, gains, costs))
+        return ratios(columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as `ngramkit bench --json` prints them."""
@@ -133,6 +127,7 @@ def bench(
     stop: Sequence[str] = (),
     sampling: Sampling = GREEDY,
     passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
+    limit: int | None = None,
     out: str | Path | None = None,
     force: bool = False,
     reporter: Reporter = SILENT,
@@ -142,10 +137,10 @@ def bench(
     `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
     `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter; a drafter's
     option `budget` (nodes, or auto) is its own; generate and generate-lookup are transformers' own
-    ways, model.generate without and with its prompt lookup. `template`
-    makes a conversation a text; auto: the model's own, else the one known for its name. What is
-    measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on;
-    `force` begins anew. Ctrl-C is raised.
+    ways, model.generate without and with its prompt lookup. `template` makes a conversation a text;
+    auto: the model's own, else the one known for its name. `limit`: only the first questions. What
+    is measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes
+    on; `force` begins anew. Ctrl-C is raised.
 
     Raises UsageError for what makes no sense, and where `out` holds another benchmark.
     """
@@ -165,7 +160,7 @@ def bench(
         reporter=reporter,
     )
     prepared = prepare(options)
-    questions = questions_for(questions, prepared.tokenizer.record.id)
+    wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     budgets, choices = _choices(names, prepared, Sources.of(artifacts).recorded(), options)
@@ -178,11 +173,11 @@ def bench(
     contestants = [
         _contestant(choice, sessions.get(budgets.get(choice.label, 0))) for choice in choices
     ]
-    contest = Bench(task, [*_transformers_ways(names, task), *contestants], questions, form)
+    contest = Bench(task, [*_transformers_ways(names, task), *contestants], wanted, form)
     if contest.too_long:
         reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
-    plan = plan_of(contest, questions.name, form.name, _artifacts(choices))
-    folder = Path(out or Path("bench") / f"{questions.name}-{Path(task.model.name).name}")
+    plan = plan_of(contest, wanted.name, form.name, _artifacts(choices))
+    folder = Path(out or Path("bench") / f"{wanted.name}-{Path(task.model.name).name}")
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
@@ -194,21 +189,8 @@ def bench(
             reporter.note(f"{count} answers are in {folder}; the same command goes on from there")
             raise
         results = publish(contest, runs, plan, folder, reporter)
-    return BenchResults(results, _shared(runs, results), plan, folder)
-
-
-def questions_for(given: Any, model: str) -> Questions:
-    """Return the questions of a file, those that are given, or the embedded model's own.
-
-    Raises UsageError where there are none for `model`.
-    """
-    if isinstance(given, str | Path):
-        return read_questions(Path(given))
-    if given is not None:
-        return Questions(given, getattr(given, "name", "questions"))
-    if model != DEFAULT:
-        raise UsageError("there are no questions", "give questions: a file", option="questions")
-    return embedded_questions()
+    shared = runs.shared_by([result.drafter for result in results])
+    return BenchResults(results, [run for own in shared.values() for run in own], plan, folder)
 
 
 def _choices(
@@ -261,14 +243,6 @@ def _artifacts(choices: Sequence[DrafterChoice]) -> list[str]:
     histories = {c.past.path for c in choices if c.past is not None and c.past.path is not None}
     named = [f"{path} ({builds[path][:12]})" for path in sorted(builds)]
     return [*named, *map(str, sorted(histories))]
-
-
-def _shared(runs: Runs, results: Sequence[Result]) -> list[Run]:
-    """Return the runs of questions that every drafter has answered, in the results' order."""
-    names = [result.drafter for result in results]
-    questions = dict.fromkeys(key[1] for key in runs.found)
-    shared = [q for q in questions if all((name, q) in runs.found for name in names)]
-    return [runs.found[name, question] for name in names for question in shared]
 
 
 class Bench:
@@ -361,13 +335,10 @@ class Bench:
             if number:
                 messages.append(Message("assistant", turns[number - 1].text))
             messages.append(Message("user", text))
-            prompt = self._prompt(messages)
+            prompt = chat_ids(self.model.tokenizer, self.template, messages)
             if number and self.model.context is not None and len(prompt) >= self.model.context:
                 return
             yield prompt
-
-    def _prompt(self, messages: Sequence[Message]) -> TokenArray:
-        return chat_ids(self.model.tokenizer, self.template, messages)
 
     def _prompts(self, question: Question, run: Run) -> list[TokenArray]:
         return list(self.conversation(question, run.turns))[: len(run.turns)]
@@ -382,9 +353,8 @@ class Bench:
     def turn_run(self, decoded: Decoded) -> TurnRun:
         """Return the text of a request, and its figures."""
         written = decoded.token_ids.tolist()
-        text = self.model.tokenizer.backend.decode(written, skip_special_tokens=True)
         return TurnRun(
-            text=text if self.template.name == "none" else text.strip(),
+            text=answer_text(self.model.tokenizer, self.template, written),
             token_ids=written,
             tokens_per_pass=tokens_per_pass(decoded),
             seconds=decoded.seconds,

@@ -15,7 +15,6 @@ from ngramkit.choose import DrafterChoice
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
 from ngramkit.evaluate.records import Record
-from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, search_table
 from ngramkit.kernels.suffix.search import look_up
 from ngramkit.progress import Reporter
@@ -30,9 +29,12 @@ def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
     begins = range(0, len(answer) - WINDOW + 1, STRIDE)
     if not len(begins):
         return 0.0
-    tables = [search_table(datastore.shards) for datastore in datastores]
-    windows = (answer[begin : begin + WINDOW].astype(np.int32) for begin in begins)
-    return sum(_is_held(window, tables) for window in windows) / len(begins)
+    shards = [shard for datastore in datastores for shard in search_table(datastore.shards)]
+    held = 0
+    for begin in begins:
+        window = answer[begin : begin + WINDOW].astype(np.int32)
+        held += any(low < high for low, high in (look_up(shard, window) for shard in shards))
+    return held / len(begins)
 
 
 def leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[bool]:
@@ -41,15 +43,6 @@ def leaked(records: Sequence[Record], datastores: Sequence[Datastore]) -> list[b
         any(leaked_share(turn.answer, datastores) > LEAKED for turn in record.turns)
         for record in records
     ]
-
-
-def _is_held(window: TokenArray, tables: Sequence[Array]) -> bool:
-    for table in tables:
-        for shard in table:
-            low, high = look_up(shard, window)
-            if low < high:
-                return True
-    return False
 
 
 @dataclass(frozen=True)

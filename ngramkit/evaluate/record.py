@@ -25,10 +25,10 @@ from ngramkit.decode.session import Session, load, prepare
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.bench import NEW_TOKENS, Bench, questions_for
-from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.bench import NEW_TOKENS, Bench
+from ngramkit.evaluate.records import Question, questions_for
 from ngramkit.evaluate.runs import TurnRun
-from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK
+from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK, add_rows
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
@@ -87,7 +87,7 @@ def record(
         reporter=reporter,
     )
     prepared = prepare(options)
-    wanted = questions_for(questions, prepared.tokenizer.record.id)[:limit]
+    wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     given = Sources.of(artifacts).recorded()
@@ -192,11 +192,8 @@ class _Recorder:
             turns.append(self._bench.turn_run(decoded))
             answered.append(request)
             result.tokens += len(decoded.token_ids)
-        self._folder.add([request.unsaved() for request in answered])
-        for request in answered:
-            result.answers += 1
-            result.rows += len(request) - request.saved
-            request.saved = len(request)
+        result.rows += add_rows(answered, self._folder)
+        result.answers += len(answered)
 
 
 class VerifyingModel:

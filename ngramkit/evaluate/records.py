@@ -10,9 +10,8 @@ Question files of the usual benchmarks, told apart by their keys:
 
 Recorded answers, in jsonl of three shapes:
 
-    question file  {"question_id": 81, "category": "writing", "turns": ["...", "..."]}
-     + answer file {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}   FastChat
-    {"prompt": "...", "output": "..."}                                          taken as it stands
+    {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}    FastChat, beside a question file
+    {"prompt": "...", "output": "..."}                             taken as it stands
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
 
 Any of them may be gzipped. A record is tokenised as the model saw it: the answer is what follows
@@ -33,7 +32,8 @@ from ngramkit.corpus.chat import OWN, Message, Template, find_template
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.base import TokenArray, common_beginning
 from ngramkit.drafters.references import Given as References
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, UsageError
+from ngramkit.models import DEFAULT
 from ngramkit.untrusted import parse_json
 
 EMBEDDED = 20  # questions of the embedded model
@@ -57,9 +57,21 @@ class Questions(tuple[Question, ...]):
         self.name = name
         return self
 
-    def first(self, count: int | None) -> Questions:
-        """Return the first `count`; None: all."""
-        return Questions(self[:count], self.name)
+
+def questions_for(
+    given: str | Path | Sequence[Question] | None, model: str, limit: int | None = None
+) -> Questions:
+    """Return the questions of a file, those that are given, or the embedded model's own.
+
+    Only the first `limit` of them. Raises UsageError where there are none for `model`.
+    """
+    if isinstance(given, str | Path):
+        given = read_questions(Path(given))
+    elif given is None:
+        if model != DEFAULT:
+            raise UsageError("there are no questions", "give questions: a file", option="questions")
+        given = embedded_questions()
+    return Questions(given[:limit], getattr(given, "name", "questions"))
 
 
 def read_questions(path: Path) -> Questions:
@@ -175,36 +187,31 @@ def read_records(
 
 
 def _with_questions(answers: Sequence[Line], questions: Path) -> list[Conversation]:
-    by_id: dict[str, tuple[str, list[str]]] = {}
-    for where, body in read_lines(questions):
-        turns = _get(where, body, "turns", _is_texts, "a list of strings")
-        by_id[_question_id(where, body)] = (str(body.get("category", "all")), turns)
+    by_id = {str(question.id): question for question in read_questions(questions)}
     conversations = []
     for where, body in answers:
-        name = _question_id(where, body)
-        if name not in by_id:
+        if "question_id" not in body:
+            raise InputError(f"{where}: no `question_id`", "FastChat's question and answer format")
+        question = by_id.get(str(body["question_id"]))
+        if question is None:
             raise InputError(
-                f"{where}: question {name} is not in {questions}",
+                f"{where}: question {body['question_id']} is not in {questions}",
                 "check that the files belong together",
             )
-        category, turns = by_id[name]
-        replies = _answer_turns(where, body)
-        conversations.append(_alternate(where, name, category, turns, replies))
+        conversations.append(_alternate(where, question, _answer_turns(where, body)))
     return conversations
 
 
-def _alternate(
-    where: str, name: str, category: str, questions: list[str], answers: list[str]
-) -> Conversation:
-    if len(answers) > len(questions):
+def _alternate(where: str, question: Question, answers: list[str]) -> Conversation:
+    if len(answers) > len(question.turns):
         raise InputError(
-            f"{where}: {len(answers)} answers to {len(questions)} turns",
+            f"{where}: {len(answers)} answers to {len(question.turns)} turns",
             "check that the files belong together",
         )
     messages = []
-    for question, answer in zip(questions, answers, strict=False):
-        messages += [Message("user", question), Message("assistant", answer)]
-    return Conversation(name, category, messages)
+    for turn, answer in zip(question.turns, answers, strict=False):
+        messages += [Message("user", turn), Message("assistant", answer)]
+    return Conversation(str(question.id), question.category, messages)
 
 
 def _answer_turns(where: str, body: dict[str, Any]) -> list[str]:
@@ -245,12 +252,6 @@ def _messages(where: str, value: Any) -> list[Message]:
     if not any(message.role == "assistant" for message in messages):
         raise InputError(f"{where}: no message of the assistant", "there is nothing to replay")
     return messages
-
-
-def _question_id(where: str, body: dict[str, Any]) -> str:
-    if "question_id" not in body:
-        raise InputError(f"{where}: no `question_id`", "FastChat's question and answer format")
-    return str(body["question_id"])
 
 
 def _get(
@@ -303,6 +304,12 @@ def _turn(tokenizer: TextTokenizer, prompt: str, answer: str, *, whole: bool = F
         prompt=np.array([*begin, *both[:cut]], np.int32),
         answer=np.array([*both[cut:], *end], np.int32),
     )
+
+
+def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequence[int]) -> str:
+    """Return the text of an answer, as a conversation goes on with it."""
+    text: str = tokenizer.backend.decode(token_ids, skip_special_tokens=True)
+    return text if template.name == "none" else text.strip()
 
 
 def read_lines(path: Path) -> Iterator[Line]:

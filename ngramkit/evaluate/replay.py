@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from ngramkit.evaluate.curves import ByBytes, Curve, Curves, by_bytes, choose_al
 from ngramkit.evaluate.leakage import Leakage, without_leaks
 from ngramkit.evaluate.records import Record, read_records
 from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffled
-from ngramkit.evaluate.statistics import Ratio, ratio
+from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.models import chosen_model
@@ -71,8 +70,13 @@ class Replays(Entries[Replay], Tabular):
         """Return tokens/step of every drafter over that of every later one, with 95 % intervals
         over questions, at `budget` or the widest."""
         nodes = budget or max(r.budget for r in self.results)
-        columns = {r.drafter: _columns(r) for r in self.results if r.budget == nodes}
-        return [ratio(columns[a], columns[b]) for a, b in combinations(columns, 2)]
+        return ratios(
+            [
+                (r.drafter, [t.tokens for t in r.by_record], [t.passes for t in r.by_record])
+                for r in self.results
+                if r.budget == nodes
+            ]
+        )
 
     def by_bytes(self, budget: int | None = None) -> ByBytes:
         """Return {drafter: {curve: [(bytes, tokens/step), ...]}}, smallest first.
@@ -104,11 +108,6 @@ class Replays(Entries[Replay], Tabular):
             f"{r.drafter} {r.total.tokens_per_step:.2f}" for r in self.results if r.budget == best
         )
         return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
-
-
-def _columns(result: Replay) -> tuple[str, list[int], list[int]]:
-    tallies = result.by_record
-    return result.drafter, [t.tokens for t in tallies], [t.passes for t in tallies]
 
 
 def replay(
@@ -157,7 +156,7 @@ def replay(
     if keep_state is not None:
         records = shuffled(records * keep_state.repeat, keep_state.seed)
     results = []
-    before = 0 if topk_record is None else topk_record.rows
+    verified = 0  # contexts that were not on record
     for choice in choices:
         for nodes in dict.fromkeys(budgets):
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
@@ -168,12 +167,11 @@ def replay(
                 )  # fmt: skip
             finally:
                 if topk_record is not None:
-                    topk_record.save()
+                    verified += topk_record.save()
             result.bytes = sum(each.manifest.bytes for each in choice.opened)
             results.append(result)
-    if topk_record is not None and topk_record.rows > before:
-        added = topk_record.rows - before
-        reporter.note(f"the model verified {added:,} contexts that were not on record")
+    if verified:
+        reporter.note(f"the model verified {verified:,} contexts that were not on record")
     return Replays(results, leakage, None if form is None else form.name, curves)
 
 

@@ -61,15 +61,12 @@ def summarize(
 
     `count` gives a text's tokens, those around a text (BOS) included: for `spec_bench`.
     """
-    names = [BASELINE, *drafters]
-    every = {key[1] for key in runs.found if all((name, key[1]) in runs.found for name in names)}
-    order = list(dict.fromkeys(key[1] for key in runs.found if key[1] in every))
-    base = [runs.found[BASELINE, question] for question in order]
-    results = [_result(n, [runs.found[n, question] for question in order], base) for n in names]
+    shared = runs.shared_by([BASELINE, *drafters])
+    base = shared[BASELINE]
+    results = [_result(name, own, base) for name, own in shared.items()]
     if count is not None:
         for result in results:
-            mine = [runs.found[result.drafter, question] for question in order]
-            result.spec_bench = spec_bench(mine, base, count)
+            result.spec_bench = spec_bench(shared[result.drafter], base, count)
     return results
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -115,6 +115,12 @@ class Runs:
         with open(self.path, "a", encoding="utf-8", opener=not_linked) as file:
             file.write(json.dumps(asdict(run)) + "\n")
         self.found[run.key] = run
+
+    def shared_by(self, drafters: Sequence[str]) -> dict[str, list[Run]]:
+        """Return each drafter's runs of the questions that all `drafters` have answered."""
+        questions = dict.fromkeys(question for _, question in self.found)
+        shared = [q for q in questions if all((name, q) in self.found for name in drafters)]
+        return {name: [self.found[name, question] for question in shared] for name in drafters}
 
     def _begun(self, folder: Path) -> bool:
         """Return True if the file has a plan. Raises UsageError where no benchmark wrote it."""

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,12 @@ from ngramkit.decode.session import prepare
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between
-from ngramkit.evaluate.bench import questions_for
-from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.records import Question, answer_text, questions_for, read_lines
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
-from ngramkit.untrusted import not_linked, open_stream, parse_json, read_json, whole_number
+from ngramkit.untrusted import not_linked, read_json, whole_number
 
 AGAIN = "start over with force=True or another out"
 
@@ -92,6 +91,7 @@ def self_corpus(
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
     loaded = prepared.load()
+    asked = json.dumps([[question.id, question.turns] for question in questions])
     plan = {
         "model": loaded.name,
         "tokenizer": loaded.tokenizer.record.fingerprint,
@@ -100,12 +100,12 @@ def self_corpus(
         "batch": batch,
         "sampling": asdict(sampling),
         "dtype": str(loaded.model.dtype),
-        "questions": _digest(questions),
+        "questions": hashlib.sha256(asked.encode()).hexdigest(),
     }
     name = f"{questions.name}-{Path(loaded.name).name}.jsonl"
     path = Path(out or Path("self-corpus") / name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(beside(path, ".lock"), busy=f"another process writes {path}"):
+    with locked(path.with_name(f"{path.name}.lock"), busy=f"another process writes {path}"):
         answers = AnswerFile(path, plan, force=force)
         writer = _Writer(loaded, form, max_new_tokens, sampling)
         if answers.done:
@@ -149,44 +149,38 @@ class _Writer:
         talks = [_Conversation(question) for question in questions]
         for turn in range(max(len(question.turns) for question in questions)):
             going = [t for t in talks if not t.full and turn < len(t.question.turns)]
-            prompts = [self._prompt(talk, turn) for talk in going]
-            for talk, prompt in zip(going, prompts, strict=True):
-                talk.full = not self._fits(prompt)
-            fitting = [(t, p) for t, p in zip(going, prompts, strict=True) if not t.full]
-            if not fitting:
+            prompts = [prompt for talk in going if (prompt := self._prompt(talk, turn)) is not None]
+            if not prompts:
                 break
             written = write_batch(
                 self.model,
-                [prompt for _, prompt in fitting],
+                prompts,
                 max_new_tokens=self.max_new_tokens,
                 sampling=seeded(self.sampling, (index << 8) + turn),
             )
-            for (talk, _), ids in zip(fitting, written, strict=True):
+            fitting = [talk for talk in going if not talk.full]
+            for talk, ids in zip(fitting, written, strict=True):
                 self._take(talk, turn, ids)
         return talks
 
-    def _prompt(self, talk: _Conversation, turn: int) -> TokenArray:
+    def _prompt(self, talk: _Conversation, turn: int) -> TokenArray | None:
+        """Return the conversation with its next turn; None where the answer has no room."""
         talk.messages.append(Message("user", talk.question.turns[turn]))
-        return chat_ids(self.model.tokenizer, self.template, talk.messages)
-
-    def _fits(self, prompt: TokenArray) -> bool:
+        prompt = chat_ids(self.model.tokenizer, self.template, talk.messages)
         room = self.model.context
-        return len(prompt) > 0 and (room is None or len(prompt) + self.max_new_tokens <= room)
+        talk.full = not len(prompt) or (
+            room is not None and len(prompt) + self.max_new_tokens > room
+        )
+        return None if talk.full else prompt
 
     def _take(self, talk: _Conversation, turn: int, ids: TokenArray) -> None:
-        text = self.model.tokenizer.backend.decode(ids.tolist(), skip_special_tokens=True)
-        text = text if self.template.name == "none" else text.strip()
+        text = answer_text(self.model.tokenizer, self.template, ids.tolist())
         ended_by = "eos" if int(ids[-1]) in self.model.eos else "length"
         question = talk.question
         talk.messages.append(Message("assistant", text))
         talk.answers.append(
             Answer(text, question.turns[turn], question.id, turn, len(ids), ended_by)
         )
-
-
-def _digest(questions: Sequence[Question]) -> str:
-    body = json.dumps([[q.id, q.turns] for q in questions])
-    return hashlib.sha256(body.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -211,7 +205,7 @@ class AnswerFile:
     def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
         self.result = SelfCorpus(path)
         self.done = 0  # questions
-        self._path, self._plan_path = path, beside(path, ".plan")
+        self._path, self._plan_path = path, path.with_name(f"{path.name}.plan")
         self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as it reads back
         self._digests: set[str] = set()
         state = self._read_plan()
@@ -273,7 +267,7 @@ class AnswerFile:
         if there > size:
             os.truncate(self._path, size)
         self.done, self.result.left_out = done, left_out
-        for where, body in self._lines():
+        for where, body in read_lines(self._path):
             text, tokens = body.get("text"), body.get("tokens")
             if not isinstance(text, str) or not isinstance(tokens, int):
                 raise self._damaged(f"{where}: no answer")
@@ -282,14 +276,6 @@ class AnswerFile:
 
     def _damaged(self, what: str) -> InputError:
         return InputError(what, AGAIN, option=("out", "force"))
-
-    def _lines(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        with open_stream(self._path, error=InputError) as file:
-            for number, raw in enumerate(file, 1):
-                text = raw.decode("utf-8", errors="replace")
-                where = f"{self._path}, line {number}"
-                body = parse_json(text, where, error=InputError, hint=AGAIN)
-                yield where, body if isinstance(body, dict) else {}
 
     def _is_new(self, text: str) -> bool:
         key = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
@@ -300,7 +286,3 @@ class AnswerFile:
     def _count(self, tokens: int) -> None:
         self.result.answers += 1
         self.result.tokens += tokens
-
-
-def beside(path: Path, ending: str) -> Path:
-    return path.with_name(path.name + ending)

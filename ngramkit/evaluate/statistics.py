@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ def ratio(
     sums = columns.sum(1, keepdims=True)
     low, high = np.percentile(_ratios(_drawn(columns, seed)), PERCENTILES)
     return Ratio(of[0], to[0], float(_ratios(sums)[0]), float(low), float(high))
+
+
+def ratios(columns: Sequence[tuple[str, Column, Column]]) -> list[Ratio]:
+    """Divide each of (name, gains, costs) by every later one."""
+    return [ratio(of, to) for of, to in combinations(columns, 2)]
 
 
 def _drawn(columns: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:

@@ -8,6 +8,7 @@ and its top-k is added to the record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -54,8 +55,10 @@ class TopKRecord:
     `model` verifies what is not on record; `save` adds what it gave to the folder.
     """
 
-    def __init__(self, folder: EvidenceFolder, model: Model | None = None) -> None:
-        self.folder, self.model = folder, model
+    model: Model | None = None
+
+    def __init__(self, folder: EvidenceFolder) -> None:
+        self.folder = folder
         self._requests: dict[bytes, RequestRows] = {}
         for stored in folder.requests():
             rows = self._requests.setdefault(
@@ -66,9 +69,9 @@ class TopKRecord:
             rows.saved = len(rows)
 
     @classmethod
-    def open(cls, path: str | Path, model: Model | None = None) -> TopKRecord:
+    def open(cls, path: str | Path) -> TopKRecord:
         """Open a folder. Raises ArtifactError where there is no record, or it is damaged."""
-        return cls(EvidenceFolder.open(path), model)
+        return cls(EvidenceFolder.open(path))
 
     def __repr__(self) -> str:
         return (
@@ -111,12 +114,10 @@ class TopKRecord:
             self._requests[key] = RequestRows(about, turn.prompt, np.empty(0, np.int32))
         return ReplayedEvidence(self._requests[key], self.model)
 
-    def save(self) -> None:
-        """Add to the folder what the model has verified since."""
-        new = [request for request in self._requests.values() if request.saved < len(request)]
-        self.folder.add([request.unsaved() for request in new])
-        for request in new:
-            request.saved = len(request)
+    def save(self) -> int:
+        """Add to the folder what the model has verified since; return how many contexts."""
+        requests = self._requests.values()
+        return add_rows([each for each in requests if each.saved < len(each)], self.folder)
 
 
 class ReplayedEvidence:
@@ -287,3 +288,12 @@ class RequestRows:
             self._ids[rows],
             self._log_probs[rows],
         )
+
+
+def add_rows(requests: Sequence[RequestRows], folder: EvidenceFolder) -> int:
+    """Add to `folder` what it lacks of the requests, and return how many rows that were."""
+    folder.add([request.unsaved() for request in requests])
+    added = sum(len(request) - request.saved for request in requests)
+    for request in requests:
+        request.saved = len(request)
+    return added

@@ -17,7 +17,7 @@ from ngramkit.evaluate.runs import Run, TurnRun
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     return ngramkit.bench(
-        embedded_questions().first(2),
+        embedded_questions(2),
         "demo",
         drafters=["generate", "generate-lookup", "context:budget=16", "context:budget=2"],
         max_new_tokens=24,
@@ -86,6 +86,4 @@ def test_a_budget_that_is_none_is_refused(given):
 
 def test_what_transformers_ways_are_not_measured_with():
     with pytest.raises(UsageError, match="greedily and without stop strings"):
-        ngramkit.bench(
-            embedded_questions().first(1), "demo", drafters=["generate"], stop=["x"], out="x"
-        )
+        ngramkit.bench(embedded_questions(1), "demo", drafters=["generate"], stop=["x"], out="x")

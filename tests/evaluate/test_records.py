@@ -45,6 +45,14 @@ def test_turns_of_a_question_share_one_conversation(tokenizer, tmp_path):
     assert text(tokenizer, second.prompt).endswith("It is 2.</s>USER: And 2? ASSISTANT:")
 
 
+def test_answers_to_any_questions_find_them(tokenizer, tmp_path):
+    body = {"task_id": "HumanEval/0", "prompt": "def f(", "canonical_solution": ""}
+    questions = lines(tmp_path / "q", body)
+    reply = {"question_id": "HumanEval/0", "choices": [{"turns": ["x):"]}]}
+    (record,) = read(tokenizer, lines(tmp_path / "a", reply), questions)
+    assert (record.name, record.category) == ("HumanEval/0", "humaneval")
+
+
 def test_prompts_and_outputs_are_taken_as_they_stand(tokenizer, tmp_path):
     answers = lines(tmp_path / "a", {"prompt": "def f(", "output": "x):\n"}, "\n")
     (record,) = read(tokenizer, answers)

@@ -1,0 +1,181 @@
+"""`ngramkit tokenize`, `ngramkit build-datastore` and `ngramkit build-frozen`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import ngramkit
+from ngramkit.errors import UsageError
+from ngramkit.text import many
+from ngramkit_cli.corpus_options import CorpusOptions
+from ngramkit_cli.options import ExecutorOptions, Force, Memory, Model, Out, takes_urls
+from ngramkit_cli.output import Output, peak_rss
+
+if TYPE_CHECKING:
+    from ngramkit.formats.artifact import Artifact
+
+Eos = Annotated[
+    bool, typer.Option("--eos/--no-eos", help="End every document with the tokenizer's EOS.")
+]
+Tokens = Annotated[
+    str | None,
+    typer.Option(
+        "--tokens", metavar="DIR|URL", help="A token store's folder or URL, in place of --corpus."
+    ),
+]
+EncodingThreads = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Encoding threads. Default: every core."),
+]
+Sorters = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, help="Shards sorted at a time. Default: every core."),
+]
+ShardTokens = Annotated[
+    int | None,
+    typer.Option(min=2, help="Fill shards up to this. Default: what --memory allows, up to 2**27."),
+]
+LeaderLen = Annotated[int, typer.Option(metavar="1..4", help="Tokens in a leader.")]
+Leaders = Annotated[int, typer.Option(help="Keep this many leaders, the most frequent ones.")]
+FollowerLen = Annotated[int, typer.Option(metavar="1..8", help="Tokens in a follower.")]
+Followers = Annotated[int, typer.Option(help="Keep this many followers of each leader.")]
+
+
+@takes_urls
+def tokenize(
+    *,
+    corpus: CorpusOptions,
+    model: Model = None,
+    out_dir: Out = None,
+    eos: Eos = True,
+    workers: EncodingThreads = None,
+    where: ExecutorOptions,
+    force: Force = False,
+    out: Output,
+) -> None:
+    """Tokenise a corpus once: the input of every builder.
+
+    Example: ngramkit tokenize --corpus python-stdlib
+    """
+    store = ngramkit.tokenize(
+        corpus.text,
+        out=out_dir,
+        **corpus.tokenised(model, eos, out),
+        workers=workers,
+        **where.options,
+        reporter=out.reporter,
+        force=force,
+    )
+    counts = store.manifest.counts
+    contents = f"{many(counts['documents'], 'document')}, {many(counts['tokens'], 'token')}"
+    _done(store, contents, out, shards=len(store.manifest.files))
+
+
+@takes_urls
+def build_datastore(
+    *,
+    corpus: CorpusOptions,
+    tokens: Tokens = None,
+    model: Model = None,
+    out_dir: Out = None,
+    shard_tokens: ShardTokens = None,
+    memory: Memory = None,
+    workers: Sorters = None,
+    where: ExecutorOptions,
+    eos: Eos = True,
+    force: Force = False,
+    out: Output,
+) -> None:
+    """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
+
+    Example: ngramkit build-datastore --corpus python-stdlib
+    """
+    built = ngramkit.build_datastore(
+        **_source(corpus, tokens, model, eos, out),
+        out=out_dir,
+        shard_tokens=shard_tokens,
+        memory=memory,
+        workers=workers,
+        **where.options,
+        reporter=out.reporter,
+        force=force,
+    )
+    counts, shards = built.manifest.counts, len(built.manifest.files)
+    documents, amount = many(counts["documents"], "document"), many(counts["tokens"], "token")
+    _done(built, f"{documents}, {amount} in {many(shards, 'shard')}", out, shards=shards)
+
+
+@takes_urls
+def build_frozen(
+    *,
+    corpus: CorpusOptions,
+    tokens: Tokens = None,
+    model: Model = None,
+    out_dir: Out = None,
+    leader_len: LeaderLen = 1,
+    leaders: Leaders = 1048576,
+    follower_len: FollowerLen = 3,
+    followers: Followers = 128,
+    memory: Memory = None,
+    where: ExecutorOptions,
+    eos: Eos = True,
+    force: Force = False,
+    out: Output,
+) -> None:
+    """Build a frozen table (Cacheback): frequent n-grams, each with what follows it most often.
+
+    Example: ngramkit build-frozen --corpus python-stdlib
+    """
+    table = ngramkit.build_frozen(
+        **_source(corpus, tokens, model, eos, out),
+        out=out_dir,
+        leader_len=leader_len,
+        leaders=leaders,
+        follower_len=follower_len,
+        followers=followers,
+        memory=memory,
+        **where.options,
+        reporter=out.reporter,
+        force=force,
+    )
+    counts = table.manifest.counts
+    kept = {name: counts[name] for name in ("leaders", "followers")}
+    contents = ", ".join(many(count, name.removesuffix("s")) for name, count in kept.items())
+    _done(table, f"{contents} of {many(counts['tokens'], 'token')}", out, **kept)
+
+
+def _source(
+    corpus: CorpusOptions, tokens: str | None, model: str | None, eos: bool, out: Output
+) -> dict[str, Any]:
+    """Return a builder's source: --tokens, or the corpus and how it is tokenised; say whose ids.
+
+    Raises UsageError unless exactly one of them was given.
+    """
+    if tokens is None:
+        return {"source": corpus.text, **corpus.tokenised(model, eos, out)}
+    if corpus.corpus:
+        raise UsageError("--corpus and --tokens exclude each other", "drop one of them")
+    from ngramkit.formats.tokens import TokenStore
+    from ngramkit.remote.fetch import fetch
+
+    store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
+    out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
+    return {"source": store}
+
+
+def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:
+    """Say what was built and how fast; `counts` are those of its kind."""
+    manifest = artifact.manifest
+    rate = manifest.counts["tokens"] / out.seconds
+    out.say(f"{artifact.where}: {contents}, {manifest.bytes:,} bytes, {rate:,.0f} tokens/s")
+    out.result(
+        artifact.where,
+        documents=manifest.counts["documents"],
+        tokens=manifest.counts["tokens"],
+        bytes=manifest.bytes,
+        tokens_per_second=round(rate),
+        peak_rss_bytes=peak_rss(),
+        **counts,
+    )
