@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.metrics import Statistics
+from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.pass_cost import PassCost
 from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_same
@@ -43,8 +43,8 @@ class BatchDrafter:
     `cost` is what a drafted token costs, in passes, or a PassCost that tells it for each step: a
     chain ends where a token's score is below it, and a request whose drafts have cost more than
     they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
-    acceptance, see engines.threshold. `statistics` counts; every `log_steps` rows they are logged
-    and written to `metrics`.
+    acceptance, see engines.threshold. `statistics` counts, shown by `counters` after each step;
+    every `log_steps` rows they are logged and written to `metrics`.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class BatchDrafter:
         learn: bool = False,
         log_steps: int = 0,
         metrics: str | Path | None = None,
+        counters: EngineCounters | None = None,
     ) -> None:
         self.source, self.pause = source, pause
         self.pass_cost = cost if isinstance(cost, PassCost) else None
@@ -68,6 +69,7 @@ class BatchDrafter:
         self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None
         self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
+        self._counters = counters
         self._logged = 0  # rows at the last line of the log
         self.threshold = ScoreThreshold() if learn else None
 
@@ -79,6 +81,7 @@ class BatchDrafter:
         vocabulary: int | None = None,
         cost: float | PassCost = 0.0,
         timed: bool = False,
+        counters: EngineCounters | None = None,
     ) -> BatchDrafter:
         """Open what `config` names, and compile all kernels.
 
@@ -102,6 +105,7 @@ class BatchDrafter:
             learn=config.min_probability is None and not timed,
             log_steps=config.log_steps,
             metrics=config.metrics,
+            counters=counters,
         )
         drafter.warm()
         return drafter
@@ -112,13 +116,15 @@ class BatchDrafter:
         require_same(self.source.artifacts, tokenizer)
 
     def warm(self) -> None:
-        """Run a dummy request: compile kernels and open artifacts before a request waits for it."""
-        prompt = np.zeros(4, np.int32)
+        """Run two dummy requests, whose text repeats itself, so that all drafters draft: compile
+        kernels and open artifacts before a request waits for it."""
+        prompt = np.tile(np.array([0, 1], np.int32), 8)
         for workspace in self._workspaces:
-            request = workspace.request(prompt)
-            workspace.trees([Job(request, prompt[:1], 2)])
-            workspace.chains([Job(request, NOTHING, 2)], 0.0)
-            request.rewind(workspace, 4)
+            requests = [workspace.request(prompt) for _ in range(2)]
+            workspace.trees([Job(request, prompt[:1], 2) for request in requests])
+            workspace.chains([Job(request, prompt[1:2], 2) for request in requests], 0.0)
+            requests[0].append(prompt[:1])
+            requests[0].rewind(workspace, 4)
 
     def draft_batch(self, rows: Rows, budgets: Sequence[int]) -> list[DraftTree]:
         """Return a tree of at most budgets[i] nodes for each rows[i]: all token ids of a request so
@@ -176,6 +182,7 @@ class BatchDrafter:
             drafts[i] = session.draft = keep(draft) if keep else draft
         self._settle(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
+        self.statistics.calls += 1
         self._report()
         return drafts
 
@@ -250,7 +257,9 @@ class BatchDrafter:
             self.pass_cost.observe(count, verified, count + sum(accepted))
 
     def _report(self) -> None:
-        """Log the statistics and write the file for Prometheus, every so many rows."""
+        """Show the statistics; every so many rows, log them and write the file for Prometheus."""
+        if self._counters is not None:
+            self._counters.show(self.statistics)
         if not self._log_steps or self.statistics.rows - self._logged < self._log_steps:
             return
         self._logged = self.statistics.rows
