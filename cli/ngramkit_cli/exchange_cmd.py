@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
 
 
-FORMATS = "llama.cpp|rest-idx|parquet|jsonl|transformers"
+FORMATS = "llama.cpp|ik_llama.cpp|rest-idx|parquet|jsonl|transformers"
 ORIGINS = "llama.cpp|rest-idx"
 
 Source = Annotated[str, typer.Argument(metavar="PATH|hf://USER/NAME", help="The artifact.")]

@@ -82,7 +82,7 @@ class EngineCounters:
     """
 
     def __init__(self) -> None:
-        self._counters, self._shown = _registered(), Statistics()
+        self._counters, self._shown = registered_counters(), Statistics()
 
     def show(self, statistics: Statistics) -> None:
         """Raise the counters to `statistics`, which count from 0 on."""
@@ -93,7 +93,7 @@ class EngineCounters:
 
 
 @cache
-def _registered() -> dict[str, Any]:
+def registered_counters() -> dict[str, Any]:
     """Return prometheus_client's counters by attribute; a process may register them once."""
     try:
         client = importlib.import_module("prometheus_client")

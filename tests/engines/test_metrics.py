@@ -31,11 +31,11 @@ class Counter:
 
 @pytest.fixture
 def client(monkeypatch):
-    metrics._registered.cache_clear()
+    metrics.registered_counters.cache_clear()
     Counter.made.clear()
     monkeypatch.setitem(sys.modules, "prometheus_client", SimpleNamespace(Counter=Counter))
     yield Counter.made
-    metrics._registered.cache_clear()
+    metrics.registered_counters.cache_clear()
 
 
 def serve(**options):
@@ -56,14 +56,14 @@ def test_counters_are_the_statistics_of_all_drafters(client):
 
 
 def test_without_prometheus_client_there_are_none(monkeypatch):
-    metrics._registered.cache_clear()
+    metrics.registered_counters.cache_clear()
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     assert serve(counters=EngineCounters()).calls == 6
-    metrics._registered.cache_clear()
+    metrics.registered_counters.cache_clear()
 
 
 def test_the_real_client_shows_them():
     client = pytest.importorskip("prometheus_client")
-    metrics._registered.cache_clear()
+    metrics.registered_counters.cache_clear()
     EngineCounters().show(Statistics(draft_tokens=5))
     assert b"ngramkit_draft_tokens_total 5.0" in client.generate_latest()
