@@ -56,12 +56,13 @@ class CountedPause:
     every rank of a tensor-parallel engine decides alike.
 
     A drafted token costs `cost` passes, an accepted one saves a pass. Once NEEDED tokens were
-    drafted and have cost more than they saved, drafting pauses; after pauses that double, a draft
-    of PROBED tokens decides anew.
+    drafted and have cost LOSS passes more than they saved, drafting pauses; after pauses that
+    double, a draft of PROBED tokens decides anew.
     """
 
     NEEDED, PROBED = 24, 6  # drafted tokens
     SHORTEST, LONGEST = 8, 512  # steps of a pause
+    LOSS = 1.0  # passes; a smaller one is chance
     FADE = 0.95  # of what was saved and spent, with each draft
 
     __slots__ = ("_drafted", "_needed", "_pause", "_saved", "_spent", "_wait")
@@ -87,7 +88,7 @@ class CountedPause:
         self._drafted += drafted
         if self._drafted < self._needed:
             return
-        if self._saved < self._spent:
+        if self._saved + self.LOSS < self._spent:
             self._wait, self._pause = self._pause, min(2 * self._pause, self.LONGEST)
             self._saved = self._spent = 0.0
             self._drafted, self._needed = 0, self.PROBED

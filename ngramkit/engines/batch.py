@@ -1,8 +1,8 @@
 """Drafts for many requests at once: rows of token ids in, draft trees or chains out.
 
-Every row is a session (`engines.sessions`). Requests are drafted for on threads, each of which
-drafts for all of its own in one call of a kernel: to come back to Python for each request would
-mean to wait for its lock as long as for the draft. A draft does not depend on the thread.
+Every row is a session (`engines.sessions`). Python works on the thread that calls; other threads
+run kernels alone, each one call for all of its requests, since two threads in Python would wait for
+its lock as long as for their drafts. A draft does not depend on the thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.metrics import Statistics
-from ngramkit.engines.sessions import Session, Sessions
+from ngramkit.engines.metrics import EngineCounters, Statistics
+from ngramkit.engines.pass_cost import PassCost
+from ngramkit.engines.sessions import Session, Sessions, clipped
 from ngramkit.engines.source import DraftSource, open_source, require_same
 from ngramkit.engines.threshold import ScoreThreshold
-from ngramkit.engines.workspace import Job
+from ngramkit.engines.workspace import DrafterSource, Job, Workspace
 from ngramkit.errors import UsageError, reason
 
 LOG = logging.getLogger("ngramkit")
@@ -39,31 +40,36 @@ Keep = Callable[[DraftTree], DraftTree]
 class BatchDrafter:
     """Drafts for an engine's requests from one source, for one thread that calls.
 
-    `cost` is what a drafted token costs, in passes: a chain ends where a token's score is below it,
-    and a request whose drafts have cost more than they saved pauses (unless `pause` is False). With
-    `learn` the score of that end is learnt from acceptance, see engines.threshold. `statistics`
-    counts; every `log_steps` rows they are logged and written to `metrics`.
+    `cost` is what a drafted token costs, in passes, or a PassCost that tells it for each step: a
+    chain ends where a token's score is below it, and a request whose drafts have cost more than
+    they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
+    acceptance, see engines.threshold. `statistics` counts, shown by `counters` after each step;
+    every `log_steps` rows they are logged and written to `metrics`.
     """
 
     def __init__(
         self,
         source: DraftSource,
         *,
-        cost: float = 0.0,
+        cost: float | PassCost = 0.0,
         sessions: int = 512,
         threads: int | None = None,
         pause: bool = True,
         learn: bool = False,
         log_steps: int = 0,
         metrics: str | Path | None = None,
+        counters: EngineCounters | None = None,
     ) -> None:
-        self.source, self.cost, self.pause = source, cost, pause
+        self.source, self.pause = source, pause
+        self.pass_cost = cost if isinstance(cost, PassCost) else None
+        self.cost = 0.0 if isinstance(cost, PassCost) else cost  # of a token in the last step
         self.statistics = Statistics()
-        self.sessions = Sessions(sessions)
+        self.sessions = Sessions(sessions, source.vocabulary)
         threads = threads or min(os.cpu_count() or 1, THREADS)
         self._workspaces: list[Any] = [source.workspace() for _ in range(threads)]
         self._pool = _Pool(threads - 1) if threads > 1 else None
         self._log_steps, self._metrics = log_steps, Path(metrics) if metrics else None
+        self._counters = counters
         self._logged = 0  # rows at the last line of the log
         self.threshold = ScoreThreshold() if learn else None
 
@@ -73,8 +79,9 @@ class BatchDrafter:
         config: DraftConfig,
         *,
         vocabulary: int | None = None,
-        cost: float = 0.0,
+        cost: float | PassCost = 0.0,
         timed: bool = False,
+        counters: EngineCounters | None = None,
     ) -> BatchDrafter:
         """Open what `config` names, and compile all kernels.
 
@@ -98,6 +105,7 @@ class BatchDrafter:
             learn=config.min_probability is None and not timed,
             log_steps=config.log_steps,
             metrics=config.metrics,
+            counters=counters,
         )
         drafter.warm()
         return drafter
@@ -108,13 +116,15 @@ class BatchDrafter:
         require_same(self.source.artifacts, tokenizer)
 
     def warm(self) -> None:
-        """Run a dummy request: compile kernels and open artifacts before a request waits for it."""
-        prompt = np.zeros(4, np.int32)
+        """Run two dummy requests, whose text repeats itself, so that all drafters draft: compile
+        kernels and open artifacts before a request waits for it."""
+        prompt = np.tile(np.array([0, 1], np.int32), 8)
         for workspace in self._workspaces:
-            request = workspace.request(prompt)
-            workspace.trees([Job(request, prompt[:1], 2)])
-            workspace.chains([Job(request, NOTHING, 2)], 0.0)
-            request.rewind(workspace, 4)
+            requests = [workspace.request(prompt) for _ in range(2)]
+            workspace.trees([Job(request, prompt[:1], 2) for request in requests])
+            workspace.chains([Job(request, prompt[1:2], 2) for request in requests], 0.0)
+            requests[0].append(prompt[:1])
+            requests[0].rewind(workspace, 4)
 
     def draft_batch(self, rows: Rows, budgets: Sequence[int]) -> list[DraftTree]:
         """Return a tree of at most budgets[i] nodes for each rows[i]: all token ids of a request so
@@ -134,6 +144,8 @@ class BatchDrafter:
         `cost` of a token in passes, in place of the own one; `keep` returns the part of a chain
         that is verified.
         """
+        if self.pass_cost is not None:
+            self.cost = self.pass_cost.of_token(sum(length > 0 for length in lengths))
         if cost is None:
             cost = self.cost if self.threshold is None else self.threshold.step(self.cost)
         return self._draft(rows, lengths, cost, keep)
@@ -156,69 +168,98 @@ class BatchDrafter:
     ) -> list[DraftTree]:
         """Draft trees, or chains where a token costs `cost` passes."""
         started = time.perf_counter()
-        drafts = [DraftTree.empty()] * len(rows)
         wanted = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
-        contexts = [clipped(rows[i], self.source.vocabulary) for i in wanted]
+        contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
         sessions = self.sessions.find(contexts)
-        worth = sum(sizes[i] for i in wanted) // SHARE
-        parts = max(min(len(self._workspaces), len(wanted), worth), 1)
-
-        def work(part: int) -> None:
-            workspace = self._workspaces[part]
-            mine = [  # mostly those that this workspace holds samples of
-                k for k, session in enumerate(sessions) if session.number % parts == part
-            ]
-            jobs = [self._job(sessions[k], contexts[k], sizes[wanted[k]], workspace) for k in mine]
-            made = workspace.trees(jobs) if cost is None else workspace.chains(jobs, cost)
-            for k, draft in zip(mine, made, strict=True):
-                drafts[wanted[k]] = sessions[k].draft = keep(draft) if keep else draft
-
-        others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
-        try:
-            work(0)
-        finally:
-            errors = [error for error in (other.exception() for other in others) if error]
-        if errors:
-            raise errors[0]
-        for session, row in zip(sessions, contexts, strict=True):
-            self._settle(session, row, chained=cost is not None)
+        jobs = [
+            self._job(session, row, sizes[i])
+            for session, row, i in zip(sessions, contexts, wanted, strict=True)
+        ]
+        drafts = [DraftTree.empty()] * len(rows)
+        for i, session, draft in zip(
+            wanted, sessions, self._run(sessions, jobs, cost), strict=True
+        ):
+            drafts[i] = session.draft = keep(draft) if keep else draft
+        self._settle(sessions, contexts, chained=cost is not None)
         self.statistics.seconds += time.perf_counter() - started
+        self.statistics.calls += 1
         self._report()
         return drafts
 
-    def _job(self, session: Session, row: TokenArray, size: int, workspace: Any) -> Job:
-        """Return what to do for one row. On any thread: changes its own session alone."""
+    def _job(self, session: Session, row: TokenArray, size: int) -> Job:
+        """Return what to do for one row, after learning what became of its last draft."""
         written, session.outcome = NOTHING, None
         if session.request is None:
-            session.request = workspace.request(row)
+            prompt = clipped(row, self.source.vocabulary)
+            session.request = self._workspaces[0].request(prompt)
         else:
             if session.kept < session.request.size:
-                session.request.rewind(workspace, session.kept)
+                session.request.rewind(self._workspaces[0], session.kept)
                 session.draft = None
-            written = row[session.kept :]
-            if len(written) and session.draft is not None and len(session.draft):
+            written = clipped(row[session.kept :], self.source.vocabulary)
+            if len(written) and session.draft is not None:
                 accepted = accepted_length(session.draft, written)
                 session.outcome = session.draft, accepted
                 session.pause.judge(len(session.draft), accepted, self.cost)
         session.drafting = not self.pause or session.pause.opens()
         return Job(session.request, written, size if session.drafting else 0)
 
-    def _settle(self, session: Session, row: TokenArray, *, chained: bool) -> None:
-        """Count a step of a session, and learn from it: in the order of rows, on every rank."""
+    def _run(
+        self, sessions: Sequence[Session], jobs: Sequence[Job], cost: float | None
+    ) -> list[DraftTree]:
+        """Return the jobs' drafts, drawn on as many threads as they are worth."""
+        worth = sum(job.size for job in jobs) // SHARE
+        parts = max(min(len(self._workspaces), len(jobs), worth), 1)
+
+        def work(part: int) -> list[DraftTree]:
+            mine = jobs if parts == 1 else [jobs[k] for k in shares[part]]
+            workspace: Workspace | DrafterSource = self._workspaces[part]
+            return workspace.trees(mine) if cost is None else workspace.chains(mine, cost)
+
+        if parts == 1:
+            return work(0)
+        shares: list[list[int]] = [[] for _ in range(parts)]
+        for k, session in enumerate(sessions):  # mostly those that a workspace holds samples of
+            shares[session.number % parts].append(k)
+        others = [self._pool.submit(work, part) for part in range(1, parts)] if self._pool else []
+        try:
+            made = [work(0)]
+        finally:
+            wait(others)
+        made += [other.result() for other in others]
+        drafts = [DraftTree.empty()] * len(jobs)
+        for share, of_share in zip(shares, made, strict=True):
+            for k, draft in zip(share, of_share, strict=True):
+                drafts[k] = draft
+        return drafts
+
+    def _settle(
+        self, sessions: Sequence[Session], rows: Sequence[TokenArray], *, chained: bool
+    ) -> None:
+        """Count a step, and learn from it: in the order of rows, on every rank."""
         counts = self.statistics
-        counts.requests += not session.keys
-        self.sessions.settle(session, row)
-        counts.rows += 1
-        counts.paused += not session.drafting
-        counts.draft_tokens += 0 if session.draft is None else len(session.draft)
-        if session.outcome is not None:
-            draft, accepted = session.outcome
-            counts.accepted_tokens += accepted
-            if chained and self.threshold is not None:
-                self.threshold.observe(draft, accepted)
+        outcomes = [session.outcome for session in sessions if session.outcome is not None]
+        accepted = [right for _, right in outcomes]
+        for session, row in zip(sessions, rows, strict=True):
+            counts.requests += not session.keys
+            self.sessions.settle(session, row)
+            counts.paused += not session.drafting
+            counts.draft_tokens += 0 if session.draft is None else len(session.draft)
+        counts.rows += len(rows)
+        counts.accepted_tokens += sum(accepted)
+        if not chained or not outcomes:
+            return
+        if self.threshold is not None:
+            self.threshold.observe([draft.scores for draft, _ in outcomes], accepted)
+        if self.pass_cost is not None:
+            count = len(outcomes)
+            verified = count + sum(len(draft) for draft, _ in outcomes)
+            self.pass_cost.observe(count, verified, count + sum(accepted))
 
     def _report(self) -> None:
-        """Log the statistics and write the file for Prometheus, every so many rows."""
+        """Show the statistics; every so many rows, log them and write the file for Prometheus."""
+        if self._counters is not None:
+            self._counters.show(self.statistics)
         if not self._log_steps or self.statistics.rows - self._logged < self._log_steps:
             return
         self._logged = self.statistics.rows
@@ -237,18 +278,11 @@ class _Pool:
     def __init__(self, threads: int) -> None:
         self._threads, self._process = threads, 0
 
-    def submit(self, work: Callable[[int], None], part: int) -> Future[None]:
+    def submit(self, work: Callable[[int], list[DraftTree]], part: int) -> Future[list[DraftTree]]:
         if self._process != os.getpid():
             self._pool = ThreadPoolExecutor(self._threads, "ngramkit")
             self._process = os.getpid()
         return self._pool.submit(work, part)
-
-
-def clipped(row: Any, vocabulary: int) -> TokenArray:
-    """Return token ids as int32[n], unknown ones as the vocabulary's size."""
-    ids = np.ascontiguousarray(row, np.int32).view(np.uint32)
-    clipped: TokenArray = np.minimum(ids, np.uint32(vocabulary)).view(np.int32)
-    return clipped
 
 
 def accepted_length(tree: DraftTree, written: TokenArray) -> int:

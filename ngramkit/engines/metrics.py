@@ -1,17 +1,22 @@
-"""Counters of an engine's drafts: a line for its log, a file for Prometheus."""
+"""Counters of an engine's drafts: a line for its log, a file for Prometheus, and counters beside
+the engine's own."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 COUNTERS = {
     "ngramkit_draft_tokens_total": ("Tokens drafted.", "draft_tokens"),
     "ngramkit_accepted_tokens_total": ("Drafted tokens that the model wrote.", "accepted_tokens"),
     "ngramkit_draft_seconds_total": ("Seconds spent drafting.", "seconds"),
+    "ngramkit_draft_calls_total": ("Steps of the engine.", "calls"),
     "ngramkit_draft_steps_total": ("Rows that were asked for a draft.", "rows"),
     "ngramkit_paused_steps_total": ("Of these, not drafted for: it did not pay.", "paused"),
     "ngramkit_requests_total": ("Requests begun.", "requests"),
@@ -25,19 +30,24 @@ class Statistics:
     draft_tokens: int = 0
     accepted_tokens: int = 0
     seconds: float = 0.0
+    calls: int = 0
     rows: int = 0
     paused: int = 0
     requests: int = 0
 
     def line(self) -> str:
-        """Return a line for the log, `ngramkit: 1,204 drafted, 873 accepted (72.5%), ...`"""
+        """Return a line for the log, `ngramkit: 1,204 drafted, 873 accepted (72.5%), ...`
+
+        A step is a request in a step of the engine.
+        """
         share = 100 * self.accepted_tokens / max(self.draft_tokens, 1)
         steps = max(self.rows, 1)
         return (
             f"ngramkit: {self.draft_tokens:,} drafted, {self.accepted_tokens:,} accepted "
-            f"({share:.1f}%), {self.accepted_tokens / steps:.2f} a step, "
+            f"({share:.1f}%), {1 + self.accepted_tokens / steps:.2f} tokens a step, "
             f"{1e3 * self.seconds / steps:.2f} ms a step, {self.rows:,} steps of "
-            f"{self.requests:,} requests, {self.paused:,} not drafted for"
+            f"{self.requests:,} requests, {self.paused:,} not drafted for, "
+            f"{self.seconds:.2f} s in {self.calls:,} calls"
         )
 
     def prometheus(self) -> str:
@@ -63,3 +73,33 @@ class Statistics:
             with contextlib.suppress(OSError):
                 Path(name).unlink()
             raise
+
+
+class EngineCounters:
+    """The counters in the registry of prometheus_client, which the engine's /metrics shows.
+
+    Where PROMETHEUS_MULTIPROC_DIR is set, that of all processes. Without prometheus_client, none.
+    """
+
+    def __init__(self) -> None:
+        self._counters, self._shown = registered_counters(), Statistics()
+
+    def show(self, statistics: Statistics) -> None:
+        """Raise the counters to `statistics`, which count from 0 on."""
+        for attribute, counter in self._counters.items():
+            value = getattr(statistics, attribute)
+            counter.inc(value - getattr(self._shown, attribute))
+            setattr(self._shown, attribute, value)
+
+
+@cache
+def registered_counters() -> dict[str, Any]:
+    """Return prometheus_client's counters by attribute; a process may register them once."""
+    try:
+        client = importlib.import_module("prometheus_client")
+    except ImportError:
+        return {}
+    return {
+        attribute: client.Counter(name, help_text)
+        for name, (help_text, attribute) in COUNTERS.items()
+    }

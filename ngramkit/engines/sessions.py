@@ -1,17 +1,17 @@
 """Requests found by their tokens: engines hand over rows of token ids, in any order.
 
 A row belongs to the session whose tokens it begins with (it was continued), or to the one that
-shares most of its tokens (the engine took some back); else it begins a new session. A session is
-looked up by a hash of a few tokens and their position, then compared token by token, so it never
-goes on with another request's tokens. Equal rows have a session each. The least recently used
-session is forgotten first.
+shares most of its tokens (the engine took some back); else it begins a new session. Most rows stand
+where they stood in the last step; else a session is looked up by a hash of a few tokens and their
+position. Either way it is compared token by token, so it never goes on with another request's
+tokens. Equal rows have a session each. The least recently used session is forgotten first.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ngramkit.drafters.base import DraftTree, TokenArray, common_beginning
 
 TAIL = 16  # tokens that are hashed
 NEAR = 16  # tokens that one step of an engine appends, mostly at most
+ALL_IDS = (1 << 31) - 1  # a vocabulary that knows every id
 STRIDE = 64  # a session is also found by the tokens before every multiple of this
 
 Key = tuple[int, int]
@@ -49,10 +50,12 @@ class Session:
 
 
 class Sessions:
-    """At most `most` sessions, but as many as one step asks for."""
+    """At most `most` sessions, but as many as one step asks for. Ids that are not in the vocabulary
+    are all alike."""
 
-    def __init__(self, most: int = 512, *, stride: int = STRIDE) -> None:
-        self.most, self._stride = most, stride
+    def __init__(self, most: int = 512, vocabulary: int = ALL_IDS, *, stride: int = STRIDE) -> None:
+        self.most, self._vocabulary, self._stride = most, vocabulary, stride
+        self._placed: list[Session] = []  # of the last step's rows
         self._by_key: dict[Key, list[Session]] = {}
         self._order: OrderedDict[int, Session] = OrderedDict()  # by use, the oldest first
         self._step = self._begun = 0
@@ -65,16 +68,23 @@ class Sessions:
         return [session for session in self._order.values() if session.used == self._step]
 
     def find(self, rows: Sequence[TokenArray]) -> list[Session]:
-        """Return a session for each row, int32[n] with ids in 0..vocabulary, no session twice.
+        """Return a session for each row, int32[n], no session twice.
 
         Continued sessions are looked for first, so that no row rewinds another row's session.
         """
         self._step += 1
-        sessions = [self._continued(row) for row in rows]
-        return [
+        placed = chain(self._placed, repeat(None))
+        sessions = [
+            self._in_place(session, row) for session, row in zip(placed, rows, strict=False)
+        ]
+        sessions = [
+            session or self._continued(row) for session, row in zip(sessions, rows, strict=True)
+        ]
+        self._placed = [
             session or self._rewound(row) or self._new()
             for session, row in zip(sessions, rows, strict=True)
         ]
+        return self._placed
 
     def settle(self, session: Session, row: TokenArray) -> None:
         """Let the session be found by the tokens of `row` from now on."""
@@ -98,26 +108,40 @@ class Sessions:
         for session in list(self._order.values()):
             self._forget(session)
 
+    def _in_place(self, session: Session | None, row: TokenArray) -> Session | None:
+        """Return the session whose row stood there in the last step, if the row continues it."""
+        if session is None or not session.keys or not 0 <= len(row) - session.size <= NEAR:
+            return None
+        return self._take(session, session.size) if self._begins(row, session) else None
+
+    def _begins(self, row: TokenArray, session: Session) -> bool:
+        """Return whether the row begins with the session's tokens."""
+        tokens = session.request.tokens[: session.size]
+        beginning = row[: session.size]
+        if (tokens == beginning).all():
+            return True
+        return np.array_equal(tokens, clipped(beginning, self._vocabulary))
+
     def _continued(self, row: TokenArray) -> Session | None:
         n = len(row)
         near = range(n, max(n - NEAR, 0) - 1, -1)
         far = range((n - NEAR) // self._stride * self._stride, 0, -self._stride)
         for length in chain(near, far):
             for session in self._by_key.get(_key(row, length), ()):
-                if session.used < self._step and session.size <= n:
-                    size = session.size
-                    if np.array_equal(session.request.tokens[:size], row[:size]):
-                        return self._take(session, size)
+                usable = session.used < self._step and session.size <= n
+                if usable and self._begins(row, session):
+                    return self._take(session, session.size)
         return None
 
     def _rewound(self, row: TokenArray) -> Session | None:
         """Return the session that shares most tokens with the row, but for its last ones."""
         best, most = None, 0
+        clear = clipped(row, self._vocabulary)
         n, stride = len(row), self._stride
         for mark in range(n // stride * stride, max(n // stride - 2, 0) * stride, -stride):
             for session in self._by_key.get(_key(row, mark), ()):
                 if session.used < self._step:
-                    shared = common_beginning(session.request.tokens, row)
+                    shared = common_beginning(session.request.tokens, clear)
                     if shared > most and session.size - shared < 2 * stride:
                         best, most = session, shared
         return None if best is None else self._take(best, most)
@@ -148,6 +172,12 @@ class Sessions:
             sessions.remove(session)
             if not sessions:
                 del self._by_key[key]
+
+
+def clipped(row: TokenArray, vocabulary: int) -> TokenArray:
+    """Return token ids as int32[n], unknown ones as the vocabulary's size."""
+    clipped: TokenArray = np.minimum(row.view(np.uint32), np.uint32(vocabulary)).view(np.int32)
+    return clipped
 
 
 def _key(row: TokenArray, length: int) -> Key:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.engines.metrics import Statistics
+from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.errors import ArtifactError, UsageError
 
 LOG = logging.getLogger("ngramkit")
@@ -61,7 +61,7 @@ class Corpus:
         self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
-        self._batch = BatchDrafter.open(config)
+        self._batch = BatchDrafter.open(config, counters=EngineCounters())
         self.draft_token_num = draft_token_num
         nodes = draft_token_num - 1  # the first is the last token of the context
         self._nodes = min(config.budget or nodes, nodes)

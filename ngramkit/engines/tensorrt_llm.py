@@ -21,11 +21,11 @@ from typing import Any
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.metrics import Statistics
+from ngramkit.engines.pass_cost import PassCost
 from ngramkit.engines.source import load_engine_tokenizer
 from ngramkit.errors import UsageError, require_between
 
 BASE = "tensorrt_llm._torch.speculative.drafter"
-MIN_PROBABILITY = 0.15  # what a drafted token costs, in passes; see engines.vllm
 MOST = 64  # tokens of a chain
 
 
@@ -88,7 +88,7 @@ def _class_over(base: type[Any]) -> type[Any]:
             super().__init__(**_arguments(base, length, options))
             self._made_of = (length, config, vocabulary, tokenizer, options)
             self._length = min(config.tokens or length, length)
-            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, cost=MIN_PROBABILITY)
+            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, cost=PassCost())
             named = isinstance(tokenizer, str)
             self._batch.require_same(load_engine_tokenizer(tokenizer) if named else tokenizer)
             self.enabled = True

@@ -6,9 +6,10 @@ what became of drafted tokens and no time, so every rank of a tensor-parallel en
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from ngramkit.drafters.base import DraftTree
+import numpy as np
+import numpy.typing as npt
 
 LEVELS = 16  # of scores, equally wide
 # Expected tokens that scores count as right by, in each level, before anything was observed.
@@ -27,15 +28,19 @@ class ScoreThreshold:
         self._accepted = np.zeros(LEVELS)  # number of these tokens that were accepted
         self._steps = 0
 
-    def observe(self, chain: DraftTree, accepted: int) -> None:
-        """Record that the first `accepted` tokens of a chain were accepted, the others not."""
-        if not len(chain):
+    def observe(self, chains: Sequence[npt.NDArray[np.float32]], accepted: Sequence[int]) -> None:
+        """Record a step: of the chain with the scores chains[i], float32[n], the first accepted[i]
+        tokens were accepted, the others not."""
+        lengths = np.array([len(scores) for scores in chains], np.int64)
+        if not lengths.any():
             return
-        levels = np.minimum((chain.scores * LEVELS).astype(np.int64), LEVELS - 1)
-        self._expected *= FADE
-        self._accepted *= FADE
-        np.add.at(self._expected, levels, chain.scores)
-        np.add.at(self._accepted, levels[:accepted], 1.0)
+        scores = np.concatenate(chains)
+        levels = np.minimum((scores * LEVELS).astype(np.int64), LEVELS - 1)
+        ends = np.cumsum(lengths) - lengths + accepted  # of what was accepted of each chain
+        right = np.arange(len(scores)) < np.repeat(ends, lengths)
+        fade = FADE ** np.count_nonzero(lengths)
+        self._expected = fade * self._expected + np.bincount(levels, scores, LEVELS)
+        self._accepted = fade * self._accepted + np.bincount(levels, right, LEVELS)
 
     def step(self, cost: float) -> float:
         """Return this step's threshold, for tokens that cost `cost` passes. Call once a step."""

@@ -20,14 +20,12 @@ import numpy.typing as npt
 
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.metrics import Statistics
+from ngramkit.engines.metrics import EngineCounters, Statistics
+from ngramkit.engines.pass_cost import PassCost
 from ngramkit.engines.source import load_engine_tokenizer
 from ngramkit.errors import NgramkitError, UsageError
 
 LOG = logging.getLogger("ngramkit")
-# What a drafted token costs, in passes, where min_probability does not say: little, since passes
-# are bound by memory while few requests run. A guess for GPUs, not measured on one.
-MIN_PROBABILITY = 0.15
 
 
 class Proposer:
@@ -42,7 +40,13 @@ class Proposer:
         try:
             config = _config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
-            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, cost=MIN_PROBABILITY)
+            rank = getattr(getattr(vllm_config, "parallel_config", None), "rank", 0)
+            self._batch = BatchDrafter.open(
+                config,
+                vocabulary=vocabulary,
+                cost=PassCost(),
+                counters=None if rank else EngineCounters(),  # ranks count alike
+            )
             if self._batch.source.artifacts:
                 self._batch.require_same(_tokenizer(vllm_config.model_config))
         except NgramkitError as error:

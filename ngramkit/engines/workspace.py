@@ -294,12 +294,15 @@ class _SourceCopies:
 
 
 def _drafts(tree: Tree, jobs: int) -> list[DraftTree]:
-    drafts = []
-    for job, n in enumerate(tree.jobs[:jobs, NODES].tolist()):
-        token_ids, parents, source = (tree.found[job, :n, column] for column in range(3))
-        scores = tree.found_scores[job, :n].copy()
-        drafts.append(DraftTree(token_ids.copy(), parents.copy(), scores, source.astype(np.uint8)))
-    return drafts
+    """Return the first `jobs` drafts, parts of one copy."""
+    sizes = tree.jobs[:jobs, NODES].tolist()
+    most = max(sizes)
+    token_ids, parents, sources = np.ascontiguousarray(tree.found[:jobs, :most].transpose(2, 0, 1))
+    scores, sources = tree.found_scores[:jobs, :most].copy(), sources.astype(np.uint8)
+    return [
+        DraftTree(token_ids[job, :n], parents[job, :n], scores[job, :n], sources[job, :n])
+        for job, n in enumerate(sizes)
+    ]
 
 
 def _addresses(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -20,6 +20,7 @@ from ngramkit.results import Result
 
 TARGETS = {
     "llama.cpp": ".bin",
+    "ik_llama.cpp": "-suffix.bin",
     "rest-idx": ".idx",
     "parquet": ".parquet",
     "jsonl": ".jsonl",
@@ -85,6 +86,10 @@ def export(
         from ngramkit.exchange.rest_idx import export_rest_idx
 
         counts = {"bytes": export_rest_idx(_datastore(artifact), path, u32=u32, **options)}
+    elif to == "ik_llama.cpp":
+        from ngramkit.exchange.ik_llama_cpp import export_corpus
+
+        counts = export_corpus(_datastore(artifact), path, **options)._asdict()
     elif to == "transformers":
         from ngramkit.exchange.transformers import export_folder
 

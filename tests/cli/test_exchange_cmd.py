@@ -36,6 +36,7 @@ def _here(tmp_path, monkeypatch):
     [
         ("data", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes", "left_out"}),
         ("frozen", "llama.cpp", ".bin", {"ngrams", "pairs", "bytes", "left_out"}),
+        ("data", "ik_llama.cpp", "-suffix.bin", {"documents", "tokens", "bytes", "left_out"}),
         ("data", "rest-idx", ".idx", {"bytes"}),
         ("data", "jsonl", ".jsonl", {"documents", "bytes"}),
         ("frozen", "parquet", ".parquet", {"rows", "bytes"}),

@@ -52,7 +52,7 @@ def source_of(make):
 
 def drafter_over(make, most=3, **options):
     drafter = BatchDrafter(source_of(make), sessions=most, threads=2, **options)
-    drafter.sessions = sessions.Sessions(most, stride=STRIDE)
+    drafter.sessions = sessions.Sessions(most, VOCABULARY, stride=STRIDE)
     return drafter
 
 
@@ -196,7 +196,7 @@ def test_accepted_tokens_are_counted_and_drafting_goes_on():
         tokens = [*tokens, 0, 0, 0, 1]  # three of four are accepted
     counts = drafter.statistics
     assert (counts.draft_tokens, counts.accepted_tokens, counts.paused) == (200, 147, 0)
-    assert "200 drafted, 147 accepted (73.5%), 2.94 a step" in counts.line()
+    assert "200 drafted, 147 accepted (73.5%), 3.94 tokens a step" in counts.line()
 
 
 def test_budget_zero_and_empty_rows_are_not_drafted_for(makers):
@@ -218,3 +218,18 @@ def test_a_forked_child_drafts_with_threads_of_its_own(makers):
 
     assert in_child(draft) == "done"
     draft()
+
+
+def test_ids_outside_the_vocabulary_are_alike_and_a_row_with_them_is_continued(makers):
+    drafter = drafter_over(makers["learning"])
+    text = [0, 1, VOCABULARY + 7, 2, -1, 0, 1]
+    clipped = [VOCABULARY if not 0 <= token < VOCABULARY else token for token in text]
+    for more in ([], [3], [-5], [2, 2]):
+        text, clipped = (
+            text + more,
+            clipped + [min(token % (1 << 32), VOCABULARY) for token in more],
+        )
+        (draft,) = drafter.draft_batch([ids(text)], [6])
+        assert same(draft, alone(makers["learning"], clipped, 7, 6))
+    drafter.draft_batch([ids([3, 3, 3]), ids(text)], [6, 6])  # found elsewhere
+    assert drafter.statistics.requests == 2

@@ -14,27 +14,21 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.threshold import PROBE, ScoreThreshold
 from ngramkit.engines.workspace import DrafterSource
 
-
-def chain(scores):
-    n = len(scores)
-    return DraftTree(
-        np.arange(n, dtype=np.int32), np.arange(-1, n - 1, dtype=np.int32),
-        np.array(scores, np.float32), np.zeros(n, np.uint8),
-    )  # fmt: skip
-
-
 score = st.integers(1, 999).map(lambda n: n / 1000)
-chains = st.lists(st.tuples(st.lists(score, max_size=6), st.integers(0, 6)), max_size=60)
+chain = st.tuples(st.lists(score, max_size=6), st.integers(0, 6))
+steps = st.lists(st.lists(chain, max_size=4), max_size=30)
 
 
 @settings(max_examples=150, deadline=None)
-@given(chains, st.sampled_from([0.02, 0.15, 0.4, 0.6]))
+@given(steps, st.sampled_from([0.02, 0.15, 0.4, 0.6]))
 def test_the_threshold_is_its_twins(made, cost):
     threshold, observed = ScoreThreshold(), []
-    for scores, accepted in made:
-        scores, accepted = sorted(scores, reverse=True), min(accepted, len(scores))
-        threshold.observe(chain(scores), accepted)
-        observed += [([float(np.float32(s)) for s in scores], accepted)] if scores else []
+    for step in made:
+        sorted_scores = [np.array(sorted(scores, reverse=True), np.float32) for scores, _ in step]
+        accepted = [min(right, len(scores)) for scores, right in step]
+        threshold.observe(sorted_scores, accepted)
+        pairs = zip(sorted_scores, accepted, strict=True)
+        observed.append([(scores.tolist(), right) for scores, right in pairs if len(scores)])
     assert threshold.learnt(cost) == pytest.approx(twin.learnt(observed, cost), abs=2e-4)
 
 
@@ -47,7 +41,8 @@ def test_scores_that_are_too_high_or_too_low_are_corrected(truth, factor):
     random, threshold = np.random.default_rng(1), ScoreThreshold()
     for _ in range(3000):
         score = float(random.uniform(0.02, 0.6))
-        threshold.observe(chain([score]), int(random.random() < truth * score))
+        right = int(random.random() < truth * score)
+        threshold.observe([np.array([score], np.float32)], [right])
     assert threshold.learnt(0.15) == pytest.approx(0.15 * factor, rel=0.3)
 
 

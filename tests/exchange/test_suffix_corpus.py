@@ -1,0 +1,52 @@
+"""ik_llama.cpp's suffix corpus: golden bytes, and no more tokens than it reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ngramkit
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.errors import UsageError
+from ngramkit.exchange.ik_llama_cpp import MOST, export_corpus
+
+DOCUMENTS = [[4, 5, 1], [], [6, 1], [7, 8, 9, 1], [3, 1]]
+
+
+@pytest.fixture
+def store(tmp_path, token_store):
+    return build_datastore(token_store(DOCUMENTS, 12), tmp_path / "d")
+
+
+def test_the_bytes_of_an_export(store, tmp_path):
+    out = ngramkit.export(store, "ik_llama.cpp", tmp_path / "x.bin")
+    golden = "04000000 05000000 01000000 06000000 01000000"
+    raw = (tmp_path / "x.bin").read_bytes()
+    assert raw.startswith(bytes.fromhex(golden))
+    assert np.frombuffer(raw, "<i4").tolist() == [token for ids in DOCUMENTS for token in ids]
+    assert out.counts == {"documents": 4, "tokens": 11, "bytes": 44, "left_out": 0}
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(3, 3), (4, 3), (5, 5), (8, 5), (9, 9), (11, 11)])
+def test_the_documents_that_come_first_and_fit(store, tmp_path, most, tokens):
+    written = export_corpus(store, tmp_path / "x.bin", most=most)
+    assert written.tokens == tokens
+    assert written.documents + written.left_out == 4
+    assert (tmp_path / "x.bin").stat().st_size == 4 * tokens
+
+
+def test_more_than_it_reads_is_refused(store, tmp_path):
+    assert MOST * 64 == 1 << 28
+    with pytest.raises(UsageError, match="no document of at most 2 tokens"):
+        export_corpus(store, tmp_path / "x.bin", most=2)
+    assert not (tmp_path / "x.bin").exists()
+
+
+def test_only_an_export_is_replaced(store, tmp_path):
+    path = tmp_path / "x.bin"
+    export_corpus(store, path)
+    export_corpus(store, path, force=True)
+    for others in (b"a user's text...", b"\xff" * 8, b"\0" * 7):
+        path.write_bytes(others)
+        with pytest.raises(UsageError, match="is not replaced"):
+            export_corpus(store, path, force=True)
