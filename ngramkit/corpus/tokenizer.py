@@ -231,7 +231,7 @@ def _load_by_transformers(
         full = AutoTokenizer.from_pretrained(
             files.source,
             revision=revision,
-            local_files_only=here or files.offline,
+            local_files_only=here,
             trust_remote_code=trust_remote_code,
         )
     except MemoryError:
