@@ -11,7 +11,6 @@ that the storage gives (ETag, md5, time of change).
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -33,7 +32,7 @@ from ngramkit.errors import ArtifactError, InputError, reason, storage_errors
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS
-from ngramkit.remote.urls import has_magic, label, open_storage, plain_path
+from ngramkit.remote.urls import has_magic, label, open_storage, path_label, plain_path
 
 SUFFIXES = frozenset(READERS)
 SEEKING = (".parquet", ".arrow")
@@ -194,8 +193,8 @@ def local_source(
     names = [_as_text(Path(os.path.relpath(path.absolute(), common)).as_posix()) for path in paths]
     folder = Path(pattern).expanduser()
     whole = folder if folder.is_dir() else None
-    label = _label(pattern)
-    return LocalSource(label, names, paths, folder=whole, column=column, join_turns=join_turns)
+    name = _as_text(path_label(folder.absolute().parts[1:]))  # not where it lies on this machine
+    return LocalSource(name, names, paths, folder=whole, column=column, join_turns=join_turns)
 
 
 def _find_files(pattern: str) -> list[Path]:
@@ -232,17 +231,6 @@ def _is_artifact(folder: Path) -> bool:
 def _glob(path: Path) -> Iterable[Path]:
     root = Path(path.anchor or ".")
     return root.glob(str(path.relative_to(path.anchor)))
-
-
-def _label(pattern: str) -> str:
-    """Return the corpus's name, which does not tell where its folder lies.
-
-    >>> _label("/home/me/chats/*.jsonl"), _label("/home/me/notes.txt")
-    ('chats/*.jsonl', 'notes.txt')
-    """
-    parts = Path(pattern).expanduser().absolute().parts
-    wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
-    return _as_text("/".join(parts[-1:] if wild is None else parts[max(wild - 1, 1) :]))
 
 
 def _as_text(path: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import RowMaker, text_column
+from ngramkit.corpus.readers import RowMaker, read_row, text_column
 from ngramkit.errors import InputError, hub_errors
 from ngramkit.progress import SILENT, Reporter, show_downloads
 
@@ -40,17 +40,7 @@ class HubSource:
             one = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
             for batch in one.iter(batch_size=BATCH):
                 for record in batch.to_pylist():
-                    yield self._row(record)
-
-    def _row(self, record: Mapping[str, Any]) -> Row:
-        try:
-            return self.maker.row(record)
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"the column {self.maker.column!r} of {self.id} holds no text: {error}",
-                "choose another column",
-                option="column",
-            ) from error
+                    yield read_row(self.id, self.maker, record)
 
 
 def hub_source(

@@ -66,8 +66,9 @@ def _byte_level(header: Header, kind: str) -> Tokenizer:
     vocabulary = {text: i for i, text in enumerate(tokens) if types[i] != UNUSED}
     if len(vocabulary) != len(tokens) - types.count(UNUSED):
         raise broken(header.path, "two tokens have one text")
-    merges = [tuple(merge.split(" ", 1)) for merge in header.texts("tokenizer.ggml.merges")]
-    valid = all(len(m) == 2 and {*m, m[0] + m[-1]} <= vocabulary.keys() for m in merges)
+    parts = (merge.partition(" ") for merge in header.texts("tokenizer.ggml.merges"))
+    merges = [(left, right) for left, _, right in parts]
+    valid = all({*pair, "".join(pair)} <= vocabulary.keys() for pair in merges)
     if not merges or not valid:
         raise broken(header.path, "its merges do not fit its tokens")
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=kind == "llama-3"))

@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar, cast
@@ -29,7 +30,6 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.staging import (  # fmt: skip
     Cache,
     Entry,
-    at_a_time,
     fetch_texts,
     find_remote,
     link_blobs,
@@ -147,7 +147,8 @@ def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> N
         uploads.add(entry[0], place.put(work / entry[0], entry[0]))
         reporter.advance(entry[1].bytes)
 
-    at_a_time(place.uploads, upload, missing)
+    with ThreadPoolExecutor(place.uploads) as pool:
+        list(pool.map(upload, missing))  # after the first error no more are begun
     put_texts(place, work, CARD, RECIPE)
     place.put(work / NAME, NAME)
     _require_ours(place, manifest, uploads)

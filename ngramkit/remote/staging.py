@@ -22,7 +22,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -279,21 +279,12 @@ def _fetch(place: Place, cache: Cache, manifest: Manifest, reporter: Reporter) -
     cache.make_room(needed, {each.sha256 for each in manifest.files.values()}, str(place))
     reporter.stage(f"fetching {place}", needed, "bytes")
 
-    def one(entry: Entry) -> None:
+    def fetch(entry: Entry) -> None:
         name, record = entry
         cache.add(record.sha256, lambda path: place.fetch(name, record, path, reporter.advance))
 
-    at_a_time(AT_A_TIME, one, missing.values())
-
-
-def at_a_time(workers: int, work: Callable[[Entry], None], entries: Iterable[Entry]) -> None:
-    """Call `work` on each entry, on `workers` threads; after the first error no more are begun."""
-    pool = ThreadPoolExecutor(workers)
-    try:
-        for done in [pool.submit(work, entry) for entry in entries]:
-            done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        list(pool.map(fetch, missing.values()))  # after the first error no more are begun
 
 
 def _lay_out(place: Place, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:
