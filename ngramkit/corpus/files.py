@@ -143,7 +143,7 @@ class LocalSource(FileOptions):
         """Split a source of one file into several, where it is a large one of row groups."""
         [path] = self.paths
         groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
-        return [replace(self, groups=each) for each in groups] or [self]
+        return [replace(self, groups=stretch) for stretch in groups] or [self]
 
     def counted(self) -> int | None:
         """Return the documents in a source of one file; None where only the rows tell."""
@@ -203,7 +203,7 @@ def _find_files(pattern: str) -> list[Path]:
         files = sorted(_files_below(path))
     else:
         matches = [path] if path.exists() else _glob(path)
-        files = sorted(each for each in matches if each.is_file())
+        files = sorted(match for match in matches if match.is_file())
     if not files:
         raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
     for file in files:
@@ -287,9 +287,9 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
     if has_magic(path):
         entries = storage.glob(path, detail=True).values()
     else:
-        one = storage.info(path)
-        if one["type"] != "directory":
-            return [one]
+        entry = storage.info(path)
+        if entry["type"] != "directory":
+            return [entry]
         below = storage.find(path, detail=True)
         built = {name.rpartition("/")[0] for name in below if name.endswith(ARRAYS)}
         built = {folder for folder in built if f"{folder}/{NAME}" in below}

@@ -9,7 +9,7 @@ from typing import Any
 
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.readers import RowMaker, read_row, text_column
-from ngramkit.errors import InputError, hub_errors
+from ngramkit.errors import InputError, first_line, hub_errors
 from ngramkit.progress import SILENT, Reporter, show_downloads
 
 BATCH = 1000  # rows
@@ -37,8 +37,8 @@ class HubSource:
 
     def rows(self, part: int) -> Iterator[Row]:
         with _dataset_errors(self.repository):
-            one = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
-            for batch in one.iter(batch_size=BATCH):
+            shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
+            for batch in shard.iter(batch_size=BATCH):
                 for record in batch.to_pylist():
                     yield read_row(self.id, self.maker, record)
 
@@ -89,7 +89,7 @@ def _dataset_errors(repository: str) -> Iterator[None]:
             yield
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(
-                f"a file of {repository} cannot be read: {_first_line(error)}",
+                f"a file of {repository} cannot be read: {first_line(error)}",
                 "report it to the dataset's owner, or choose another revision",
                 option="revision",
             ) from error
@@ -121,7 +121,7 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
         )
     except ValueError as error:
         raise InputError(
-            f"{repository}: {_first_line(error)}", "hf:ID:CONFIG chooses a configuration"
+            f"{repository}: {first_line(error)}", "hf:ID:CONFIG chooses a configuration"
         ) from error
     except FileNotFoundError as error:
         where = f" under {data_dir}" if data_dir else ""
@@ -182,7 +182,3 @@ def _columns(stream: Any) -> dict[str, bool]:
         return {name: "string" in str(getattr(kind, "dtype", "")) for name, kind in schema.items()}
     first: dict[str, Any] = next(iter(stream), {})
     return {name: isinstance(value, str) for name, value in first.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [repr(error)])[0]

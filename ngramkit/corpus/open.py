@@ -130,8 +130,8 @@ def open_corpus(
     Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
     InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
     """
-    given = [exclude] if isinstance(exclude, str | Path) else exclude or []
-    files = [Path(file) for file in given]
+    excluding = [exclude] if isinstance(exclude, str | Path) else exclude or []
+    files = [Path(file) for file in excluding]
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
     selection = Selection(
@@ -164,9 +164,9 @@ def _open_mixture(parts: Sequence[Part], options: OriginOptions, selection: Sele
     unlimited = replace(selection, limit=None)
     corpora = [
         Weighted(
-            each if isinstance(each, Corpus) else Corpus(_source(each, options), unlimited), weight
+            part if isinstance(part, Corpus) else Corpus(_source(part, options), unlimited), weight
         )
-        for each, weight in weighted
+        for part, weight in weighted
     ]
     return mix(corpora, selection.limit)
 

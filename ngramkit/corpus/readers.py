@@ -30,7 +30,7 @@ from ngramkit.corpus.unpacking import (
     whole,
     without_dictionaries,
 )
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, first_line
 from ngramkit.text import visible
 from ngramkit.untrusted import parse_json
 
@@ -381,8 +381,7 @@ def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
-    message = str(error).splitlines()[0] if str(error) else repr(error)
-    return InputError(f"{path} is damaged: {message}", "fetch the file again")
+    return InputError(f"{path} is damaged: {first_line(error)}", "fetch the file again")
 
 
 READERS: dict[str, Reader] = {

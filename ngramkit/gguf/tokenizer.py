@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, processors
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
 
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, first_line
 from ngramkit.gguf.header import Header, broken
 from ngramkit.gguf.source import require_package
 
@@ -132,8 +132,7 @@ def _write_converted(header: Header, folder: Path) -> None:
         )
         tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     except Exception as error:  # strangers' values anywhere in its conversion
-        first_line = (str(error).splitlines() or [repr(error)])[0]
         raise InputError(
-            f"the tokenizer of {header.path} cannot be converted: {first_line:.200}",
+            f"the tokenizer of {header.path} cannot be converted: {first_line(error):.200}",
             "use the model's original repository",
         ) from error

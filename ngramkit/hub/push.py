@@ -295,7 +295,7 @@ def _export(path: Path, reporter: Reporter) -> list[Upload]:
     """Return the files of a folder of `export --to transformers`: the artifact, the code, and the
     card, which people may have edited."""
     inside = _artifact(open_artifact(path / ARTIFACT), reporter)
-    uploads = [replace(each, name=f"{ARTIFACT}/{each.name}") for each in inside]
+    uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
         raw = read_plain(path / name, MOST_TEXT, hint="export it again")
         try:

@@ -201,7 +201,9 @@ class _Uploads:
         manifest."""
         sizes = {name: content.partition(" ")[0] for name, content in contents.items()}
         files = self._manifest.files.items()
-        return not self._contents and all(sizes.get(n) == str(each.bytes) for n, each in files)
+        return not self._contents and all(
+            sizes.get(name) == str(record.bytes) for name, record in files
+        )
 
     def arrived(self, name: str, contents: Mapping[str, str]) -> bool:
         """Return whether the storage lists the file as it did right after the upload."""
@@ -223,7 +225,7 @@ def _move_to_cache(
     """
     manifest, work = made.manifest, made.path
     records = {record.sha256: record for record in manifest.files.values()}
-    cached = {each for each, record in records.items() if cache.find(each, record.bytes)}
+    cached = {sha256 for sha256, record in records.items() if cache.find(sha256, record.bytes)}
     needed = sum(record.bytes for sha, record in records.items() if sha not in cached)
     try:
         cache.make_room(needed, set(records), str(place))

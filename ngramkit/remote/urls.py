@@ -298,8 +298,8 @@ class Place:
                 entries = self.storage.ls(self.path, detail=True)
             except FileNotFoundError:
                 return {}
-        files = [each for each in entries if each.get("type") == "file"]
-        named = {str(each["name"]).rpartition("/")[2]: content_of(each) for each in files}
+        files = [entry for entry in entries if entry.get("type") == "file"]
+        named = {str(file["name"]).rpartition("/")[2]: content_of(file) for file in files}
         return {name: content for name, content in named.items() if name}  # a folder's own mark
 
     def remove(self, name: str) -> None:
