@@ -46,7 +46,7 @@ class HubSource:
 def hub_source(
     repository: str,
     *,
-    id: str | None = None,
+    id: str,
     config: str | None = None,
     split: str = "train",
     column: str | None = None,
@@ -73,10 +73,15 @@ def hub_source(
             folder = _parquet_folder(repository, config, info)
             builder = _builder(repository, None, info.sha, folder)
         stream, maker = _stream(builder, repository, split, column, join_turns)
-    facts = {"revision": info.sha, "split": split, "config": config, "data_dir": data_dir}
-    facts["dataset_license"] = _card_license(info)
+    facts = {
+        "revision": info.sha,
+        "split": split,
+        "config": config,
+        "data_dir": data_dir,
+        "dataset_license": None if info.card_data is None else info.card_data.get("license"),
+    }
     facts = {name: value for name, value in facts.items() if value is not None}
-    return HubSource(id or repository, repository, stream, maker, facts)
+    return HubSource(id, repository, stream, maker, facts)
 
 
 @contextmanager
@@ -102,11 +107,6 @@ def _info(repository: str, revision: str | None) -> Any:
     if info.gated:  # the errors of `datasets` do not give the reason
         HfApi().auth_check(repository, repo_type="dataset")
     return info
-
-
-def _card_license(info: Any) -> str | list[str] | None:
-    card = info.card_data
-    return card.get("license") if card is not None else None
 
 
 def _builder(repository: str, config: str | None, revision: str, data_dir: str | None) -> Any:
