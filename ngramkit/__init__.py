@@ -57,7 +57,9 @@ if TYPE_CHECKING:
         merge_histories as merge_histories,
         trim_history as trim_history,
     )
-    from ngramkit.hub import pull as pull, push as push, search as search
+    from ngramkit.hub.pull import pull as pull
+    from ngramkit.hub.push import push as push
+    from ngramkit.hub.search import search as search
     from ngramkit.inspection import (
         inspect as inspect,
         open_artifact as open_artifact,
@@ -99,7 +101,9 @@ _NAMES = {
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
     "ngramkit.histories": "history merge_histories trim_history",
-    "ngramkit.hub": "pull push search",
+    "ngramkit.hub.pull": "pull",
+    "ngramkit.hub.push": "push",
+    "ngramkit.hub.search": "search",
     "ngramkit.inspection": "inspect open_artifact verify",
     "ngramkit.model_tables": "model_bigram model_unigram",
     "ngramkit.recipes": "build_recipe",

@@ -65,6 +65,11 @@ def reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text; its repr where it has none."""
+    return (str(error).splitlines() or [repr(error)])[0]
+
+
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield the error and its causes, outermost first."""
     seen: list[BaseException] = []

@@ -56,7 +56,7 @@ from ngramkit.formats.replacing import tidy
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import recipe_text, write_text
 from ngramkit.gguf.source import find_gguf
-from ngramkit.hub import push as upload
+from ngramkit.hub.push import push as upload
 from ngramkit.kinds import KINDS
 from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision

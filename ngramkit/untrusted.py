@@ -133,27 +133,29 @@ def parse_json(
     where: str,
     *,
     strict: bool = False,
+    most_values: int = MOST_VALUES,
     error: type[InputError] = InputError,
     hint: str = "",
 ) -> Any:
     """Parse JSON; errors name it by `where`.
 
-    More than MOST_VALUES values are refused. `strict` also refuses duplicate keys, NaN and Infinity
-    (which are not JSON), lone surrogates, and nesting deeper than DEEPEST. Raises `error`.
+    More than `most_values` values are refused. `strict` also refuses duplicate keys, NaN and
+    Infinity (which are not JSON), lone surrogates, and nesting deeper than DEEPEST. Raises `error`.
     """
-    if count_values(text) > MOST_VALUES:
-        raise error(f"{where}: it holds more than {MOST_VALUES:,} values", hint)
+    # A bound on the number of values: each begins behind a bracket or a comma.
+    if _count(text, "[", "{", ",") >= most_values:
+        raise error(f"{where}: it holds more than {most_values:,} values", hint)
     try:
-        # In place of a class: a function that returns one decoder for all texts.
-        decoder: Any = _strict_decoder if strict else None
-        body = json.loads(text, cls=decoder)
-        if strict and not _plain(text):
+        body = json.loads(text, **STRICT) if strict else json.loads(text)
+        if strict and (not text.isascii() or _count(text, "\\u")):
             json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except RecursionError as failure:
         raise error(f"{where}: not JSON that can be read: it nests too deeply", hint) from failure
+    except UnicodeDecodeError as failure:
+        raise error(f"{where}: not UTF-8: {failure}", hint) from failure
     except ValueError as failure:
         raise error(f"{where}: not JSON: {failure}", hint) from failure
-    if strict and _brackets(text) > DEEPEST and not nests_within(body, DEEPEST):
+    if strict and _count(text, "[", "{") > DEEPEST and not nests_within(body, DEEPEST):
         raise error(f"{where}: it nests deeper than {DEEPEST} levels", hint)
     return body
 
@@ -197,32 +199,16 @@ def _finite(text: str) -> float:
     return value
 
 
-STRICT = json.JSONDecoder(
-    object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_finite
-)
+STRICT: dict[str, Any] = {
+    "object_pairs_hook": _no_key_twice,
+    "parse_constant": _no_constant,
+    "parse_float": _finite,
+}
 
 
-def _strict_decoder() -> json.JSONDecoder:
-    return STRICT
-
-
-def _plain(text: str | bytes) -> bool:
-    """Return whether no string in it can hold a surrogate, plain or escaped."""
-    if isinstance(text, bytes):
-        return text.isascii() and b"\\u" not in text
-    return text.isascii() and "\\u" not in text
-
-
-def _brackets(text: str | bytes) -> int:
-    """Return the number of opening brackets, a bound on the nesting."""
-    if isinstance(text, bytes):
-        return text.count(b"{") + text.count(b"[")
-    return text.count("{") + text.count("[")
-
-
-def count_values(text: str | bytes) -> int:
-    """Return a bound on the number of values: each begins behind a bracket or a comma."""
-    return 1 + _brackets(text) + (text.count(b",") if isinstance(text, bytes) else text.count(","))
+def _count(text: Any, *marks: str) -> int:
+    """Return how often the marks stand in a str or bytes."""
+    return sum(text.count(mark.encode() if isinstance(text, bytes) else mark) for mark in marks)
 
 
 def nests_within(body: Any, levels: int) -> bool:

@@ -61,7 +61,7 @@ def test_a_command_is_a_call_of_a_verb(command):
         for node in ast.walk(function)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith(
-            ("ngramkit.builders", "ngramkit.exchange", "ngramkit.remote.hub")
+            ("ngramkit.builders", "ngramkit.exchange", "ngramkit.remote.hub", "ngramkit.hub")
         )
     ]
     assert not builders

@@ -35,16 +35,14 @@ def find_chat_template(files: TokenizerFiles) -> str | None:
     default one."""
     if TEMPLATE in files.paths:
         return files.text(TEMPLATE)
-    given = files.json(CONFIG).get("chat_template")
-    if isinstance(given, list):
-        given = {each["name"]: each["template"] for each in given if _is_named(each)}
-    if isinstance(given, dict):
-        given = given.get("default")
-    return given if isinstance(given, str) else None
-
-
-def _is_named(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.keys() >= {"name", "template"}
+    template = files.json(CONFIG).get("chat_template")
+    if isinstance(template, list):
+        entries = [entry for entry in template if isinstance(entry, dict)]
+        default = (entry for entry in entries if entry.get("name") == "default")
+        template = next(default, {}).get("template")
+    elif isinstance(template, dict):
+        template = template.get("default")
+    return template if isinstance(template, str) else None
 
 
 def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:
@@ -61,9 +59,9 @@ def render_chat(template: str, turns: Turns, special_tokens: Mapping[str, str]) 
     from jinja2.exceptions import TemplateError
 
     messages = [{str(key): str(value) for key, value in turn.items()} for turn in turns]
-    given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+    facts = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
     try:
-        return str(_compiled(template).render(**given, **special_tokens))
+        return str(_compiled(template).render(**facts, **special_tokens))
     except (
         TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError
     ) as error:  # fmt: skip

@@ -137,10 +137,10 @@ class Corpus:
         """Yield corpora that several processes may read: the parts in order, large files as
         several."""
         for part in range(self.source.parts):
-            one = self.only(part)
-            split = getattr(one.source, "stretches", None)
-            for source in [one.source] if split is None else split():
-                yield replace(one, source=source)
+            corpus = self.only(part)
+            split = getattr(corpus.source, "stretches", None)
+            for source in [corpus.source] if split is None else split():
+                yield replace(corpus, source=source)
 
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: everything that decides which documents there are."""

@@ -155,9 +155,9 @@ def encode_batch(
 
 
 def _encode_in_pieces(encoder: Encoder, texts: Sequence[str], dtype: np.dtype[Any]) -> Ids:
-    each = [list(_pieces(encoder, text, dtype)) for text in texts]
-    lengths = np.array([sum(map(len, parts)) for parts in each], np.int64)
-    return Ids(np.concatenate(list(chain.from_iterable(each))), lengths)
+    pieces = [list(_pieces(encoder, text, dtype)) for text in texts]
+    lengths = np.array([sum(map(len, of_text)) for of_text in pieces], np.int64)
+    return Ids(np.concatenate(list(chain.from_iterable(pieces))), lengths)
 
 
 def _pieces(encoder: Encoder, text: str, dtype: np.dtype[Any]) -> Iterator[Array]:
@@ -289,8 +289,8 @@ def _encode_compared(
         if right is None:
             expected: Sequence[Any] = plain.lists([texts[number] for number in compared])
         else:
-            each = np.split(right.tokens, np.cumsum(right.lengths)[:-1])
-            expected = [each[number] for number in compared]
+            ids_of = np.split(right.tokens, np.cumsum(right.lengths)[:-1])
+            expected = [ids_of[number] for number in compared]
         fault = _difference(plain, texts, ids, dict(zip(compared, expected, strict=True)))
     except Exception as error:
         return None, f"fails ({type(error).__name__}: {visible(error, 200)})"
@@ -356,7 +356,7 @@ def hard_texts(backend: Any) -> Iterator[str]:
         yield from (space * n for n in (1, 2, 3, 4, 7, 8, 15, 16, 17, 63, 64, 257, 5000))
         yield from (f"a{space * n}b" for n in (1, 2, 3, 5, 40))
     yield from (word * n for word in REPEATED for n in (50, 3000))
-    added = sorted(each.content for each in backend.get_added_tokens_decoder().values())
+    added = sorted(token.content for token in backend.get_added_tokens_decoder().values())
     for token in added[:ADDED]:
         yield from (
             token,
@@ -370,14 +370,11 @@ def hard_texts(backend: Any) -> Iterator[str]:
 
 def _lines() -> Iterator[str]:
     """Yield every assigned character in four surroundings."""
-    each = [chr(code) for code in (*PLANES, *SPARSE) if _is_assigned(code)]
-    for begin in range(0, len(each), LINE):
-        some = each[begin : begin + LINE]
-        yield "".join(some)
-        yield " ".join(some)
-        yield "".join(f"a{c}1{c}" for c in some)
-        yield "\n".join(some)
-
-
-def _is_assigned(code: int) -> bool:
-    return unicodedata.category(chr(code)) not in ("Cn", "Cs")
+    characters = map(chr, (*PLANES, *SPARSE))
+    assigned = [c for c in characters if unicodedata.category(c) not in ("Cn", "Cs")]
+    for begin in range(0, len(assigned), LINE):
+        line = assigned[begin : begin + LINE]
+        yield "".join(line)
+        yield " ".join(line)
+        yield "".join(f"a{c}1{c}" for c in line)
+        yield "\n".join(line)

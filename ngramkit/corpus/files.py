@@ -11,7 +11,6 @@ that the storage gives (ETag, md5, time of change).
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -33,7 +32,7 @@ from ngramkit.errors import ArtifactError, InputError, reason, storage_errors
 from ngramkit.formats.container import sha256_of
 from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import PROGRESS
-from ngramkit.remote.urls import has_magic, label, open_storage, plain_path
+from ngramkit.remote.urls import has_magic, label, open_storage, path_label, plain_path
 
 SUFFIXES = frozenset(READERS)
 SEEKING = (".parquet", ".arrow")
@@ -144,7 +143,7 @@ class LocalSource(FileOptions):
         """Split a source of one file into several, where it is a large one of row groups."""
         [path] = self.paths
         groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
-        return [replace(self, groups=each) for each in groups] or [self]
+        return [replace(self, groups=stretch) for stretch in groups] or [self]
 
     def counted(self) -> int | None:
         """Return the documents in a source of one file; None where only the rows tell."""
@@ -194,8 +193,8 @@ def local_source(
     names = [_as_text(Path(os.path.relpath(path.absolute(), common)).as_posix()) for path in paths]
     folder = Path(pattern).expanduser()
     whole = folder if folder.is_dir() else None
-    label = _label(pattern)
-    return LocalSource(label, names, paths, folder=whole, column=column, join_turns=join_turns)
+    name = _as_text(path_label(folder.absolute().parts[1:]))  # not where it lies on this machine
+    return LocalSource(name, names, paths, folder=whole, column=column, join_turns=join_turns)
 
 
 def _find_files(pattern: str) -> list[Path]:
@@ -204,7 +203,7 @@ def _find_files(pattern: str) -> list[Path]:
         files = sorted(_files_below(path))
     else:
         matches = [path] if path.exists() else _glob(path)
-        files = sorted(each for each in matches if each.is_file())
+        files = sorted(match for match in matches if match.is_file())
     if not files:
         raise InputError(f"no file matches {pattern}", "check the path, and quote a glob")
     for file in files:
@@ -232,17 +231,6 @@ def _is_artifact(folder: Path) -> bool:
 def _glob(path: Path) -> Iterable[Path]:
     root = Path(path.anchor or ".")
     return root.glob(str(path.relative_to(path.anchor)))
-
-
-def _label(pattern: str) -> str:
-    """Return the corpus's name, which does not tell where its folder lies.
-
-    >>> _label("/home/me/chats/*.jsonl"), _label("/home/me/notes.txt")
-    ('chats/*.jsonl', 'notes.txt')
-    """
-    parts = Path(pattern).expanduser().absolute().parts
-    wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
-    return _as_text("/".join(parts[-1:] if wild is None else parts[max(wild - 1, 1) :]))
 
 
 def _as_text(path: str) -> str:
@@ -299,9 +287,9 @@ def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:
     if has_magic(path):
         entries = storage.glob(path, detail=True).values()
     else:
-        one = storage.info(path)
-        if one["type"] != "directory":
-            return [one]
+        entry = storage.info(path)
+        if entry["type"] != "directory":
+            return [entry]
         below = storage.find(path, detail=True)
         built = {name.rpartition("/")[0] for name in below if name.endswith(ARRAYS)}
         built = {folder for folder in built if f"{folder}/{NAME}" in below}

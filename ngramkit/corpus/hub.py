@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import RowMaker, text_column
-from ngramkit.errors import InputError, hub_errors
+from ngramkit.corpus.readers import RowMaker, read_row, text_column
+from ngramkit.errors import InputError, first_line, hub_errors
 from ngramkit.progress import SILENT, Reporter, show_downloads
 
 BATCH = 1000  # rows
@@ -37,26 +37,16 @@ class HubSource:
 
     def rows(self, part: int) -> Iterator[Row]:
         with _dataset_errors(self.repository):
-            one = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
-            for batch in one.iter(batch_size=BATCH):
+            shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
+            for batch in shard.iter(batch_size=BATCH):
                 for record in batch.to_pylist():
-                    yield self._row(record)
-
-    def _row(self, record: Mapping[str, Any]) -> Row:
-        try:
-            return self.maker.row(record)
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"the column {self.maker.column!r} of {self.id} holds no text: {error}",
-                "choose another column",
-                option="column",
-            ) from error
+                    yield read_row(self.id, self.maker, record)
 
 
 def hub_source(
     repository: str,
     *,
-    id: str | None = None,
+    id: str,
     config: str | None = None,
     split: str = "train",
     column: str | None = None,
@@ -83,10 +73,15 @@ def hub_source(
             folder = _parquet_folder(repository, config, info)
             builder = _builder(repository, None, info.sha, folder)
         stream, maker = _stream(builder, repository, split, column, join_turns)
-    facts = {"revision": info.sha, "split": split, "config": config, "data_dir": data_dir}
-    facts["dataset_license"] = _card_license(info)
+    facts = {
+        "revision": info.sha,
+        "split": split,
+        "config": config,
+        "data_dir": data_dir,
+        "dataset_license": None if info.card_data is None else info.card_data.get("license"),
+    }
     facts = {name: value for name, value in facts.items() if value is not None}
-    return HubSource(id or repository, repository, stream, maker, facts)
+    return HubSource(id, repository, stream, maker, facts)
 
 
 @contextmanager
@@ -99,7 +94,7 @@ def _dataset_errors(repository: str) -> Iterator[None]:
             yield
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(
-                f"a file of {repository} cannot be read: {_first_line(error)}",
+                f"a file of {repository} cannot be read: {first_line(error)}",
                 "report it to the dataset's owner, or choose another revision",
                 option="revision",
             ) from error
@@ -114,11 +109,6 @@ def _info(repository: str, revision: str | None) -> Any:
     return info
 
 
-def _card_license(info: Any) -> str | list[str] | None:
-    card = info.card_data
-    return card.get("license") if card is not None else None
-
-
 def _builder(repository: str, config: str | None, revision: str, data_dir: str | None) -> Any:
     import datasets
 
@@ -131,7 +121,7 @@ def _builder(repository: str, config: str | None, revision: str, data_dir: str |
         )
     except ValueError as error:
         raise InputError(
-            f"{repository}: {_first_line(error)}", "hf:ID:CONFIG chooses a configuration"
+            f"{repository}: {first_line(error)}", "hf:ID:CONFIG chooses a configuration"
         ) from error
     except FileNotFoundError as error:
         where = f" under {data_dir}" if data_dir else ""
@@ -192,7 +182,3 @@ def _columns(stream: Any) -> dict[str, bool]:
         return {name: "string" in str(getattr(kind, "dtype", "")) for name, kind in schema.items()}
     first: dict[str, Any] = next(iter(stream), {})
     return {name: isinstance(value, str) for name, value in first.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [repr(error)])[0]

@@ -10,7 +10,6 @@ killed build goes on in the middle of any of them.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ class Mixture:
 
     def __post_init__(self) -> None:
         Selection(limit=self.limit)  # raises UsageError
-        names = [(each.id, each.source.record()) for each in self.corpora]
+        names = [(corpus.id, corpus.source.record()) for corpus in self.corpora]
         for at, name in enumerate(names):
             if name in names[:at]:
                 raise UsageError(f"{name[0]} is named twice", "name it once", option="corpus")
@@ -54,7 +53,7 @@ class Mixture:
 
     @property
     def id(self) -> str:
-        return " + ".join(each.id for each in self.corpora)
+        return " + ".join(corpus.id for corpus in self.corpora)
 
     @property
     def selection(self) -> Selection:
@@ -63,18 +62,18 @@ class Mixture:
 
     @property
     def narrowed(self) -> bool:
-        return any(each.narrowed for each in self.corpora)
+        return any(corpus.narrowed for corpus in self.corpora)
 
     @property
     def places(self) -> Sequence[Path]:
-        return [place for each in self.corpora for place in each.places]
+        return [place for corpus in self.corpora for place in corpus.places]
 
     def bounded(self, max_document: int) -> Mixture:
-        return replace(self, corpora=tuple(each.bounded(max_document) for each in self.corpora))
+        return replace(self, corpora=tuple(corpus.bounded(max_document) for corpus in self.corpora))
 
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: the record of each corpus with its weight, in order."""
-        parts = [{**each.record(), "weight": each.selection.weight} for each in self.corpora]
+        parts = [{**corpus.record(), "weight": corpus.selection.weight} for corpus in self.corpora]
         return {"id": self.id, "mixed": parts, **self.selection.record()}
 
     def documents(self, start: Position | None = None) -> Iterator[Document]:
@@ -117,7 +116,7 @@ def parse_weighted(text: str) -> Weighted:
     if not NUMBER.fullmatch(number):
         return Weighted(text)
     weight = float(number)
-    if not 0 < weight <= 1 or math.isnan(weight):
+    if not 0 < weight <= 1:
         raise UsageError(
             f"the weight of {name} must be above 0 and at most 1, is {number}",
             f"if {number} belongs to the name, write {text}:1",

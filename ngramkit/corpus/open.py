@@ -130,8 +130,8 @@ def open_corpus(
     Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
     InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
     """
-    given = [exclude] if isinstance(exclude, str | Path) else exclude or []
-    files = [Path(file) for file in given]
+    excluding = [exclude] if isinstance(exclude, str | Path) else exclude or []
+    files = [Path(file) for file in excluding]
     exclusions = [read_exclusions(file) for file in files if not is_evaluation(file)]
     evaluation = read_evaluation_texts([file for file in files if is_evaluation(file)])
     selection = Selection(
@@ -164,9 +164,9 @@ def _open_mixture(parts: Sequence[Part], options: OriginOptions, selection: Sele
     unlimited = replace(selection, limit=None)
     corpora = [
         Weighted(
-            each if isinstance(each, Corpus) else Corpus(_source(each, options), unlimited), weight
+            part if isinstance(part, Corpus) else Corpus(_source(part, options), unlimited), weight
         )
-        for each, weight in weighted
+        for part, weight in weighted
     ]
     return mix(corpora, selection.limit)
 
@@ -230,11 +230,13 @@ def _source(name: str, options: OriginOptions) -> Source:
         options.refuse(name, "revision", "language", "column")
         return _stdlib(options.split or DEFAULT_SPLIT)
     if name in NAMED:
-        return _named(name, NAMED[name], options)
+        return _hub_source(name, NAMED[name], options)
     if name.lower().startswith("file://"):
         name = str(as_path(name))
     if name.startswith(HUB) and not is_url(name):
-        return _on_the_hub(name, options)
+        repository, _, config = name.removeprefix(HUB).partition(":")
+        dataset = NamedCorpus(repository, "a dataset of the Hub", repository)
+        return _hub_source(name, dataset, options, config or None)
     if not is_url(name):
         _require_path(name)
     options.refuse(name, "revision", "language", "split")
@@ -242,31 +244,20 @@ def _source(name: str, options: OriginOptions) -> Source:
     return open_files(name, column=options.column, join_turns=options.join_turns)
 
 
-def _named(name: str, corpus: NamedCorpus, options: OriginOptions) -> Source:
+def _hub_source(
+    name: str, corpus: NamedCorpus, options: OriginOptions, config: str | None = None
+) -> Source:
     if corpus.languages is None:
         options.refuse(name, "language")
     return hub_source(
         corpus.hub or "",
-        id=name,
+        id=corpus.name,
+        config=config,
         split=options.split or corpus.split,
         column=options.column or corpus.column,
         revision=options.revision,
         data_dir=corpus.languages
         and corpus.languages.format(language=options.language or corpus.language),
-        join_turns=options.join_turns,
-        reporter=options.reporter,
-    )
-
-
-def _on_the_hub(name: str, options: OriginOptions) -> Source:
-    options.refuse(name, "language")
-    repository, _, config = name.removeprefix(HUB).partition(":")
-    return hub_source(
-        repository,
-        config=config or None,
-        split=options.split or "train",
-        column=options.column,
-        revision=options.revision,
         join_turns=options.join_turns,
         reporter=options.reporter,
     )

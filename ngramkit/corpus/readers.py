@@ -7,7 +7,6 @@ row groups, so that several processes can read it. Errors say file and place.
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,9 @@ from ngramkit.corpus.unpacking import (
     whole,
     without_dictionaries,
 )
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, first_line
 from ngramkit.text import visible
-from ngramkit.untrusted import count_values
+from ngramkit.untrusted import parse_json
 
 PREFERRED = ("text", "content")
 LISTED = 30  # columns in an error
@@ -226,37 +225,33 @@ def read_jsonl(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
     """Yield one row per line; blank lines are skipped."""
-    maker: RowMaker | None = None
-    for number, line in lines(file, most, str(path)):
-        where = f"{path}, line {number}"
-        record = _parse_record(where, line)
-        maker = maker or _maker(str(path), record, column, join_turns)
-        yield _row(where, maker, record)
+    numbered = ((f"{path}, line {number}", line) for number, line in lines(file, most, str(path)))
+    records = ((where, _parse(line, where)) for where, line in numbered)
+    return _record_rows(path, records, column, join_turns)
 
 
 def read_json(
     path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
 ) -> Iterator[Row]:
     """Yield the rows of a list of records, or of one record; the file is read whole."""
-    body = _parse_record(str(path), whole(file, most, str(path)))
-    records = body if isinstance(body, list) else [body]
+    body = _parse(whole(file, most, str(path)), str(path))
+    listed = enumerate(body if isinstance(body, list) else [body])
+    records = ((f"{path}, record {number}", record) for number, record in listed)
+    yield from _record_rows(path, records, column, join_turns)
+
+
+def _parse(raw: bytes, where: str) -> Any:
+    return parse_json(raw, where, most_values=MOST_VALUES, hint="mend it, or drop it")
+
+
+def _record_rows(
+    path: Path, records: Iterator[tuple[str, Any]], column: str | None, join_turns: bool
+) -> Iterator[Row]:
+    """Yield the rows of (place, record); the first record decides which columns are read."""
     maker: RowMaker | None = None
-    for number, record in enumerate(records):
+    for where, record in records:
         maker = maker or _maker(str(path), record, column, join_turns)
-        yield _row(f"{path}, record {number}", maker, record)
-
-
-def _parse_record(where: str, raw: bytes) -> Any:
-    if count_values(raw) > MOST_VALUES:
-        raise _too_many(where, MOST_VALUES)
-    try:
-        return json.loads(raw)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where} is not UTF-8: {error}", "convert it, or drop it") from error
-    except ValueError as error:
-        raise InputError(f"{where} is not JSON: {error}", "mend it, or drop it") from error
-    except RecursionError as error:
-        raise InputError(f"{where} nests too deeply to be read", "mend it, or drop it") from error
+        yield read_row(where, maker, record)
 
 
 def _maker(where: str, record: Any, column: str | None, join_turns: bool) -> RowMaker:
@@ -268,7 +263,8 @@ def _maker(where: str, record: Any, column: str | None, join_turns: bool) -> Row
     return RowMaker.of(columns, text_column(columns, column, where), join_turns=join_turns)
 
 
-def _row(where: str, maker: RowMaker, record: Any) -> Row:
+def read_row(where: str, maker: RowMaker, record: Any) -> Row:
+    """Make a row of the record at `where`. Raises InputError where it holds no text."""
     try:
         if isinstance(record, str) and not maker.column:
             return Row((record,))
@@ -375,22 +371,17 @@ def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[
     if bytes_.max(initial=0) > most:
         raise too_large(str(path), most)
     if values.max(initial=0) > MOST_VALUES:
-        raise _too_many(path, MOST_VALUES)
+        raise InputError(f"{path} holds more than {MOST_VALUES:,} values", "cut it into several")
     longest = int((bytes_ + BYTES_OF_VALUE * values).max(initial=0))
     step = max(1, min(BATCH, most // max(longest, 1)))
     plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
     for begin in range(0, chosen.num_rows, step):
         for record in chosen.slice(begin, step).cast(plain).to_pylist():  # cast takes half the time
-            yield _row(str(path), maker, record)
-
-
-def _too_many(where: str | Path, most: int) -> InputError:
-    return InputError(f"{where} holds more than {most:,} values", "cut it into several")
+            yield read_row(str(path), maker, record)
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
-    message = str(error).splitlines()[0] if str(error) else repr(error)
-    return InputError(f"{path} is damaged: {message}", "fetch the file again")
+    return InputError(f"{path} is damaged: {first_line(error)}", "fetch the file again")
 
 
 READERS: dict[str, Reader] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +36,8 @@ DECISIVE = ("model", "added_tokens", "normalizer", "pre_tokenizer")
 LARGEST = 1 << 31  # vocabulary that is believed of a cached text
 PANIC = "PanicException"  # of Rust, by pyo3; no Exception, and nowhere to import from
 log = logging.getLogger(__name__)
+
+Loaded = tuple[Any, dict[str, str]]  # a tokenizers.Tokenizer; {"eos_token": "</s>"} and so on
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,12 +131,11 @@ def load_tokenizer(
     template = find_chat_template(files)
     try:
         if files.source == resolve_model(DEFAULT):
-            loaded = _load_embedded(files)
+            backend, special = _load_embedded(files)
         elif trust_remote_code or TOKENIZER not in files.paths:
-            loaded = _load_by_transformers(model, files, revision, trust_remote_code)
+            backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
         else:
-            loaded = _load_cached(model, files, revision)
-        backend, special = loaded
+            backend, special = _load_cached(model, files, revision)
         eos = special.get("eos_token")
         record = TokenizerRecord(
             id=model,
@@ -147,31 +148,26 @@ def load_tokenizer(
     return TextTokenizer(record, backend, special, template)
 
 
-class _Loaded(NamedTuple):
-    backend: Any  # a tokenizers.Tokenizer
-    special: dict[str, str]  # "eos_token": "</s>" and so on
-
-
-def _load_embedded(files: TokenizerFiles) -> _Loaded:
+def _load_embedded(files: TokenizerFiles) -> Loaded:
     """Read the embedded model's tokenizer.json, which is as transformers loads it."""
     named = {key: text for key, text in files.json(CONFIG).items() if key.endswith("_token")}
-    return _Loaded(Tokenizer.from_str(files.text(TOKENIZER)), named)
+    return Tokenizer.from_str(files.text(TOKENIZER)), named
 
 
-def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> _Loaded:
+def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loaded:
     """Return what was kept of these very files, else ask transformers and keep its answer.
 
     A cached text is a line of JSON, then the tokenizers.Tokenizer as JSON.
     """
     key = _cache_key(files)
     loaded = _parse(CACHE.get(key) or "")
-    if loaded is None:
-        _require_safe(files)
-        loaded = _load_by_transformers(model, files, revision, trust_remote_code=False)
-        backend, special = loaded
-        head = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
-        CACHE.put(key, f"{json.dumps(head)}\n{backend.to_str()}")
-    return loaded
+    if loaded is not None:
+        return loaded
+    _require_safe(files)
+    backend, special = _load_by_transformers(model, files, revision, trust_remote_code=False)
+    head = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
+    CACHE.put(key, f"{json.dumps(head)}\n{backend.to_str()}")
+    return backend, special
 
 
 def _cache_key(files: TokenizerFiles) -> str:
@@ -184,14 +180,14 @@ def _cache_key(files: TokenizerFiles) -> str:
     return f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
 
 
-def _parse(text: str) -> _Loaded | None:
+def _parse(text: str) -> Loaded | None:
     """Read a cached text; None where it is not as it was written."""
     head, _, body = text.partition("\n")
     try:
         facts = json.loads(head)
         backend = Tokenizer.from_str(body)
         backend.encode_special_tokens = bool(facts["encode_special_tokens"])
-        return _Loaded(backend, {str(key): str(token) for key, token in facts["special"].items()})
+        return backend, {str(key): str(token) for key, token in facts["special"].items()}
     except Exception as error:  # tokenizers raises bare Exceptions
         log.debug("nothing is kept of the tokenizer: %r", error)
         return None
@@ -220,7 +216,7 @@ def _require_safe(files: TokenizerFiles) -> None:
 
 def _load_by_transformers(
     model: str, files: TokenizerFiles, revision: str | None, trust_remote_code: bool
-) -> _Loaded:
+) -> Loaded:
     """Return transformers' fast tokenizer. Raises InputError where there is none."""
     from transformers import AutoTokenizer
 
@@ -231,7 +227,7 @@ def _load_by_transformers(
         full = AutoTokenizer.from_pretrained(
             files.source,
             revision=revision,
-            local_files_only=here or files.offline,
+            local_files_only=here,
             trust_remote_code=trust_remote_code,
         )
     except MemoryError:
@@ -246,12 +242,12 @@ def _load_by_transformers(
         )
     backend.no_truncation()
     backend.no_padding()
-    return _Loaded(backend, {key: str(token) for key, token in full.special_tokens_map.items()})
+    return backend, {key: str(token) for key, token in full.special_tokens_map.items()}
 
 
 def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:
-    known = from_hub(error, source, "model") or needs_code(error, f"the tokenizer of {model}")
-    return known or InputError(
+    explained = from_hub(error, source, "model") or needs_code(error, f"the tokenizer of {model}")
+    return explained or InputError(
         f"no tokenizer could be loaded from {source}",
         f"the model {model} must hold a tokenizer.json",
         option="model",
@@ -289,14 +285,13 @@ class Digests(NamedTuple):
     encodes: str  # see ngramkit.formats.probes
 
 
-def digests(backend: Any, find: Callable[[Any], Digests] | None = None) -> Digests:
-    """Return the digests of a tokenizers.Tokenizer: those that are kept, else computed by `find`
-    and kept from now on."""
+def digests(backend: Any) -> Digests:
+    """Return the digests of a tokenizers.Tokenizer, kept in the cache from the first time on."""
     key = _digests_key(backend)
     cached = _parse_digests(CACHE.get(key) or "")
     if cached is not None:
         return cached
-    computed = (find or compute_digests)(backend)
+    computed = compute_digests(backend)
     CACHE.put(key, json.dumps(computed._asdict()))
     return computed
 

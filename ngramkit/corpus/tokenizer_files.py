@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError, NetworkError, hub_errors, reason
+from ngramkit.errors import InputError, hub_errors, reason
 from ngramkit.gguf.source import find_gguf
 from ngramkit.models import resolve_model
 from ngramkit.untrusted import parse_json, read_plain
@@ -24,11 +24,10 @@ AGAIN = "download the model again"
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """Paths by name. `source` is a folder or a Hub id; `offline` where the Hub was out of reach."""
+    """Paths by name. `source` is a folder or a Hub id."""
 
     source: str
     paths: Mapping[str, Path]
-    offline: bool = False
 
     def json(self, name: str) -> dict[str, Any]:
         """Return the JSON object of a file, {} where there is no such file.
@@ -69,15 +68,9 @@ def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
     gguf = find_gguf(model, revision)
     source = resolve_model(model, revision) if gguf is None else _of_gguf(gguf)
     folder = Path(source)
-    if folder.is_dir():
-        return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
-    try:
-        return TokenizerFiles(source, _fetch(source, revision))
-    except NetworkError:
-        cached = _cached(source, revision)
-        if not cached:
-            raise
-        return TokenizerFiles(source, cached, offline=True)
+    if not folder.is_dir():
+        folder = _fetch(source, revision)
+    return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
 
 
 def _of_gguf(file: Path) -> str:
@@ -86,24 +79,9 @@ def _of_gguf(file: Path) -> str:
     return str(tokenizer_folder(file))
 
 
-def _fetch(source: str, revision: str | None) -> dict[str, Path]:
-    """Ask once for the repository's list of files, then fetch what the cache lacks of them."""
-    from huggingface_hub import HfApi, hf_hub_download
+def _fetch(source: str, revision: str | None) -> Path:
+    """Return the folder in the Hub's cache of the commit that the revision names."""
+    from huggingface_hub import snapshot_download
 
     with hub_errors(source, "model"):
-        info = HfApi().model_info(source, revision=revision)
-        names = {file.rfilename for file in info.siblings or ()}
-        paths: dict[str, Path] = {}
-        for name in NAMES:
-            if name in names:
-                # The first notes where the branch stands; the others are of that commit.
-                commit = next(iter(paths.values())).parent.name if paths else revision
-                paths[name] = Path(hf_hub_download(source, name, revision=commit))
-        return paths
-
-
-def _cached(source: str, revision: str | None) -> dict[str, Path]:
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = {name: try_to_load_from_cache(source, name, revision=revision) for name in NAMES}
-    return {name: Path(path) for name, path in cached.items() if isinstance(path, str)}
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(NAMES)))

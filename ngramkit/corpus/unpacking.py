@@ -268,21 +268,21 @@ def row_sizes(array: Any) -> Sizes:
 
     Raises TypeError for a kind that holds neither texts nor numbers nor lists of them.
     """
-    kind, none, one = array.type, np.zeros(len(array), np.int64), np.ones(len(array), np.int64)
+    kind, zeros, ones = array.type, np.zeros(len(array), np.int64), np.ones(len(array), np.int64)
     if pa.types.is_dictionary(kind):
         return _dictionary_sizes(array)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return Sizes(_view_lengths(array), one)
+        return Sizes(_view_lengths(array), ones)
     if _is_bytes(kind):
-        return Sizes(pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64), one)
+        return Sizes(pc.binary_length(array).fill_null(0).to_numpy().astype(np.int64), ones)
     if pa.types.is_struct(kind):
         parts = [row_sizes(part) for part in array.flatten()]
-        return Sizes(sum((p.bytes for p in parts), none), sum((p.values for p in parts), one))
+        return Sizes(sum((p.bytes for p in parts), zeros), sum((p.values for p in parts), ones))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         return _list_sizes(array)
     if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
         raise TypeError(f"{kind} where a text was expected")
-    return Sizes(none, one)
+    return Sizes(zeros, ones)
 
 
 def without_dictionaries(kind: Any) -> Any:
@@ -335,7 +335,7 @@ def _list_sizes(array: Any) -> Sizes:
     return Sizes(_sums(inner.bytes, ends), 1 + _sums(inner.values, ends))
 
 
-def _sums(each: Array, ends: Array) -> Array:
-    until = np.concatenate([[0], np.cumsum(each)])
+def _sums(sizes: Array, ends: Array) -> Array:
+    until = np.concatenate([[0], np.cumsum(sizes)])
     sums: Array = until[ends[1:]] - until[ends[:-1]]
     return sums

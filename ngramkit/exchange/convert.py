@@ -67,16 +67,18 @@ def export(
     if to not in TARGETS:
         raise UsageError(f"there is no format {to!r}", meant(to, TARGETS), option="to")
     if to != "llama.cpp":
-        given = {"min_count": min_count, "max_ngrams": max_ngrams, "gguf": gguf}
-        _refuse("to", to, "dynamic" if dynamic else None)
-        _refuse("to", to, *(name for name, value in given.items() if value is not None))
+        _refuse("to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf)
     if to != "rest-idx":
-        _refuse("to", to, "u32" if u32 else None)
+        _refuse("to", to, u32=u32)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     path = Path(out) if out else _default_path(source, to)
     options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
-        _require_same(artifact, str(gguf))
+        if not is_gguf(str(gguf)):
+            raise UsageError(
+                f"{gguf} is no GGUF file", "PATH.gguf or hf:ID:FILE.gguf", option="gguf"
+            )
+        artifact.tokenizer.require(load_tokenizer(str(gguf)).record, str(artifact.path))
     if to == "llama.cpp":
         from ngramkit.exchange.llama_cpp import export_cache
 
@@ -106,12 +108,6 @@ def _default_path(source: str | Path | Artifact, to: str) -> Path:
     return path
 
 
-def _require_same(artifact: Artifact, gguf: str) -> None:
-    if not is_gguf(gguf):
-        raise UsageError(f"{gguf} is no GGUF file", "PATH.gguf or hf:ID:FILE.gguf", option="gguf")
-    artifact.tokenizer.require(load_tokenizer(gguf).record, str(artifact.path))
-
-
 def _with_text(
     artifact: Artifact, to: str, path: Path, model: str | None, options: dict[str, Any]
 ) -> dict[str, int]:
@@ -137,14 +133,15 @@ def _datastore(artifact: Artifact) -> Any:
     return artifact
 
 
-def _refuse(parameter: str, value: str, *given: str | None) -> None:
+def _refuse(parameter: str, format: str, **options: Any) -> None:
     """Raise UsageError for the first option that was given though this format does not take it."""
-    for name in filter(None, given):
-        raise UsageError(
-            f"{name} means nothing with {parameter}={value}",
-            "leave it out",
-            option=(name, parameter),
-        )
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise UsageError(
+                f"{name} means nothing with {parameter}={format}",
+                "leave it out",
+                option=(name, parameter),
+            )
 
 
 def import_(
@@ -167,7 +164,7 @@ def import_(
     if origin not in ORIGINS:
         raise UsageError(f"there is no format {origin!r}", meant(origin, ORIGINS), option="origin")
     if origin != "llama.cpp":
-        _refuse("origin", origin, None if order is None else "order")
+        _refuse("origin", origin, order=order)
     tokenizer, file = load_tokenizer(chosen_model(model).name), Path(file)
 
     def build(path: Path, reporter: Reporter, force: bool) -> Artifact:

@@ -78,7 +78,7 @@ def _make(folder: Path, write: Callable[[Path], None]) -> None:
 def _tidy(root: Path, name: str) -> None:
     """Delete a killed process's partial copies of this folder, and folders unused for long."""
     with suppress(OSError):
-        for each in root.iterdir():
-            partial = each.name.startswith(f"{name}.partial-")
-            if each.is_dir() and (partial or time.time() - each.stat().st_mtime > UNUSED):
-                shutil.rmtree(each, ignore_errors=True)
+        for folder in root.iterdir():
+            partial = folder.name.startswith(f"{name}.partial-")
+            if folder.is_dir() and (partial or time.time() - folder.stat().st_mtime > UNUSED):
+                shutil.rmtree(folder, ignore_errors=True)

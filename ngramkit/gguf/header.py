@@ -6,8 +6,8 @@
     a string is u64 bytes, then UTF-8; an array is u32 type, u64 length, then its values
 
 Source: ggml's docs/gguf.md; little-endian only. Nothing is trusted: a length must fit the rest of
-the file, and so must every tensor. The package `gguf`, an extra, is needed for
-weights alone.
+the file, and so must every tensor. The package `gguf`, an extra, reads weights alone: its reader
+believes every length, so that a file would have to be walked from end to end before it is called.
 """
 
 from __future__ import annotations

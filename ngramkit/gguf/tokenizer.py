@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import InputError
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, processors
+from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
+
+from ngramkit.errors import InputError, first_line
 from ngramkit.gguf.header import Header, broken
 from ngramkit.gguf.source import require_package
 
@@ -30,11 +32,8 @@ KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()
 # tokenizer.ggml.token_type (llama.h)
 UNKNOWN, CONTROL, USER, UNUSED = 2, 3, 4, 5
 NAMED = {
-    "bos_token": "bos",
-    "eos_token": "eos",
-    "unk_token": "unknown",
-    "pad_token": "padding",
-}
+    "bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding",
+}  # fmt: skip
 log = logging.getLogger(__name__)
 
 
@@ -45,51 +44,51 @@ def write_tokenizer(header: Header, folder: Path) -> None:
     if not header.texts("tokenizer.ggml.tokens"):
         raise InputError(f"{header.path} holds no tokenizer", "use another model")
     if form == "gpt2" and pre in KIND_OF:
-        body, config = _byte_level(header, KIND_OF[pre]), _config(header)
-        _write(folder / "tokenizer.json", body)
-        _write(folder / "tokenizer_config.json", config)
-        return
-    if form == "gpt2":
-        log.warning(
-            "%s: the pre-tokeniser %.40r is unknown; transformers' conversion is taken, "
-            "which may split text differently",
-            header.path,
-            pre,
-        )
-    _write_converted(header, folder)
+        _byte_level(header, KIND_OF[pre]).save(str(folder / "tokenizer.json"), pretty=False)
+    else:
+        if form == "gpt2":
+            log.warning(
+                "%s: the pre-tokeniser %.40r is unknown; transformers' conversion is taken, "
+                "which may split text differently",
+                header.path,
+                pre,
+            )
+        _write_converted(header, folder)
+    config: dict[str, Any] = {"tokenizer_class": "TokenizersBackend", **_special(header)}
+    if template := header.text("tokenizer.chat_template"):
+        config["chat_template"] = template
+    text = json.dumps(config, ensure_ascii=False)
+    (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
 
-def _write(path: Path, body: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(body, ensure_ascii=False), encoding="utf-8")
-
-
-def _byte_level(header: Header, kind: str) -> dict[str, Any]:
+def _byte_level(header: Header, kind: str) -> Tokenizer:
     tokens, types = header.texts("tokenizer.ggml.tokens"), _types(header)
     vocabulary = {text: i for i, text in enumerate(tokens) if types[i] != UNUSED}
     if len(vocabulary) != len(tokens) - types.count(UNUSED):
         raise broken(header.path, "two tokens have one text")
-    merges = [merge.split(" ", 1) for merge in header.texts("tokenizer.ggml.merges")]
-    valid = all(len(m) == 2 and {*m, m[0] + m[-1]} <= vocabulary.keys() for m in merges)
+    parts = (merge.partition(" ") for merge in header.texts("tokenizer.ggml.merges"))
+    merges = [(left, right) for left, _, right in parts]
+    valid = all({*pair, "".join(pair)} <= vocabulary.keys() for pair in merges)
     if not merges or not valid:
         raise broken(header.path, "its merges do not fit its tokens")
-    return {
-        "version": "1.0",
-        "added_tokens": [
-            _added(i, text, types[i])
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=kind == "llama-3"))
+    if kind == "qwen-2":
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = _pre_tokenizer(kind)
+    tokenizer.decoder = decoders.ByteLevel()
+    bos = _special(header).get("bos_token")
+    if bos is not None and header.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama-3"):
+        bos_id = header.whole("tokenizer.ggml.bos_token_id")
+        piece = {"id": "BOS", "ids": [bos_id], "tokens": [bos]}
+        tokenizer.post_processor = processors.TemplateProcessing("BOS $A", "BOS $A BOS $B", [piece])
+    tokenizer.add_tokens(
+        [
+            AddedToken(text, normalized=False, special=types[i] != USER)
             for text, i in vocabulary.items()
             if types[i] in (UNKNOWN, CONTROL, USER)
-        ],
-        "normalizer": {"type": "NFC"} if kind == "qwen-2" else None,
-        "pre_tokenizer": _pre_tokenizer(kind),
-        "post_processor": _post_processor(header, kind),
-        "decoder": _byte_level_step(),
-        "model": {
-            "type": "BPE",
-            "vocab": vocabulary,
-            "merges": merges,
-            "ignore_merges": kind == "llama-3",
-        },
-    }
+        ]
+    )
+    return tokenizer
 
 
 def _types(header: Header) -> list[int]:
@@ -103,53 +102,15 @@ def _types(header: Header) -> list[int]:
     return [int(i) for i in types]
 
 
-def _added(i: int, text: str, kind: int) -> dict[str, Any]:
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": i, "content": text, **plain, "special": kind != USER}
-
-
-def _byte_level_step(*, splits: bool = False) -> dict[str, Any]:
-    return {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": splits,
-    }
-
-
-def _pre_tokenizer(kind: str) -> dict[str, Any]:
+def _pre_tokenizer(kind: str) -> PreTokenizer:
     """Return the pre-tokeniser: text into words, words into the alphabet of bytes."""
-    if kind == "gpt-2":
-        return _byte_level_step(splits=True)
-    if kind == "digits":
-        first = {"type": "Digits", "individual_digits": True}
-        return {"type": "Sequence", "pretokenizers": [first, _byte_level_step(splits=True)]}
+    if kind in ("gpt-2", "digits"):
+        words: PreTokenizer = ByteLevel(add_prefix_space=False)
+        return words if kind == "gpt-2" else Sequence([Digits(individual_digits=True), words])
     digits = r"\p{N}{1,3}" if kind == "llama-3" else r"\p{N}"
-    regex = "|".join((SHORT, LETTERS, digits, REST))
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": regex},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    return {"type": "Sequence", "pretokenizers": [split, _byte_level_step()]}
-
-
-def _post_processor(header: Header, kind: str) -> dict[str, Any] | None:
-    """Return the step that puts BOS before a prompt, where the model expects it."""
-    bos = _special(header).get("bos_token")
-    adds = header.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama-3")
-    if bos is None or not adds:
-        return None
-    token = {"SpecialToken": {"id": bos, "type_id": 0}}
-    text = [{"Sequence": {"id": part, "type_id": 0}} for part in "AB"]
-    i = header.texts("tokenizer.ggml.tokens").index(bos)
-    return {
-        "type": "TemplateProcessing",
-        "single": [token, text[0]],
-        "pair": [token, text[0], token, text[1]],
-        "special_tokens": {bos: {"id": bos, "ids": [i], "tokens": [bos]}},
-    }
+    regex = Regex("|".join((SHORT, LETTERS, digits, REST)))
+    split = Split(regex, "isolated")
+    return Sequence([split, ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def _special(header: Header) -> dict[str, str]:
@@ -160,14 +121,8 @@ def _special(header: Header) -> dict[str, str]:
     return {key: tokens[i] for key, i in ids.items() if i >= 0}
 
 
-def _config(header: Header) -> dict[str, Any]:
-    config: dict[str, Any] = {"tokenizer_class": "TokenizersBackend", **_special(header)}
-    template = header.text("tokenizer.chat_template")
-    return {**config, "chat_template": template} if template else config
-
-
 def _write_converted(header: Header, folder: Path) -> None:
-    """Write the tokenizer as transformers converts it."""
+    """Write tokenizer.json as transformers converts it."""
     require_package("gguf")
     try:
         from transformers import AutoTokenizer
@@ -177,9 +132,7 @@ def _write_converted(header: Header, folder: Path) -> None:
         )
         tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
     except Exception as error:  # strangers' values anywhere in its conversion
-        first_line = (str(error).splitlines() or [repr(error)])[0]
         raise InputError(
-            f"the tokenizer of {header.path} cannot be converted: {first_line:.200}",
+            f"the tokenizer of {header.path} cannot be converted: {first_line(error):.200}",
             "use the model's original repository",
         ) from error
-    _write(folder / "tokenizer_config.json", _config(header))

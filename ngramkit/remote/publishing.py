@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar, cast
@@ -29,7 +30,6 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.staging import (  # fmt: skip
     Cache,
     Entry,
-    at_a_time,
     fetch_texts,
     find_remote,
     link_blobs,
@@ -147,7 +147,8 @@ def _publish(place: Place, made: Artifact, force: bool, reporter: Reporter) -> N
         uploads.add(entry[0], place.put(work / entry[0], entry[0]))
         reporter.advance(entry[1].bytes)
 
-    at_a_time(place.uploads, upload, missing)
+    with ThreadPoolExecutor(place.uploads) as pool:
+        list(pool.map(upload, missing))  # after the first error no more are begun
     put_texts(place, work, CARD, RECIPE)
     place.put(work / NAME, NAME)
     _require_ours(place, manifest, uploads)
@@ -200,7 +201,9 @@ class _Uploads:
         manifest."""
         sizes = {name: content.partition(" ")[0] for name, content in contents.items()}
         files = self._manifest.files.items()
-        return not self._contents and all(sizes.get(n) == str(each.bytes) for n, each in files)
+        return not self._contents and all(
+            sizes.get(name) == str(record.bytes) for name, record in files
+        )
 
     def arrived(self, name: str, contents: Mapping[str, str]) -> bool:
         """Return whether the storage lists the file as it did right after the upload."""
@@ -222,7 +225,7 @@ def _move_to_cache(
     """
     manifest, work = made.manifest, made.path
     records = {record.sha256: record for record in manifest.files.values()}
-    cached = {each for each, record in records.items() if cache.find(each, record.bytes)}
+    cached = {sha256 for sha256, record in records.items() if cache.find(sha256, record.bytes)}
     needed = sum(record.bytes for sha, record in records.items() if sha not in cached)
     try:
         cache.make_room(needed, set(records), str(place))

@@ -22,7 +22,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -78,10 +78,10 @@ class Cache:
     def chosen(cls) -> Cache:
         """Return the cache that `using_cache` sets. Raises InputError where it cannot be made."""
         folder, size = _chosen.get()
-        given = folder or (Path(os.environ[DIR]) if os.environ.get(DIR) else None)
+        named = folder or (Path(os.environ[DIR]) if os.environ.get(DIR) else None)
         if size is None and os.environ.get(SIZE):
             size = parse_size(os.environ[SIZE])
-        own = given.expanduser().absolute() if given else private_folder("staged")
+        own = named.expanduser().absolute() if named else private_folder("staged")
         if own is None:
             raise InputError("there is no cache folder to fetch into", "give one", option=_OPTION)
         try:
@@ -227,7 +227,7 @@ def _is_worth_a_retry(error: ArtifactError, cache: Cache, manifest: Manifest) ->
     during an upload, or where another process has deleted a blob to make room."""
     if isinstance(error, WrongFileError):
         cache.drop(manifest.files[error.file.name].sha256)
-    missing = any(not cache.blob(each.sha256).exists() for each in manifest.files.values())
+    missing = any(not cache.blob(record.sha256).exists() for record in manifest.files.values())
     return missing or isinstance(error, NotAsListedError)
 
 
@@ -276,24 +276,15 @@ def _fetch(place: Place, cache: Cache, manifest: Manifest, reporter: Reporter) -
     if not missing:
         return
     needed = sum(record.bytes for _, record in missing.values())
-    cache.make_room(needed, {each.sha256 for each in manifest.files.values()}, str(place))
+    cache.make_room(needed, {record.sha256 for record in manifest.files.values()}, str(place))
     reporter.stage(f"fetching {place}", needed, "bytes")
 
-    def one(entry: Entry) -> None:
+    def fetch(entry: Entry) -> None:
         name, record = entry
         cache.add(record.sha256, lambda path: place.fetch(name, record, path, reporter.advance))
 
-    at_a_time(AT_A_TIME, one, missing.values())
-
-
-def at_a_time(workers: int, work: Callable[[Entry], None], entries: Iterable[Entry]) -> None:
-    """Call `work` on each entry, on `workers` threads; after the first error no more are begun."""
-    pool = ThreadPoolExecutor(workers)
-    try:
-        for done in [pool.submit(work, entry) for entry in entries]:
-            done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        list(pool.map(fetch, missing.values()))  # after the first error no more are begun
 
 
 def _lay_out(place: Place, cache: Cache, folder: Path, raw: bytes, manifest: Manifest) -> None:

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -141,10 +141,17 @@ def plain_path(name: str) -> Path:
 
 def label(url: str) -> str:
     """Return the last part of a URL; of a glob, all parts from the folder before it on."""
-    parts = PurePosixPath(plain_path(url)).parts
-    wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
-    begin = max(wild - 1, 0) if any(map(glob.has_magic, parts)) else len(parts) - 1
-    return "/".join(parts[begin:])
+    return path_label(PurePosixPath(plain_path(url)).parts)
+
+
+def path_label(parts: Sequence[str]) -> str:
+    """Return the last part of a path; of a glob, all parts from the folder before it on.
+
+    >>> path_label(["home", "me", "chats", "*.jsonl"]), path_label(["me", "notes.txt"])
+    ('chats/*.jsonl', 'notes.txt')
+    """
+    wild = next((i for i, part in enumerate(parts) if glob.has_magic(part)), None)
+    return "/".join(parts[-1:] if wild is None else parts[max(wild - 1, 0) :])
 
 
 def shown(url: str) -> str:
@@ -291,8 +298,8 @@ class Place:
                 entries = self.storage.ls(self.path, detail=True)
             except FileNotFoundError:
                 return {}
-        files = [each for each in entries if each.get("type") == "file"]
-        named = {str(each["name"]).rpartition("/")[2]: content_of(each) for each in files}
+        files = [entry for entry in entries if entry.get("type") == "file"]
+        named = {str(file["name"]).rpartition("/")[2]: content_of(file) for file in files}
         return {name: content for name, content in named.items() if name}  # a folder's own mark
 
     def remove(self, name: str) -> None:

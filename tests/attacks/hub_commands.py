@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ngramkit.hub.pull import pull
+from ngramkit.hub.push import push
 from ngramkit.remote.fetch import fetch
-from ngramkit.remote.hub import pull
-from ngramkit.remote.push import push
 
 from .killing import Command, files_below
 from .made import each, frozen, source

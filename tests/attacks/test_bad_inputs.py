@@ -124,7 +124,7 @@ FILES = [
     ("d.jsonl", lambda: b"[" * 100_000, "nests too deeply"),
     ("d.json", lambda: b"[" * 100_000, "nests too deeply"),
     ("d.jsonl", lambda: b'{"text": 7}\n', ""),
-    ("d.jsonl", lambda: b"{\n", "is not JSON"),
+    ("d.jsonl", lambda: b"{\n", "not JSON"),
     ("d.jsonl.gz", lambda: b"no gzip", "is damaged"),
     ("d.txt.zst", lambda: b"no zstd", "is damaged"),
     ("d.txt.gz", lambda: gzip.compress(b"x" * 10_000)[:-9], "is damaged"),

@@ -18,7 +18,7 @@ from ngramkit.formats.replacing import partial_of
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import ArtifactWriter
-from ngramkit.remote.hub import pull
+from ngramkit.hub.pull import pull
 
 from . import tally
 

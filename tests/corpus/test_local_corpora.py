@@ -114,10 +114,10 @@ def test_licences_and_repositories_are_found(tmp_path):
 @pytest.mark.parametrize(
     ("name", "raw", "said"),
     [
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2 is not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2: not JSON"),
         ("a.jsonl", b'{"text": "a"}\n{"test": "b"}\n', r"a\.jsonl, line 2 has no 'text'"),
         ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"a\.jsonl, line 2: int"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"a\.jsonl, line 2 is not UTF-8"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"a\.jsonl, line 2: not UTF-8"),
         ("a.jsonl", b'{"x": "a", "y": "b"}\n', "which of its columns"),
         ("a.json", b"[1, 2]", "holds no objects"),
         ("a.txt", b"ab\xff", r"a\.txt is not utf-8: byte 2"),

@@ -9,7 +9,9 @@ import sys
 import pytest
 from tokenizer_folders import CHAT, SHAPES, byte_level, write, write_all
 
+from ngramkit.corpus.chat_template import find_chat_template
 from ngramkit.corpus.tokenizer import fingerprint, load_tokenizer
+from ngramkit.corpus.tokenizer_files import TokenizerFiles
 from ngramkit.errors import InputError
 from ngramkit.models import resolve_model
 
@@ -71,6 +73,22 @@ def test_templates_get_the_names_that_transformers_gives(tmp_path):
     )
     config = {"tokenizer_class": "GPT2Tokenizer", "chat_template": template}
     require_same(write(tmp_path / "m", byte_level().to_str(), config, "gpt2", {}))
+
+
+def test_the_default_one_of_several_templates_is_taken(tmp_path):
+    templates = [
+        "no template",
+        {"name": ["default"], "template": "of no name"},
+        {"name": "tool_use", "template": "for tools"},
+        {"name": "default", "template": "for people"},
+    ]
+    config = tmp_path / "tokenizer_config.json"
+    for several in (templates, {"tool_use": "for tools", "default": "for people"}):
+        config.write_text(json.dumps({"chat_template": several}))
+        files = TokenizerFiles(str(tmp_path), {config.name: config})
+        assert find_chat_template(files) == "for people"
+    config.write_text(json.dumps({"chat_template": templates[:3]}))
+    assert find_chat_template(files) is None
 
 
 def test_a_template_that_fails_or_leaves_the_sandbox_is_an_error(tmp_path):

@@ -31,18 +31,29 @@ def backend(demo):
     return Tokenizer.from_str(demo.to_str())
 
 
+@pytest.fixture
+def digests_by(monkeypatch):
+    """Return a function that asks for digests which `compute` would compute."""
+
+    def ask(compute, backend):
+        monkeypatch.setattr(tokenizer, "compute_digests", compute)
+        return digests(backend)
+
+    return ask
+
+
 def never(backend):
     raise AssertionError("it is in the cache")
 
 
-def test_digests_are_computed_once(folder, backend):
-    assert digests(backend, lambda _: FOUND) == FOUND
-    assert digests(backend, never) == FOUND
+def test_digests_are_computed_once(folder, backend, digests_by):
+    assert digests_by(lambda _: FOUND, backend) == FOUND
+    assert digests_by(never, backend) == FOUND
     assert len(list(folder.iterdir())) == 1
 
 
-def test_each_tokenizer_has_an_entry_of_its_own(folder, backend):
-    digests(backend, lambda _: FOUND)
+def test_each_tokenizer_has_an_entry_of_its_own(folder, backend, digests_by):
+    digests_by(lambda _: FOUND, backend)
     changed = [Tokenizer.from_str(backend.to_str()) for _ in range(3)]
     changed[0].add_tokens(["<another>"])
     changed[1].encode_special_tokens = True
@@ -51,7 +62,7 @@ def test_each_tokenizer_has_an_entry_of_its_own(folder, backend):
     assert body["normalizer"] is not None or changed.pop()
     for each in changed:
         other = FOUND._replace(vocabulary=65)
-        assert digests(each, lambda _, other=other: other) == other
+        assert digests_by(lambda _, other=other: other, each) == other
 
 
 @pytest.mark.parametrize(
@@ -69,31 +80,31 @@ def test_each_tokenizer_has_an_entry_of_its_own(folder, backend):
         json.dumps(TEXT | {"more": 1}),
     ],
 )
-def test_a_damaged_entry_is_computed_again(folder, backend, lie):
-    digests(backend, lambda _: FOUND)
+def test_a_damaged_entry_is_computed_again(folder, backend, digests_by, lie):
+    digests_by(lambda _: FOUND, backend)
     file = max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     file.write_text(lie)
     other = FOUND._replace(vocabulary=65)
-    assert digests(backend, lambda _: other) == other
-    assert digests(backend, never) == other
+    assert digests_by(lambda _: other, backend) == other
+    assert digests_by(never, backend) == other
 
 
-def test_without_a_cache_digests_are_computed_each_time(folder, backend):
+def test_without_a_cache_digests_are_computed_each_time(folder, backend, digests_by):
     folder.parent.mkdir(parents=True)
     folder.write_text("a file, no folder")
     asked = []
     for _ in range(2):
-        digests(backend, lambda each: asked.append(each) or FOUND)
+        digests_by(lambda each: asked.append(each) or FOUND, backend)
     assert len(asked) == 2
 
 
-def test_the_oldest_entries_are_deleted_first(folder, backend, monkeypatch):
+def test_the_oldest_entries_are_deleted_first(folder, backend, digests_by, monkeypatch):
     monkeypatch.setattr(tokenizer, "CACHE", cache.TextCache("tokenizers", 3))
     for i in range(5):
         backend.add_tokens([f"<number {i}>"])
-        digests(backend, lambda _: FOUND)
+        digests_by(lambda _: FOUND, backend)
     assert len(list(folder.iterdir())) == 3
-    assert digests(backend, never) == FOUND
+    assert digests_by(never, backend) == FOUND
 
 
 def test_records_are_the_same_with_the_cache(folder):

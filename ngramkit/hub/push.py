@@ -14,11 +14,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ngramkit.errors import ArtifactError, NetworkError, UsageError, hub_errors
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.errors import ArtifactError, NetworkError, NgramkitError, UsageError, hub_errors
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
@@ -43,7 +45,6 @@ OURS = {
 }
 ENTRIES = 10  # rows of the card's table of frequent entries
 MOST_TEXT = 1 << 22  # bytes of a card or of generate.py
-Decoder = Callable[[str], Callable[[list[int]], str]]  # a tokenizer's name -> its ids to text
 
 
 @dataclass(frozen=True)
@@ -169,16 +170,13 @@ def push(
     revision: str | None = None,
     tag: str | None = None,
     create_pr: bool = False,
-    decoder: Decoder = lambda tokenizer: str,
     reporter: Reporter = SILENT,
 ) -> Pushed:
     """Upload an artifact to the Hub, with a card; files that are there already are not sent.
 
     `private` is for a new repository; `revision` is a branch, made where it is new; `tag` names the
-    commit; `create_pr` asks for a pull request. `decoder` returns, for a tokenizer's name, a
-    function from its ids to the card's text; by default the card shows ids.
-    Raises NetworkError where nobody is logged in or the Hub refuses, ArtifactError where a file is
-    not what the manifest says.
+    commit; `create_pr` asks for a pull request. Raises NetworkError where nobody is logged in or
+    the Hub refuses, ArtifactError where a file is not what the manifest says.
     """
     if create_pr and (revision or tag):
         raise UsageError(
@@ -192,9 +190,9 @@ def push(
         require_no_links(path)
     kind = "model" if (path / GENERATE).is_file() else "dataset"
     if kind == "model":
-        uploads = _export(path, decoder, reporter)
+        uploads = _export(path, reporter)
     else:
-        uploads = _artifact(open_artifact(path), decoder, reporter)
+        uploads = _artifact(open_artifact(path), reporter)
     uploads = [_addressed(upload, name) for upload in uploads]
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)
@@ -236,7 +234,7 @@ def _api(name: str) -> Any:
     return HfApi()
 
 
-def _artifact(artifact: Artifact, decoder: Decoder, reporter: Reporter) -> list[Upload]:
+def _artifact(artifact: Artifact, reporter: Reporter) -> list[Upload]:
     """Return the listed files, each proven against the manifest, with manifest, recipe and card."""
     manifest, path = artifact.manifest, artifact.path
     reporter.stage(f"verifying {path}", manifest.bytes, "bytes")
@@ -255,7 +253,7 @@ def _artifact(artifact: Artifact, decoder: Decoder, reporter: Reporter) -> list[
     return [
         *uploads,
         *texts,
-        _text_upload(CARD, card(manifest, frequent_entries(artifact, decoder))),
+        _text_upload(CARD, card(manifest, _frequent_entries(artifact))),
     ]
 
 
@@ -273,9 +271,11 @@ def _recipe(path: Path, build: str) -> str | None:
     return recipe_text(build, body["inputs"])
 
 
-def frequent_entries(artifact: Artifact, decoder: Decoder) -> list[Entry]:
-    """Return the card's rows as text."""
-    decode = decoder(artifact.tokenizer.id)
+def _frequent_entries(artifact: Artifact) -> list[Entry]:
+    """Return the card's rows as text, or as ids where the tokenizer cannot be loaded."""
+    decode: Callable[[list[int]], str] = str
+    with suppress(NgramkitError):
+        decode = load_tokenizer(artifact.tokenizer.id).decode
     rows: list[Entry] = []
     for answer in most_frequent(artifact, ENTRIES, followers=3):
         following = [decode(ids) for ids, _ in answer.continuations]
@@ -291,11 +291,11 @@ def _addressed(upload: Upload, name: str) -> Upload:
     return _text_upload(CARD, upload.content.decode().replace(PLACEHOLDER, name))
 
 
-def _export(path: Path, decoder: Decoder, reporter: Reporter) -> list[Upload]:
+def _export(path: Path, reporter: Reporter) -> list[Upload]:
     """Return the files of a folder of `export --to transformers`: the artifact, the code, and the
     card, which people may have edited."""
-    inside = _artifact(open_artifact(path / ARTIFACT), decoder, reporter)
-    uploads = [replace(each, name=f"{ARTIFACT}/{each.name}") for each in inside]
+    inside = _artifact(open_artifact(path / ARTIFACT), reporter)
+    uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
         raw = read_plain(path / name, MOST_TEXT, hint="export it again")
         try:

@@ -1,0 +1,1 @@
+"""Artifacts on the Hub: pull, push and search."""

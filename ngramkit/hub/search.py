@@ -1,0 +1,115 @@
+"""The artifacts on the Hub, by the cards of their repositories.
+
+Cards are strangers' words: one that cannot be read gives an entry that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.errors import NgramkitError, hub_errors
+from ngramkit.formats.manifest import SHA256
+from ngramkit.models import HUB_IDS
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.remote.hub import silence_client
+from ngramkit.results import Result, Rows
+
+TAG = "ngramkit"
+LONGEST = 200  # characters of a kind, an id or a fingerprint that a card may name
+LARGEST = 1 << 63
+
+
+@dataclass(frozen=True)
+class HubArtifact(Result):
+    """An artifact on the Hub as its card describes it; `problem` says why a card cannot be read."""
+
+    id: str
+    kind: str = ""
+    tokenizer: str = ""
+    fingerprint: str = ""
+    vocabulary: int = 0
+    bytes: int = 0
+    revision: str = ""
+    downloads: int = 0
+    problem: str = ""
+
+
+def search(
+    tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = SILENT
+) -> Rows[HubArtifact]:
+    """Return the artifacts on the Hub: those for a model's tokenizer, or of a kind; by default all.
+
+    `tokenizer` is a model (a short name, a Hub id, a folder): its tokenizer is loaded, and the
+    fingerprints are compared; or it is a fingerprint. Where it cannot be loaded the names are
+    compared, which `reporter` is told. Raises NetworkError where the Hub does not answer.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, paginate  # type: ignore[attr-defined]
+
+    silence_client()
+    query = {"filter": [TAG, kind] if kind else TAG, "expand": ["cardData", "downloads", "sha"]}
+    with hub_errors("the Hub's list of artifacts", "list"):
+        # As raw JSON: huggingface_hub's own classes take a card's keys for their parameters.
+        items = paginate(f"{constants.ENDPOINT}/api/datasets", query, build_hf_headers())
+        entries = [entry for entry in map(_read_entry, items) if entry is not None]
+    if tokenizer is None:
+        return Rows(entries)
+    wanted = _identities(tokenizer, reporter)
+    return Rows(
+        entry for entry in entries if entry.problem or wanted & {entry.fingerprint, entry.tokenizer}
+    )
+
+
+def _identities(tokenizer: str, reporter: Reporter) -> set[str]:
+    """Return the tokenizer's fingerprint; where it cannot be loaded, the names of the model."""
+    if SHA256.fullmatch(tokenizer):
+        return {tokenizer}
+    try:
+        return {load_tokenizer(tokenizer).record.fingerprint}
+    except NgramkitError as error:
+        reporter.note(f"names are compared, not tokenizers: {error}")
+        return {tokenizer, HUB_IDS.get(tokenizer, tokenizer)}
+
+
+def _read_entry(item: Any) -> HubArtifact | None:
+    """Read one entry of the Hub's list; None where the card does not speak of ngramkit."""
+    if not isinstance(item, Mapping) or not isinstance(item.get("id"), str):
+        return HubArtifact("?", problem="an entry of the list that names no repository")
+    card = item.get("cardData")
+    facts = card.get(TAG) if isinstance(card, Mapping) else None
+    if facts is None:
+        return None
+    try:
+        return _parse_card(item, facts)
+    except (TypeError, ValueError) as error:
+        return HubArtifact(item["id"][:LONGEST], problem=f"its card cannot be read: {error}")
+
+
+def _parse_card(item: Mapping[str, Any], facts: Any) -> HubArtifact:
+    if not isinstance(facts, Mapping):
+        raise TypeError(f"`{TAG}` is not a table")
+    return HubArtifact(
+        id=_text("id", item["id"]),
+        kind=_text("kind", facts.get("kind")),
+        tokenizer=_text("tokenizer", facts.get("tokenizer")),
+        fingerprint=_text("fingerprint", facts.get("fingerprint", "")),
+        vocabulary=_count("vocabulary", facts.get("vocabulary", 0)),
+        bytes=_count("bytes", facts.get("bytes", 0)),
+        revision=_text("sha", item.get("sha") or ""),
+        downloads=_count("downloads", item.get("downloads") or 0),
+    )
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST or not value.isprintable():
+        raise ValueError(f"its {name} is {repr(value)[:40]}")
+    return value
+
+
+def _count(name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value < LARGEST:
+        raise ValueError(f"its {name} is {repr(value)[:40]}")
+    return value
