@@ -118,6 +118,9 @@ def merged_histories() -> None:
         assert Path("y").exists()
 
 
+EXPORTS = ("jsonl", "rest-idx", "llama.cpp", "ik_llama.cpp", "parquet", "transformers")
+
+
 def names_and_requests() -> Any:
     return {"names": sorted(files_below(Path())), "requests": requests()}
 
@@ -148,10 +151,8 @@ def commands(endpoint: str) -> dict[str, Command]:
         "bench --force": Command(
             "x", lambda: bench(1), lambda: bench(2, force=True), state=measured, settled=finished,
         ),
-        **{f"export --to {to} --force": exported(to) for to in
-           ("jsonl", "rest-idx", "llama.cpp", "parquet", "transformers")},
-        **{f"export --to {to}": exported(to, force=False) for to in
-           ("jsonl", "rest-idx", "llama.cpp", "parquet", "transformers")},
+        **{f"export --to {to} --force": exported(to) for to in EXPORTS},
+        **{f"export --to {to}": exported(to, force=False) for to in EXPORTS},
         **{f"import --from {to} --force": imported(to) for to in ("llama.cpp", "rest-idx")},
         **hub_commands(endpoint),
     }  # fmt: skip

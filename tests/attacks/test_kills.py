@@ -21,9 +21,10 @@ NAMES = [
     "build-frozen --force", "model-bigram --force", "model-unigram --force", "build RECIPE",
     "merge --force", "decode --history", "history trim", "history merge", "bench",
     "bench --force", "export --to jsonl --force", "export --to rest-idx --force",
-    "export --to llama.cpp --force", "export --to parquet --force",
-    "export --to transformers --force", "export --to jsonl", "export --to rest-idx",
-    "export --to llama.cpp", "export --to parquet", "export --to transformers",
+    "export --to llama.cpp --force", "export --to ik_llama.cpp --force",
+    "export --to parquet --force", "export --to transformers --force", "export --to jsonl",
+    "export --to rest-idx", "export --to llama.cpp", "export --to ik_llama.cpp",
+    "export --to parquet", "export --to transformers",
     "import --from llama.cpp --force", "import --from rest-idx --force", "pull", "pull --force",
     "push",
 ]  # fmt: skip
