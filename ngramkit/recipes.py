@@ -189,7 +189,7 @@ def build_recipe(
     elif verdict.stale:
         reporter.note(f"{wanted.name}: {verdict.why}")
         with executing(executor, ray_address, workers, reporter) as runner:
-            run = partial(_build_to, resolved, root, workers, runner)
+            run = partial(build, resolved, root, workers=workers, executor=runner)
             artifact = written(run, place, reporter=reporter, force=True)
         if url is not None:  # where only the record was another, nothing was built
             text = recipe_text(artifact.manifest.build, resolved.inputs)
@@ -205,19 +205,6 @@ def build_recipe(
         sent = f"{pushed.files} files, {pushed.bytes:,} bytes sent to {pushed.url}"
         reporter.note(f"{wanted.name}: {sent}")
     return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
-
-
-def _build_to(
-    resolved: Resolved,
-    root: Path,
-    workers: int | None,
-    executor: Executor,
-    path: Path,
-    *,
-    reporter: Reporter,
-    force: bool,
-) -> Artifact:
-    return build(resolved, root, path=path, workers=workers, executor=executor, reporter=reporter)
 
 
 # A recipe with what it names, opened; whether its artifact is stale; and the building.
@@ -361,36 +348,29 @@ def _made_of(path: Path) -> Any:
 def build(
     resolved: Resolved,
     root: Path,
-    *,
     path: Path | None = None,
+    *,
     workers: int | None = None,
     executor: str | Executor = "local",
     reporter: Reporter = SILENT,
+    force: bool = True,
 ) -> Artifact:
-    """Build the recipe at `path` (default: `root`/NAME), in place of what is there.
+    """Build the recipe at `path` (default: `root`/NAME), with `force` in place of what is there.
 
     What it is made from, such as a token store, is in `root`. `workers` bounds the threads, not the
     bytes; `executor` runs the tasks, of all but a model's table. A killed build goes on where it
     was.
     """
     path = path or root / resolved.recipe.name
-    options = {"recipe": resolved.inputs, "reporter": reporter, "force": True}
+    options = {"recipe": resolved.inputs, "reporter": reporter, "force": force}
     if resolved.corpus is None:
         artifact = _build_bigram(resolved, path, options)
     else:
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
-    text = recipe_text(artifact.manifest.build, resolved.inputs)
-    if not _holds(path / RECIPE, text):  # the artifact itself was up to date
-        write_text(path / RECIPE, text)
+    # Anew, since an artifact that is up to date keeps the record that it has.
+    write_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
     return artifact
-
-
-def _holds(path: Path, text: str) -> bool:
-    try:
-        return read_plain(path, len(text.encode())).decode() == text
-    except (ArtifactError, OSError, ValueError):
-        return False
 
 
 def _build_from_corpus(
