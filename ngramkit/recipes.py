@@ -330,10 +330,10 @@ def _hub_recipe(destination: str) -> Any:
             raise
         except (RemoteEntryNotFoundError, RepositoryNotFoundError):
             return None
-    found = _made_of(Path(path))
-    if found is None or not isinstance(found.get("inputs"), dict):
+    made_of = _made_of(Path(path))
+    if made_of is None or not isinstance(made_of.get("inputs"), dict):
         raise ArtifactError(f"{RECIPE} of {destination} is no recipe's record", "push it again")
-    return found
+    return made_of
 
 
 def _made_of(path: Path) -> Any:
@@ -421,8 +421,8 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
             inner = f"{name}.{key}" if name else key
             yield from differences(before.get(key), now.get(key), inner)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
-            yield from differences(one, other, f"{name} {at}")
+        for number, (old, new) in enumerate(zip(before, now, strict=True), 1):
+            yield from differences(old, new, f"{name} {number}")
     elif before != now:
         yield f"{name} is {_short(now)}, was {_short(before)}"
 

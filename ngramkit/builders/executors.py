@@ -41,15 +41,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Task(Generic[Result]):
-    """A call `work(*given)` of a module's function with arguments that can be pickled."""
+    """A call `work(*arguments)` of a module's function with arguments that can be pickled."""
 
     name: str  # for people: "suffix array of shard-00003"
     file: str  # that it writes
     work: Callable[..., Result]
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     memory: int  # bytes that it holds at most
     size: int = 1  # its share of its stage, in the stage's unit
-    key: tuple[Any, ...] = ()  # tells it from other cuts of the same work; by default `given`
+    key: tuple[Any, ...] = ()  # tells it from other cuts of the same work; by default `arguments`
 
 
 class Executor(Protocol):
@@ -114,7 +114,7 @@ class Local:
 
     def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
         with ThreadPoolExecutor(self._workers) as pool:
-            running = {pool.submit(task.work, *task.given): task for task in tasks}
+            running = {pool.submit(task.work, *task.arguments): task for task in tasks}
             try:
                 for future in as_completed(running):
                     yield running[future], future.result()
@@ -233,7 +233,7 @@ class Cluster:
             "scheduling_strategy": "SPREAD",
         }
         run = self._ray.remote(_run).options(**options)
-        return run.remote(ngramkit.__version__, task.work, task.given)
+        return run.remote(ngramkit.__version__, task.work, task.arguments)
 
     def _require_room(self, task: Task[Any]) -> None:
         """Raise InputError for a task that fits no node: Ray would wait for a larger one."""
@@ -297,7 +297,7 @@ class _Lost:
     """The outcome of a task whose worker or node is gone."""
 
 
-def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+def _run(version: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Run a task on its node."""
     if version != ngramkit.__version__:
         return _Failed(
@@ -307,6 +307,6 @@ def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
             )
         )
     try:
-        return work(*given)
+        return work(*arguments)
     except (NgramkitError, OSError) as error:
         return _Failed(error)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, Task, executing
+from ngramkit.builders.executors import Executor, executing
 from ngramkit.builders.sources import Source, default_out, parse_memory
 from ngramkit.builders.stages import (
     BASE_MEMORY,
@@ -198,14 +198,17 @@ def _pieces_of_tasks(
     share = memory // WINDOWS_SHARE
     groups = list(Windows(store, table.length, share, workers, tasks=True).groups())
     path = str(store.path.absolute())
-    tasks = []
-    for number, group in enumerate(groups):
-        name = f"piece-{number:05d}.safetensors"
-        title = f"n-grams {number + 1} of {len(groups)}, {stages.writer.path.name}"
-        partitions = [partition.for_one_worker() for partition in group]
-        given = (path, partitions, share, table, stages.folder, name)
-        size = sum(partition.windows for partition in group)
-        tasks.append(Task(title, name, count_group, given, BASE_MEMORY + memory, size))
+    tasks = [
+        stages.task(
+            f"n-grams {number + 1} of {len(groups)}",
+            f"piece-{number:05d}",
+            count_group,
+            (path, [partition.for_one_worker() for partition in group], share, table),
+            memory=BASE_MEMORY + memory,
+            size=sum(partition.windows for partition in group),
+        )
+        for number, group in enumerate(groups)
+    ]
     stages.run(Stage("counting n-grams", tasks, scratch=True))
     for task in tasks:
         yield read_piece(stages.writer.partial / task.file)

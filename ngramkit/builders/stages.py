@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections import Counter, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,6 +54,22 @@ class StageRunner(NamedTuple):
     def folder(self) -> str:
         """The absolute folder that tasks write to."""
         return str(self.writer.partial.absolute())
+
+    def task(
+        self,
+        title: str,
+        stem: str,
+        work: Callable[..., Written],
+        arguments: tuple[Any, ...],
+        *,
+        memory: int = BASE_MEMORY,
+        size: int = 1,
+        key: tuple[Any, ...] = (),
+    ) -> Task[Written]:
+        """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the name of its file."""
+        file = f"{stem}.safetensors"
+        arguments = (*arguments, self.folder, file)
+        return Task(f"{title}, {self.writer.path.name}", file, work, arguments, memory, size, key)
 
     def run(self, stage: Stage) -> None:
         """Run the tasks whose files are not there yet, with one progress bar over all of them."""
@@ -117,7 +133,7 @@ class StageRunner(NamedTuple):
 
 def _identity(task: Task[Written]) -> str:
     """Return a digest that tells the task from others that write a file of the same name."""
-    return hashlib.sha256(repr(task.key or task.given).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
 
 
 def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> Written:

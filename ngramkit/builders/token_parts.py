@@ -25,7 +25,6 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.executors import Task
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -123,13 +122,17 @@ def encode_parts(
         limit = corpus.selection.limit
         deduplicator, marking = Deduplicator(None, limit, Counter()), None
         parts = list(_parts(corpus, limit, stages))
-    tasks = []
-    for number, part in enumerate(parts):
-        name = f"part-{number:05d}.safetensors"
-        title = f"tokenize part {number + 1} of {len(parts)}, {stages.writer.path.name}"
-        given = (part, encoding, marking, stages.folder, name)
-        key = (number, part.first, part.limit, marking)
-        tasks.append(Task(title, name, encode_part, given, MEMORY, 1, key))
+    tasks = [
+        stages.task(
+            f"tokenize part {number + 1} of {len(parts)}",
+            f"part-{number:05d}",
+            encode_part,
+            (part, encoding, marking),
+            memory=MEMORY,
+            key=(number, part.first, part.limit, marking),
+        )
+        for number, part in enumerate(parts)
+    ]
     with closing(stages.in_order(Stage("tokenize", tasks, "parts", True))) as finished:
         for task in finished:
             facts = stages.facts(task.file)
@@ -146,12 +149,17 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
         pieces = list(source.pieces())
         firsts = [0] * len(pieces)
         if source.selection.share != 1.0:
-            tasks = []
-            for number, piece in enumerate(pieces, before):
-                name = f"rows-{number:05d}.safetensors"
-                title = f"documents of part {number + 1}, {stages.writer.path.name}"
-                given = (piece, stages.folder, name)
-                tasks.append(Task(title, name, count_part, given, MEMORY, 1, (number,)))
+            tasks = [
+                stages.task(
+                    f"documents of part {number + 1}",
+                    f"rows-{number:05d}",
+                    count_part,
+                    (piece,),
+                    memory=MEMORY,
+                    key=(number,),
+                )
+                for number, piece in enumerate(pieces, before)
+            ]
             stages.run(Stage("counting documents", tasks, "parts", True))
             counts = [stages.facts(task.file)["documents"] for task in tasks]
             firsts = np.cumsum([0, *counts])[:-1].tolist()
@@ -183,8 +191,8 @@ class EncodedPart(NamedTuple):
         arrays = open_arrays(require_shared(path))
         require_layout(path, arrays, PART if marking is None else {**PART, **MARKS})
         documents = len(arrays["lengths"])
-        each = [array for name, array in arrays.items() if name not in ("tokens", "sketches")]
-        fit = all(len(array) == documents for array in each)
+        by_document = arrays.keys() - {"tokens", "sketches"}
+        fit = all(len(arrays[name]) == documents for name in by_document)
         fit = fit and int(arrays["lengths"].sum()) == len(arrays["tokens"])
         fit = fit and (marking is None or arrays["digests"].shape[1] == DIGEST)
         require(fit, path, "its arrays do not fit each other")
