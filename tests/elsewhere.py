@@ -13,7 +13,6 @@ class Elsewhere:
     """`ahead`: tasks in flight. `dies_after` so many tasks, as a killed driver does. `ran`: the
     files that tasks wrote."""
 
-    name = "elsewhere"
     local = False
     retries = 0
 

@@ -55,7 +55,6 @@ class Task(Generic[Result]):
 class Executor(Protocol):
     """A place where tasks run. Those of a `local` one share this process's memory and cores."""
 
-    name: str
     local: bool
     retries: int  # tasks that were lost, and begun again
 
@@ -105,7 +104,6 @@ def validate(executor: str, ray_address: str | None) -> None:
 class Local:
     """`workers` tasks at a time on threads of this process; kernels release the GIL."""
 
-    name = "local"
     local = True
     retries = 0
 
@@ -182,7 +180,6 @@ def _gist(text: str) -> str:
 class Cluster:
     """A Ray cluster with `workers` tasks in flight, by default AHEAD for each of its cores."""
 
-    name = "ray"
     local = False
 
     def __init__(self, ray: Any, workers: int | None, reporter: Reporter) -> None:
@@ -190,7 +187,7 @@ class Cluster:
         self._ray = ray
         self._workers = workers
         self._reporter = reporter
-        self._noted: set[str] = set()
+        self._waits_for_nodes = False
 
     def nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
@@ -252,8 +249,9 @@ class Cluster:
             finished, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
             if finished:
                 return list(finished)
-            if self.cores() < 1:
-                self._say_once("no node of the cluster has a core: waiting for one")
+            if self.cores() < 1 and not self._waits_for_nodes:
+                self._waits_for_nodes = True
+                self._reporter.note("no node of the cluster has a core: waiting for one")
 
     def _outcome(self, done: Any, task: Task[Any], losses: int) -> Any:
         """Return the task's result, or _Lost if its worker or node is gone. Raise its error."""
@@ -279,11 +277,6 @@ class Cluster:
         if isinstance(outcome, _Failed):
             raise outcome.error
         return outcome
-
-    def _say_once(self, text: str) -> None:
-        if text not in self._noted:
-            self._noted.add(text)
-            self._reporter.note(text)
 
 
 @dataclass(frozen=True)

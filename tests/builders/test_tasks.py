@@ -110,7 +110,7 @@ def test_merged_datastores_have_the_same_bytes(tmp_path, token_store):
         for n in range(2)
     ]
     here, there = (
-        merge(parts, tmp_path / executor.name, executor=executor)
+        merge(parts, tmp_path / type(executor).__name__, executor=executor)
         for executor in (Local(2), Elsewhere())
     )
     assert contents(there.path) == contents(here.path)
