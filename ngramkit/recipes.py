@@ -461,12 +461,13 @@ def read_recipe(source: str) -> Recipe:
     defaults = PARAMETERS[kind]
     types = {name: type(value) for name, value in defaults.items()}
     model, parameters = body["model"], body.get("parameters", {})
-    given = body.get("corpus", {})
-    corpora = given if isinstance(given, list) else [given]
+    corpora = body.get("corpus", {})
+    corpora = corpora if isinstance(corpora, list) else [corpora]
     _check(path, "model.", model, MODEL, required=("id",))
     _check(path, "parameters.", parameters, types)
     if not corpora or not all(isinstance(table, dict) for table in corpora):
-        raise InputError(f"{path}: corpus is {given!r:.80}", "write [corpus] or [[corpus]] there")
+        text = f"{path}: corpus is {corpora!r:.80}"
+        raise InputError(text, "write [corpus] or [[corpus]] there")
     for table in corpora:
         if KINDS[kind].of_model:
             _check(path, "corpus.", table, {})
@@ -493,11 +494,11 @@ def _too_deep(path: Path) -> InputError:
     return InputError(f"{path}: it nests too deeply", "write each value on a line of its own")
 
 
-def _excluded(path: Path, given: list[Any]) -> tuple[str, ...]:
-    for name in given:
-        if not isinstance(name, str) or not is_evaluation(Path(name)):
+def _excluded(path: Path, names: list[str]) -> tuple[str, ...]:
+    for name in names:
+        if not is_evaluation(Path(name)):
             raise InputError(f"{path}: exclude names {name!r:.80}", "name .jsonl files there")
-    return tuple(given)
+    return tuple(names)
 
 
 def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
@@ -543,11 +544,11 @@ def _check(
         if type(value) is int and abs(value) > LARGEST:
             raise InputError(f"{path}: {where}{key} is too large a number", "write a smaller one")
         if wanted is list and isinstance(value, list):
-            wrong = [each for each in value if not isinstance(each, str)]
-            if wrong:
-                raise InputError(
-                    f"{path}: {where}{key} names {wrong[0]!r:.80}", "write strings there"
-                )
+            for name in value:
+                if not isinstance(name, str):
+                    raise InputError(
+                        f"{path}: {where}{key} names {name!r:.80}", "write strings there"
+                    )
         if value == "":
             raise InputError(f"{path}: {where}{key} is empty", "name one, or leave it out")
         if type(value) not in kinds and not number:

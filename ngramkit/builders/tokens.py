@@ -9,7 +9,7 @@ build finds the finished shards and goes on behind the last one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -154,9 +154,7 @@ def _build(
             stages = StageRunner(writer, executor, reporter)
             done = cutter.counts["documents"]
             batches = encode_parts(corpus, tokenizer, ending, stages, done)
-        for batch in batches:
-            cutter.add(batch)
-        cutter.flush()
+        cutter.cut(batches)
         _require_text(corpus, tokenizer, eos, cutter.counts)
         facts: dict[str, Any] = {}
         if cutter.licenses:
@@ -247,8 +245,14 @@ class ShardCutter:
     def _name(self) -> str:
         return f"shard-{self._shard:05d}.safetensors"
 
-    def add(self, packed: Packed) -> None:
-        """Take a batch of documents, and write every shard that it fills."""
+    def cut(self, batches: Iterable[Packed]) -> None:
+        """Write shards of all the batches, of which the last may be smaller."""
+        for packed in batches:
+            self._add(packed)
+        if self._lengths:
+            self._flush()
+
+    def _add(self, packed: Packed) -> None:
         documents, tokens, lengths = packed
         while len(documents):
             ends = np.cumsum(lengths)
@@ -256,7 +260,7 @@ class ShardCutter:
             end = int(ends[n - 1])
             self._take(documents[:n], tokens[:end], lengths[:n])
             if self._room <= 0:
-                self.flush()
+                self._flush()
             documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
 
     def _take(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
@@ -270,10 +274,8 @@ class ShardCutter:
         for document in documents:
             self.licenses.update(document.licenses)
 
-    def flush(self) -> None:
-        """Write what is gathered, if anything, as one shard."""
-        if not self._lengths:
-            return
+    def _flush(self) -> None:
+        """Write what is gathered as one shard."""
         lengths = np.concatenate(self._lengths)
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])

@@ -88,10 +88,11 @@ def test_a_shard_ends_with_the_document_that_fills_it(batches, shard_tokens):
             assert len(arrays["tokens"]) == sum(shards[name])
 
     cutter = builder.ShardCutter(Writer(), np.uint16, shard_tokens, positions=False)
-    for lengths in batches:
-        documents = [Document("", (), "", 0, 0, 0, 0, 0) for _ in lengths]
-        cutter.add(Packed(documents, np.zeros(sum(lengths), np.uint16), np.array(lengths)))
-    cutter.flush()
+    document = Document("", (), "", 0, 0, 0, 0, 0)
+    cutter.cut(
+        Packed([document] * len(lengths), np.zeros(sum(lengths), np.uint16), np.array(lengths))
+        for lengths in batches
+    )
     assert list(shards.values()) == expected
 
 
