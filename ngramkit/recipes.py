@@ -368,9 +368,18 @@ def build(
     else:
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
-    # Anew, since an artifact that is up to date keeps the record that it has.
-    write_text(path / RECIPE, recipe_text(artifact.manifest.build, resolved.inputs))
+    text = recipe_text(artifact.manifest.build, resolved.inputs)
+    # Only of an artifact that was up to date: a kill would leave a temporary file in a new one.
+    if not _holds(path / RECIPE, text):
+        write_text(path / RECIPE, text)
     return artifact
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return read_plain(path, len(text.encode())).decode() == text
+    except (ArtifactError, OSError, ValueError):
+        return False
 
 
 def _build_from_corpus(
