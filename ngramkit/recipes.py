@@ -189,7 +189,7 @@ def build_recipe(
     elif verdict.stale:
         reporter.note(f"{wanted.name}: {verdict.why}")
         with executing(executor, ray_address, workers, reporter) as runner:
-            run = partial(_build_to, resolved, root, workers, runner)
+            run = partial(build, resolved, root, workers=workers, executor=runner)
             artifact = written(run, place, reporter=reporter, force=True)
         if url is not None:  # where only the record was another, nothing was built
             text = recipe_text(artifact.manifest.build, resolved.inputs)
@@ -205,19 +205,6 @@ def build_recipe(
         sent = f"{pushed.files} files, {pushed.bytes:,} bytes sent to {pushed.url}"
         reporter.note(f"{wanted.name}: {sent}")
     return RecipeResult(wanted.name, status, verdict.why, place, size, destination, revision)
-
-
-def _build_to(
-    resolved: Resolved,
-    root: Path,
-    workers: int | None,
-    executor: Executor,
-    path: Path,
-    *,
-    reporter: Reporter,
-    force: bool,
-) -> Artifact:
-    return build(resolved, root, path=path, workers=workers, executor=executor, reporter=reporter)
 
 
 # A recipe with what it names, opened; whether its artifact is stale; and the building.
@@ -343,10 +330,10 @@ def _hub_recipe(destination: str) -> Any:
             raise
         except (RemoteEntryNotFoundError, RepositoryNotFoundError):
             return None
-    found = _made_of(Path(path))
-    if found is None or not isinstance(found.get("inputs"), dict):
+    made_of = _made_of(Path(path))
+    if made_of is None or not isinstance(made_of.get("inputs"), dict):
         raise ArtifactError(f"{RECIPE} of {destination} is no recipe's record", "push it again")
-    return found
+    return made_of
 
 
 def _made_of(path: Path) -> Any:
@@ -361,27 +348,29 @@ def _made_of(path: Path) -> Any:
 def build(
     resolved: Resolved,
     root: Path,
-    *,
     path: Path | None = None,
+    *,
     workers: int | None = None,
     executor: str | Executor = "local",
     reporter: Reporter = SILENT,
+    force: bool = True,
 ) -> Artifact:
-    """Build the recipe at `path` (default: `root`/NAME), in place of what is there.
+    """Build the recipe at `path` (default: `root`/NAME), with `force` in place of what is there.
 
     What it is made from, such as a token store, is in `root`. `workers` bounds the threads, not the
     bytes; `executor` runs the tasks, of all but a model's table. A killed build goes on where it
     was.
     """
     path = path or root / resolved.recipe.name
-    options = {"recipe": resolved.inputs, "reporter": reporter, "force": True}
+    options = {"recipe": resolved.inputs, "reporter": reporter, "force": force}
     if resolved.corpus is None:
         artifact = _build_bigram(resolved, path, options)
     else:
         running = {"workers": workers, "executor": executor}
         artifact = _build_from_corpus(resolved, resolved.corpus, root, path, running, options)
     text = recipe_text(artifact.manifest.build, resolved.inputs)
-    if not _holds(path / RECIPE, text):  # the artifact itself was up to date
+    # Only of an artifact that was up to date: a kill would leave a temporary file in a new one.
+    if not _holds(path / RECIPE, text):
         write_text(path / RECIPE, text)
     return artifact
 
@@ -441,8 +430,8 @@ def differences(before: Any, now: Any, name: str = "") -> Iterator[str]:
             inner = f"{name}.{key}" if name else key
             yield from differences(before.get(key), now.get(key), inner)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for at, (one, other) in enumerate(zip(before, now, strict=True), 1):
-            yield from differences(one, other, f"{name} {at}")
+        for number, (old, new) in enumerate(zip(before, now, strict=True), 1):
+            yield from differences(old, new, f"{name} {number}")
     elif before != now:
         yield f"{name} is {_short(now)}, was {_short(before)}"
 
@@ -481,12 +470,13 @@ def read_recipe(source: str) -> Recipe:
     defaults = PARAMETERS[kind]
     types = {name: type(value) for name, value in defaults.items()}
     model, parameters = body["model"], body.get("parameters", {})
-    given = body.get("corpus", {})
-    corpora = given if isinstance(given, list) else [given]
+    corpora = body.get("corpus", {})
+    corpora = corpora if isinstance(corpora, list) else [corpora]
     _check(path, "model.", model, MODEL, required=("id",))
     _check(path, "parameters.", parameters, types)
     if not corpora or not all(isinstance(table, dict) for table in corpora):
-        raise InputError(f"{path}: corpus is {given!r:.80}", "write [corpus] or [[corpus]] there")
+        text = f"{path}: corpus is {corpora!r:.80}"
+        raise InputError(text, "write [corpus] or [[corpus]] there")
     for table in corpora:
         if KINDS[kind].of_model:
             _check(path, "corpus.", table, {})
@@ -513,11 +503,11 @@ def _too_deep(path: Path) -> InputError:
     return InputError(f"{path}: it nests too deeply", "write each value on a line of its own")
 
 
-def _excluded(path: Path, given: list[Any]) -> tuple[str, ...]:
-    for name in given:
-        if not isinstance(name, str) or not is_evaluation(Path(name)):
+def _excluded(path: Path, names: list[str]) -> tuple[str, ...]:
+    for name in names:
+        if not is_evaluation(Path(name)):
             raise InputError(f"{path}: exclude names {name!r:.80}", "name .jsonl files there")
-    return tuple(given)
+    return tuple(names)
 
 
 def _pruned(path: Path, kind: str, body: Mapping[str, Any]) -> int | None:
@@ -563,11 +553,11 @@ def _check(
         if type(value) is int and abs(value) > LARGEST:
             raise InputError(f"{path}: {where}{key} is too large a number", "write a smaller one")
         if wanted is list and isinstance(value, list):
-            wrong = [each for each in value if not isinstance(each, str)]
-            if wrong:
-                raise InputError(
-                    f"{path}: {where}{key} names {wrong[0]!r:.80}", "write strings there"
-                )
+            for name in value:
+                if not isinstance(name, str):
+                    raise InputError(
+                        f"{path}: {where}{key} names {name!r:.80}", "write strings there"
+                    )
         if value == "":
             raise InputError(f"{path}: {where}{key} is empty", "name one, or leave it out")
         if type(value) not in kinds and not number:

@@ -13,7 +13,6 @@ class Elsewhere:
     """`ahead`: tasks in flight. `dies_after` so many tasks, as a killed driver does. `ran`: the
     files that tasks wrote."""
 
-    name = "elsewhere"
     local = False
     retries = 0
 
@@ -30,7 +29,7 @@ class Elsewhere:
             if self._left == 0:
                 raise KeyboardInterrupt
             self._left = None if self._left is None else self._left - 1
-            work, given = pickle.loads(pickle.dumps((task.work, task.given)))
+            work, given = pickle.loads(pickle.dumps((task.work, task.arguments)))
             with contextlib.chdir("/"):
                 if self._chosen.random() < 0.3:
                     work(*given)  # its node was lost when it had written, before it could say so

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.executors import Executor, Task, executing
+from ngramkit.builders.executors import Executor, executing
 from ngramkit.builders.sources import Source, default_out, parse_memory
 from ngramkit.builders.stages import (
     BASE_MEMORY,
@@ -258,13 +258,16 @@ def sort_piece(
 
 
 def _sort_all(layout: _Layout, pieces: list[Piece], stages: StageRunner) -> None:
-    store, folder = str(layout.store.path.absolute()), stages.folder
-    separator = layout.store.tokenizer.vocabulary
-    tasks = []
-    for index, piece in enumerate(pieces):
-        name, size = f"shard-{index:05d}.safetensors", piece.end - piece.begin
-        given = (store, layout.parts(piece), piece, separator, folder, name)
-        title = f"suffix array {index + 1} of {len(pieces)}, {stages.writer.path.name}"
-        memory = BASE_MEMORY + size * BYTES_PER_TOKEN
-        tasks.append(Task(title, name, sort_piece, given, memory, size))
+    store, separator = str(layout.store.path.absolute()), layout.store.tokenizer.vocabulary
+    tasks = [
+        stages.task(
+            f"suffix array {index + 1} of {len(pieces)}",
+            f"shard-{index:05d}",
+            sort_piece,
+            (store, layout.parts(piece), piece, separator),
+            memory=BASE_MEMORY + (piece.end - piece.begin) * BYTES_PER_TOKEN,
+            size=piece.end - piece.begin,
+        )
+        for index, piece in enumerate(pieces)
+    ]
     stages.run(Stage("suffix arrays", tasks))

@@ -41,21 +41,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Task(Generic[Result]):
-    """A call `work(*given)` of a module's function with arguments that can be pickled."""
+    """A call `work(*arguments)` of a module's function with arguments that can be pickled."""
 
     name: str  # for people: "suffix array of shard-00003"
     file: str  # that it writes
     work: Callable[..., Result]
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     memory: int  # bytes that it holds at most
     size: int = 1  # its share of its stage, in the stage's unit
-    key: tuple[Any, ...] = ()  # tells it from other cuts of the same work; by default `given`
+    key: tuple[Any, ...] = ()  # tells it from other cuts of the same work; by default `arguments`
 
 
 class Executor(Protocol):
     """A place where tasks run. Those of a `local` one share this process's memory and cores."""
 
-    name: str
     local: bool
     retries: int  # tasks that were lost, and begun again
 
@@ -105,7 +104,6 @@ def validate(executor: str, ray_address: str | None) -> None:
 class Local:
     """`workers` tasks at a time on threads of this process; kernels release the GIL."""
 
-    name = "local"
     local = True
     retries = 0
 
@@ -114,7 +112,7 @@ class Local:
 
     def run(self, tasks: Iterable[Task[Result]]) -> Iterator[tuple[Task[Result], Result]]:
         with ThreadPoolExecutor(self._workers) as pool:
-            running = {pool.submit(task.work, *task.given): task for task in tasks}
+            running = {pool.submit(task.work, *task.arguments): task for task in tasks}
             try:
                 for future in as_completed(running):
                     yield running[future], future.result()
@@ -182,7 +180,6 @@ def _gist(text: str) -> str:
 class Cluster:
     """A Ray cluster with `workers` tasks in flight, by default AHEAD for each of its cores."""
 
-    name = "ray"
     local = False
 
     def __init__(self, ray: Any, workers: int | None, reporter: Reporter) -> None:
@@ -190,7 +187,7 @@ class Cluster:
         self._ray = ray
         self._workers = workers
         self._reporter = reporter
-        self._noted: set[str] = set()
+        self._waits_for_nodes = False
 
     def nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
@@ -233,7 +230,7 @@ class Cluster:
             "scheduling_strategy": "SPREAD",
         }
         run = self._ray.remote(_run).options(**options)
-        return run.remote(ngramkit.__version__, task.work, task.given)
+        return run.remote(ngramkit.__version__, task.work, task.arguments)
 
     def _require_room(self, task: Task[Any]) -> None:
         """Raise InputError for a task that fits no node: Ray would wait for a larger one."""
@@ -252,8 +249,9 @@ class Cluster:
             finished, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
             if finished:
                 return list(finished)
-            if self.cores() < 1:
-                self._say_once("no node of the cluster has a core: waiting for one")
+            if self.cores() < 1 and not self._waits_for_nodes:
+                self._waits_for_nodes = True
+                self._reporter.note("no node of the cluster has a core: waiting for one")
 
     def _outcome(self, done: Any, task: Task[Any], losses: int) -> Any:
         """Return the task's result, or _Lost if its worker or node is gone. Raise its error."""
@@ -280,11 +278,6 @@ class Cluster:
             raise outcome.error
         return outcome
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._noted:
-            self._noted.add(text)
-            self._reporter.note(text)
-
 
 @dataclass(frozen=True)
 class _Failed:
@@ -297,7 +290,7 @@ class _Lost:
     """The outcome of a task whose worker or node is gone."""
 
 
-def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+def _run(version: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Run a task on its node."""
     if version != ngramkit.__version__:
         return _Failed(
@@ -307,6 +300,6 @@ def _run(version: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
             )
         )
     try:
-        return work(*given)
+        return work(*arguments)
     except (NgramkitError, OSError) as error:
         return _Failed(error)

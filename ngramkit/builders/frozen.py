@@ -12,6 +12,7 @@ are joined; neighbours may share a leader that is too frequent for one partition
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, Task, executing
+from ngramkit.builders.executors import Executor, executing
 from ngramkit.builders.sources import Source, default_out, parse_memory
 from ngramkit.builders.stages import (
     BASE_MEMORY,
@@ -51,10 +52,10 @@ TASK_MEMORY = 1 << 30  # bytes of a task on a cluster, by default
 WINDOWS_SHARE = 4  # one part in so many of a task's memory is for windows
 PIECE: Layout = {
     "leaders": (("uint16", "uint32"), 2),
-    "counts": (("uint64",), 1),
-    "sizes": (("uint64",), 1),
+    "counts": (("int64",), 1),
+    "sizes": (("int64",), 1),
     "followers": (("uint16", "uint32"), 2),
-    "follower_counts": (("uint64",), 1),
+    "follower_counts": (("int64",), 1),
 }
 
 
@@ -197,14 +198,17 @@ def _pieces_of_tasks(
     share = memory // WINDOWS_SHARE
     groups = list(Windows(store, table.length, share, workers, tasks=True).groups())
     path = str(store.path.absolute())
-    tasks = []
-    for number, group in enumerate(groups):
-        name = f"piece-{number:05d}.safetensors"
-        title = f"n-grams {number + 1} of {len(groups)}, {stages.writer.path.name}"
-        partitions = [partition.for_one_worker() for partition in group]
-        given = (path, partitions, share, table, stages.folder, name)
-        size = sum(partition.windows for partition in group)
-        tasks.append(Task(title, name, count_group, given, BASE_MEMORY + memory, size))
+    tasks = [
+        stages.task(
+            f"n-grams {number + 1} of {len(groups)}",
+            f"piece-{number:05d}",
+            count_group,
+            (path, [partition.for_one_worker() for partition in group], share, table),
+            memory=BASE_MEMORY + memory,
+            size=sum(partition.windows for partition in group),
+        )
+        for number, group in enumerate(groups)
+    ]
     stages.run(Stage("counting n-grams", tasks, scratch=True))
     for task in tasks:
         yield read_piece(stages.writer.partial / task.file)
@@ -304,15 +308,15 @@ def _one_leader(
     )
 
 
+@dataclass
 class Piece:
     """Some leaders in order, each with its best followers."""
 
-    def __init__(self, leaders: Array, counts: Array, sizes: Array, followers: Array, of: Array):
-        self.leaders = leaders  # uint16 | uint32[l, LL]
-        self.counts = counts  # int64[l]
-        self.sizes = sizes  # int64[l], followers of each
-        self.followers = followers  # uint16 | uint32[f, FL]
-        self.follower_counts = of  # int64[f]
+    leaders: Array  # uint16 | uint32[l, LL]
+    counts: Array  # int64[l]
+    sizes: Array  # int64[l], followers of each
+    followers: Array  # uint16 | uint32[f, FL]
+    follower_counts: Array  # int64[f]
 
     def keep(self, wanted: Array) -> Piece:
         """Return the piece with only the leaders where `wanted` (bool[l]) holds."""
@@ -330,9 +334,8 @@ class Piece:
 
 def join(pieces: list[Piece]) -> Piece:
     """Concatenate pieces, emptying them on the way, so that memory holds little twice."""
-    names = ("leaders", "counts", "sizes", "followers", "follower_counts")
     columns = []
-    for name in names:
+    for name in PIECE:
         columns.append(np.concatenate([getattr(piece, name) for piece in pieces]))
         for piece in pieces:
             delattr(piece, name)
@@ -380,23 +383,14 @@ def write_piece(folder: str, name: str, piece: Piece, most: int) -> Written:
     """Write a piece without the leaders that cannot be among the `most` any more."""
     if len(piece.leaders) > most:
         piece = prune(piece, most)
-    return write_file(folder, name, piece_arrays(piece))
-
-
-def piece_arrays(piece: Piece) -> dict[str, Array]:
-    """Return the arrays of a piece's file, see PIECE."""
-    arrays: dict[str, Any] = vars(piece)
-    return {name: arrays[name].astype(np.uint64, copy=False) if "uint64" in dtypes else arrays[name]
-            for name, (dtypes, _) in PIECE.items()}  # fmt: skip
+    return write_file(folder, name, vars(piece))
 
 
 def read_piece(path: Path) -> Piece:
-    """Read a piece's file. Raises ArtifactError where it is damaged."""
+    """Open a piece's file. Raises ArtifactError where it is damaged."""
     arrays = open_arrays(path)
     require_layout(path, arrays, PIECE)
-    signed = {name: arrays[name].astype(np.int64) if "uint64" in dtypes else np.array(arrays[name])
-              for name, (dtypes, _) in PIECE.items()}  # fmt: skip
-    return Piece(*(signed[name] for name in PIECE))
+    return Piece(**arrays)
 
 
 def table_arrays(piece: Piece, vocabulary: int) -> dict[str, Array]:

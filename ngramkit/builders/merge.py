@@ -14,6 +14,7 @@ still be among the most frequent. The ranges in order are then joined as the pie
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.builders import frozen
-from ngramkit.builders.executors import Executor, Local, Task, executing
+from ngramkit.builders.executors import Executor, Local, executing
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
     Piece,
@@ -112,11 +113,15 @@ def _build(
             one_by_one = Local(1) if executor.local else executor
             stages = StageRunner(writer, one_by_one, reporter)
             parameters, counts = _frozen_tables(parts, memory, stages)
+        sums = {
+            name: sum(part.manifest.counts.get(name, 0) for part in parts)
+            for name in ("documents", "tokens")
+        }
         writer.commit(
             parts[0].tokenizer,
             parameters={**parameters, "merged": len(parts)},
             corpus=_corpus(parts),
-            counts={**_sums(parts, "documents", "tokens"), **counts},
+            counts={**sums, **counts},
         )
     return kind.open(out)
 
@@ -148,16 +153,11 @@ def _validate(parts: Sequence[Artifact], memory: int | None) -> None:
 def _corpus(parts: Sequence[Artifact]) -> dict[str, Any]:
     corpora = [part.manifest.corpus for part in parts]
     ids = [str(corpus.get("id", "unknown")) for corpus in corpora]
-    licenses: dict[str, int] = {}
+    licenses = Counter[str]()
     for corpus in corpora:
-        for licence, documents in corpus.get("licenses", {}).items():
-            licenses[licence] = licenses.get(licence, 0) + documents
+        licenses.update(corpus.get("licenses", {}))
     facts = {"licenses": dict(sorted(licenses.items()))} if licenses else {}
     return {"id": " + ".join(ids), "merged": corpora, **facts}
-
-
-def _sums(parts: Sequence[Artifact], *names: str) -> dict[str, int]:
-    return {name: sum(part.manifest.counts.get(name, 0) for part in parts) for name in names}
 
 
 def _datastores(
@@ -169,12 +169,10 @@ def _datastores(
         for store in stores
         for name, record in sorted(store.manifest.files.items())
     ]
-    tasks = []
-    for number, file in enumerate(files):
-        name = f"shard-{number:05d}.safetensors"
-        title = f"copy {number + 1} of {len(files)}, {stages.writer.path.name}"
-        given = (*file, stages.folder, name)
-        tasks.append(Task(title, name, copy_shard, given, BASE_MEMORY))
+    tasks = [
+        stages.task(f"copy {number + 1} of {len(files)}", f"shard-{number:05d}", copy_shard, file)
+        for number, file in enumerate(files)
+    ]
     stages.run(Stage("copying shards", tasks, "shards"))
     shards = [shard for store in stores for shard in store.shards]
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
@@ -252,13 +250,19 @@ def add_tables(
     most = max(memory // row_bytes(tables[0].tokenizer.vocabulary, wanted.length), 1)
     sizes = [len(table.followers) for table in tables]
     ranges = even_ranges(sizes, lambda number, rows: _leaders(tables[number], rows), most)
-    parts = [Part(str(each.path.absolute()), each.manifest.files[TABLE].sha256) for each in tables]
-    tasks = []
-    for number, within in enumerate(ranges):
-        name = f"piece-{number:05d}.safetensors"
-        title = f"leaders {number + 1} of {len(ranges)}, {stages.writer.path.name}"
-        given = (parts, within, wanted, stages.folder, name)
-        tasks.append(Task(title, name, add_leaders, given, BASE_MEMORY + memory))
+    parts = [
+        Part(str(table.path.absolute()), table.manifest.files[TABLE].sha256) for table in tables
+    ]
+    tasks = [
+        stages.task(
+            f"leaders {number + 1} of {len(ranges)}",
+            f"piece-{number:05d}",
+            add_leaders,
+            (parts, within, wanted),
+            memory=BASE_MEMORY + memory,
+        )
+        for number, within in enumerate(ranges)
+    ]
     if len(tasks) > 1:
         stages.reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
     stages.run(Stage("adding tables", tasks, "ranges", True))

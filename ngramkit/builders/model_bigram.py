@@ -21,11 +21,10 @@ from ngramkit.builders.model_passes import (
     absent_ids,
     flops_of_a_pass,
     matmul_peak,
-    model_parameters,
     require_bigram_options,
     require_k,
     require_usable,
-    weights_fingerprint,
+    table_plan,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError, UsageError
@@ -67,19 +66,8 @@ def build_model_bigram(
     absent = absent_ids(tokenizer)
     require_k(k, tokenizer.record.vocabulary - len(absent))
     before = _prefix(tokenizer, prefix)
-    parameters = {
-        **model_parameters(model, tokenizer),
-        "k": k,
-        "width": width,
-        "prefix": prefix,
-        "extend": extend,
-    }
-    plan = {
-        "kind": ModelBigram.kind,
-        "parameters": parameters,
-        "tokenizer": tokenizer.record.fingerprint,
-        "weights": weights_fingerprint(model),
-    }
+    options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
+    plan = table_plan(ModelBigram.kind, model, tokenizer, options)
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return BuiltTable(ModelBigram.open(out), None)
@@ -89,7 +77,7 @@ def build_model_bigram(
         rows = tokenizer.record.vocabulary
         writer.commit(
             tokenizer.record,
-            parameters=parameters,
+            parameters=plan["parameters"],
             corpus={},
             counts={"rows": rows, "drafts": rows * k},
         )

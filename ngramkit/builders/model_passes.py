@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -77,6 +78,18 @@ def model_parameters(model: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
     }
 
 
+def table_plan(
+    kind: str, model: Any, tokenizer: TextTokenizer, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return everything that decides a table's bytes, the manifest's parameters among it."""
+    return {
+        "kind": kind,
+        "parameters": {**model_parameters(model, tokenizer), **options},
+        "tokenizer": tokenizer.record.fingerprint,
+        "weights": weights_fingerprint(model),
+    }
+
+
 def _require_known(name: str, chosen: str, known: tuple[str, ...]) -> None:
     if chosen not in known:
         raise UsageError(f"{name} must be {' or '.join(known)}, is {chosen!r}", option=name)
@@ -139,7 +152,7 @@ def weights_fingerprint(model: Any) -> str:
 
     digest = hashlib.sha256()
     with torch.inference_mode():
-        for name, parameter in sorted(_weights(model), key=lambda each: each[0]):
+        for name, parameter in sorted(_weights(model), key=itemgetter(0)):
             shape = tuple(parameter.shape)
             digest.update(f"{name} {shape} {parameter.dtype} {_checksum(parameter)}\n".encode())
     return digest.hexdigest()

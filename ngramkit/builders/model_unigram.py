@@ -17,12 +17,11 @@ from ngramkit.builders.model_passes import (
     Work,
     absent_ids,
     matmul_peak,
-    model_parameters,
     out_of_memory,
     require_k,
     require_unigram_options,
     require_usable,
-    weights_fingerprint,
+    table_plan,
 )
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.errors import InputError
@@ -61,13 +60,7 @@ def build_model_unigram(
     require_usable(model, tokenizer)
     absent = absent_ids(tokenizer)
     require_k(k, tokenizer.record.vocabulary - len(absent))
-    parameters = {**model_parameters(model, tokenizer), "k": k, "rule": rule}
-    plan = {
-        "kind": ModelUnigram.kind,
-        "parameters": parameters,
-        "tokenizer": tokenizer.record.fingerprint,
-        "weights": weights_fingerprint(model),
-    }
+    plan = table_plan(ModelUnigram.kind, model, tokenizer, {"k": k, "rule": rule})
     if already_built(out, plan):
         reporter.note(f"{out} is up to date")
         return BuiltTable(ModelUnigram.open(out), None)
@@ -86,7 +79,9 @@ def build_model_unigram(
         best = np.lexsort((present, -scores))[:k]
         tokens = present[best].astype(token_dtype(tokenizer.record.vocabulary))
         writer.write(TABLE, {"tokens": tokens, "scores": scores[best]})
-        writer.commit(tokenizer.record, parameters=parameters, corpus={}, counts={"rows": k})
+        writer.commit(
+            tokenizer.record, parameters=plan["parameters"], corpus={}, counts={"rows": k}
+        )
     return BuiltTable(ModelUnigram.open(out), work)
 
 

@@ -146,11 +146,11 @@ def _datastore(
 def _room(datastore: Datastore, size: int) -> tuple[int, int]:
     """Return how many tokens fit into `size` bytes, separators included, in how many shards."""
     separator = datastore.separator
-    each = token_dtype(separator).itemsize + 4
+    token = token_dtype(separator).itemsize + 4  # bytes, its place in the suffix array included
     buckets = 8 * (separator + 2) + HEADER
-    held = sum(len(shard.tokens) for shard in datastore.shards)
-    shards = max(-(-min(size // each, held) // SHARD_TOKENS), 1)
-    tokens = (size - shards * buckets) // each
+    whole = sum(len(shard.tokens) for shard in datastore.shards)
+    shards = max(-(-min(size // token, whole) // SHARD_TOKENS), 1)
+    tokens = (size - shards * buckets) // token
     if tokens <= shards:
         raise _too_small(datastore, size, buckets)
     return tokens, shards

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,14 +34,13 @@ class Stage(NamedTuple):
     """Tasks that may run in any order.
 
     Files of a `scratch` stage are deleted when the build ends; a resumed build uses them only for
-    the same task. `enough` returns whether no more tasks need be begun.
+    the same task.
     """
 
     name: str
     tasks: Sequence[Task[Written]]
     unit: str = "tokens"  # of the tasks' sizes
     scratch: bool = False
-    enough: Callable[[], bool] = lambda: False
 
 
 class StageRunner(NamedTuple):
@@ -56,20 +55,46 @@ class StageRunner(NamedTuple):
         """The absolute folder that tasks write to."""
         return str(self.writer.partial.absolute())
 
+    def task(
+        self,
+        title: str,
+        stem: str,
+        work: Callable[..., Written],
+        arguments: tuple[Any, ...],
+        *,
+        memory: int = BASE_MEMORY,
+        size: int = 1,
+        key: tuple[Any, ...] = (),
+    ) -> Task[Written]:
+        """Return the task `work(*arguments, FOLDER, FILE)`; `stem` is the name of its file."""
+        file = f"{stem}.safetensors"
+        arguments = (*arguments, self.folder, file)
+        return Task(f"{title}, {self.writer.path.name}", file, work, arguments, memory, size, key)
+
     def run(self, stage: Stage) -> None:
         """Run the tasks whose files are not there yet, with one progress bar over all of them."""
+        for _ in self.in_order(stage):
+            """Their files are what counts."""
+
+    def in_order(self, stage: Stage) -> Generator[Task[Written], None, None]:
+        """Run as `run`, and yield the tasks in order, each once its file and all before are there.
+
+        Closed early, it ends the tasks that are in flight.
+        """
         total = sum(task.size for task in stage.tasks)
         self.reporter.stage(stage.name, total, stage.unit)
         counts: Counter[str] = Counter()
-        missing = []
+        missing: dict[str, Task[Written]] = {}
         for task in stage.tasks:
             if (facts := self._finished(task, stage)) is None:
-                missing.append(task)
+                missing[task.file] = task
             else:
                 self._advance(stage, task, facts, counts)
+        waiting = deque(stage.tasks)
+        while waiting and waiting[0].file not in missing:
+            yield waiting.popleft()
         noted = set[str]()
-        begun = (task for task in missing if not stage.enough())
-        for task, written in self.executor.run(begun):
+        for task, written in self.executor.run(list(missing.values())):
             require_shared(self.writer.partial / task.file)
             scratch = {SCRATCH: _identity(task)} if stage.scratch else {}
             self.writer.record(task.file, written.record, **written.facts, **scratch)
@@ -78,6 +103,9 @@ class StageRunner(NamedTuple):
                     noted.add(note)
                     self.reporter.note(note)
             self._advance(stage, task, written.facts, counts)
+            del missing[task.file]
+            while waiting and waiting[0].file not in missing:
+                yield waiting.popleft()
 
     def facts(self, file: str) -> Mapping[str, Any]:
         """Return the facts recorded with a task's file; empty before it is written."""
@@ -105,7 +133,7 @@ class StageRunner(NamedTuple):
 
 def _identity(task: Task[Written]) -> str:
     """Return a digest that tells the task from others that write a file of the same name."""
-    return hashlib.sha256(repr(task.key or task.given).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(task.key or task.arguments).encode()).hexdigest()[:16]
 
 
 def write_file(folder: str, name: str, arrays: Mapping[str, Array], **facts: Any) -> Written:

@@ -1,35 +1,30 @@
-"""Corpus to token store, by tasks that share no memory: the same bytes as on one machine.
+"""Parts of a corpus, encoded by tasks that share no memory.
 
 1. Where documents are sampled by their index, a task for each part counts its documents. A part is
    a file, some row groups of a large one, or a shard of a Hub dataset.
-2. Where duplicates or evaluation texts are left out, a task for each part writes what decides
-   (`MARKS`); from these alone the process that runs the build decides, part after part in order,
-   and writes for each part which of its documents are kept.
-3. A task for each part writes the ids and lengths of its documents (`PART`). A limit counts kept
-   documents: parts are begun in order until it is reached.
-4. The lengths say where shards end. A task for each shard copies it out of the parts it spans.
-
-One machine does without files of parts (`ngramkit.builders.tokens`): by parts it would take twice
-the processor time, and four times as much for a sample of a tenth.
+2. A task for each part writes the ids, lengths and licences of its documents (`PART`), and where
+   duplicates or evaluation texts are left out, what decides which of them are (`MARKS`).
+3. The process that runs the build takes the parts in order, each as soon as all before it are
+   there, and leaves out what is not kept. A limit counts kept documents: no part is begun once it
+   is reached.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.executors import Task
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -39,9 +34,16 @@ from ngramkit.builders.stages import (
     write_file,
 )
 from ngramkit.corpus.decontamination import EvaluationTexts
-from ngramkit.corpus.deduplication import DIGEST, Deduplicated, digest, sketch, sketched
+from ngramkit.corpus.deduplication import (
+    DIGEST,
+    Deduplicated,
+    Deduplicator,
+    digest,
+    sketch,
+    sketched,
+)
 from ngramkit.corpus.document import Corpus, Document, Position
-from ngramkit.corpus.encoding import Encoder, encode_documents, open_encoder, use_cores
+from ngramkit.corpus.encoding import Encoder, Packed, encode_documents, open_encoder, use_cores
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.open import AnyCorpus
 from ngramkit.corpus.tokenizer import TextTokenizer
@@ -54,12 +56,17 @@ from ngramkit.progress import Reporter
 MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of text, and their ids
 TOKENIZER = "tokenizer.safetensors"
 EVALUATION = "evaluation.safetensors"
-KEPT = "kept"  # u8 [documents], of a part: 1 for those that are kept
-# The ids of a part, one document after another, and how many each document has.
-PART: Layout = {"tokens": (("uint16", "uint32"), 1), "lengths": (("uint64",), 1)}
+BATCH = 4096  # documents that are taken out of a part at a time
+# The ids of a part, one document after another; how many each document has, and which of the
+# part's licences.
+PART: Layout = {
+    "tokens": (("uint16", "uint32"), 1),
+    "lengths": (("uint64",), 1),
+    "licenses": (("uint32",), 1),
+}
 # What decides which of a part's documents are kept.
 MARKS: Layout = {
-    "held": (("uint8",), 1),  # 1 for a document that holds a text of an evaluation set
+    "evaluated": (("uint8",), 1),  # 1 for a document that holds a text of an evaluation set
     "digests": (("uint8",), 2),  # [documents, DIGEST]
     "sketches": (("uint8",), 1),  # MinHashes, one after another
     "ends": (("uint64",), 1),  # of each document's sketch
@@ -75,283 +82,155 @@ class Encoding(NamedTuple):
     ending: int | None  # an id
 
 
-class Part(NamedTuple):
-    """A part of a corpus, on its own, and the index of its first document.
+class Marking(NamedTuple):
+    """The marks of documents: the method, rensa's version, and the evaluation texts' file."""
 
-    `kept` is the build's file that says which of its documents are kept, where the corpus itself
-    does not.
-    """
+    dedup: str | None
+    rensa: str | None  # that the build was begun with
+    texts: str | None
+    sha256: str | None  # of the texts
+
+
+class Part(NamedTuple):
+    """A part of a corpus, on its own; the index of its first document, and how many to encode."""
 
     corpus: Corpus
     first: int
-    kept: str = ""
-
-
-class Cut(NamedTuple):
-    """Documents [first, last) of a part file, which are its tokens [begin, end)."""
-
-    file: str
-    first: int
-    last: int
-    begin: int
-    end: int
+    limit: int | None
 
 
 def encode_parts(
     corpus: AnyCorpus,
     tokenizer: TextTokenizer,
-    eos: bool,
-    shard_tokens: int,
+    ending: int | None,
     stages: StageRunner,
-) -> tuple[dict[str, int], Counter[str]]:
-    """Write all shards; return the store's counts and how many documents have each licence."""
+    skipped: int = 0,
+) -> Iterator[Packed]:
+    """Yield the corpus's documents encoded by tasks, in order, without the first `skipped`.
+
+    The documents have their licences alone.
+    """
     record = tokenizer.record
     text = np.frombuffer(tokenizer.backend.to_str().encode(), np.uint8)
     stages.writer.write(TOKENIZER, {"json": text}, **{SCRATCH: record.fingerprint})
     file = str(Path(stages.folder) / TOKENIZER)
-    ending = record.eos if eos else None
     encoding = Encoding(file, record.fingerprint, record.vocabulary, ending)
-    limit = corpus.selection.limit
     if isinstance(corpus, Deduplicated):
-        parts = choose_documents(corpus, list(_parts(corpus.corpus, stages)), stages)
-        limit = None
+        deduplicator, marking = corpus.deduplicator(), _marking(corpus, stages)
+        parts = list(_parts(corpus.corpus, None, stages))
     else:
-        parts = list(_parts(corpus, stages))
-    tasks = [_encoding_task(number, len(parts), part, limit, encoding, stages)
-             for number, part in enumerate(parts)]  # fmt: skip
-    stages.run(Stage("tokenize", tasks, "parts", True, _Enough(tasks, limit, stages)))
-    if limit is not None:
-        tasks = _within_limit(tasks, limit, parts, encoding, stages)
-
-    lengths = [(task.file, open_part(stages.writer.partial / task.file)["lengths"])
-               for task in tasks]  # fmt: skip
-    shards = list(cuts(lengths, shard_tokens))
-    dtype = token_dtype(record.vocabulary)
-    copying = []
-    for number, shard in enumerate(shards):
-        name = f"shard-{number:05d}.safetensors"
-        title = f"tokens {number + 1} of {len(shards)}, {stages.writer.path.name}"
-        size = sum(cut.end - cut.begin for cut in shard)
-        memory = BASE_MEMORY + size * (2 * dtype.itemsize + 1)
-        given = (stages.folder, shard, dtype.str, name)
-        copying.append(Task(title, name, copy_shard, given, memory, size))
-    stages.run(Stage("token shards", copying))
-    facts = [stages.facts(task.file) for task in tasks]
-    licenses = Counter[str]()
-    for each in facts:
-        licenses.update(each["licenses"])
-    counts = {name: sum(each[name] for each in facts) for name in ("documents", "tokens")}
-    return counts, licenses
+        limit = corpus.selection.limit
+        deduplicator, marking = Deduplicator(None, limit, Counter()), None
+        parts = list(_parts(corpus, limit, stages))
+    tasks = [
+        stages.task(
+            f"tokenize part {number + 1} of {len(parts)}",
+            f"part-{number:05d}",
+            encode_part,
+            (part, encoding, marking),
+            memory=MEMORY,
+            key=(number, part.first, part.limit, marking),
+        )
+        for number, part in enumerate(parts)
+    ]
+    with closing(stages.in_order(Stage("tokenize", tasks, "parts", True))) as finished:
+        for task in finished:
+            facts = stages.facts(task.file)
+            encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)
+            yield from encoded.kept(deduplicator, skipped)
+            if deduplicator.full:
+                return
 
 
-def cuts(parts: Sequence[tuple[str, Array]], shard_tokens: int) -> Iterator[list[Cut]]:
-    """Yield what each shard takes of the part files, given the lengths of their documents."""
-    shard: list[Cut] = []
-    room = shard_tokens
-    for file, lengths in parts:
-        ends = np.concatenate([[0], np.cumsum(lengths.astype(np.int64))])
-        first = 0
-        while first < len(lengths):
-            begin = int(ends[first])
-            last = first + filling(ends[first + 1 :], begin + room)
-            end = int(ends[last])
-            shard.append(Cut(file, first, last, begin, end))
-            room -= end - begin
-            first = last
-            if room <= 0:
-                yield shard
-                shard, room = [], shard_tokens
-    if shard:
-        yield shard
-
-
-def filling(ends: Array, room: int) -> int:
-    """Return how many documents, which end at `ends`, go into a shard with `room` tokens left.
-
-    The last of them is the one that fills the room.
-    """
-    return min(int(np.searchsorted(ends, room)) + 1, len(ends))
-
-
-def _parts(corpus: Corpus | Mixture, stages: StageRunner) -> Iterator[Part]:
+def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> Iterator[Part]:
     """Yield the parts in order; where documents are sampled, count those of every part first."""
     before = 0
-    for one in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
-        pieces = list(one.pieces())
+    for source in corpus.corpora if isinstance(corpus, Mixture) else [corpus]:
+        pieces = list(source.pieces())
         firsts = [0] * len(pieces)
-        if one.selection.share != 1.0:
-            counting = []
-            for number, piece in enumerate(pieces, before):
-                name = f"rows-{number:05d}.safetensors"
-                title = f"documents of part {number + 1}, {stages.writer.path.name}"
-                given = (piece, stages.folder, name)
-                counting.append(Task(title, name, count_part, given, MEMORY, 1, (number,)))
-            stages.run(Stage("counting documents", counting, "parts", True))
-            counts = [stages.facts(task.file)["documents"] for task in counting]
+        if source.selection.share != 1.0:
+            tasks = [
+                stages.task(
+                    f"documents of part {number + 1}",
+                    f"rows-{number:05d}",
+                    count_part,
+                    (piece,),
+                    memory=MEMORY,
+                    key=(number,),
+                )
+                for number, piece in enumerate(pieces, before)
+            ]
+            stages.run(Stage("counting documents", tasks, "parts", True))
+            counts = [stages.facts(task.file)["documents"] for task in tasks]
             firsts = np.cumsum([0, *counts])[:-1].tolist()
         before += len(pieces)
-        yield from map(Part, pieces, firsts)
+        for piece, first in zip(pieces, firsts, strict=True):
+            yield Part(piece, first, limit)
 
 
-def _encoding_task(
-    number: int,
-    parts: int,
-    part: Part,
-    limit: int | None,
-    encoding: Encoding,
-    stages: StageRunner,
-) -> Task[Written]:
-    name = f"part-{number:05d}.safetensors"
-    title = f"tokenize part {number + 1} of {parts}, {stages.writer.path.name}"
-    kept = stages.facts(part.kept).get(SCRATCH)
-    key = (number, part.first, limit, kept)
-    given = (part, limit, encoding, stages.folder, name)
-    return Task(title, name, encode_part, given, MEMORY, 1, key)
-
-
-class _Enough:
-    """A test whether the parts before the first missing one hold `limit` documents."""
-
-    def __init__(
-        self, tasks: Sequence[Task[Written]], limit: int | None, stages: StageRunner
-    ) -> None:
-        self._waiting = iter(tasks)
-        self._next = next(self._waiting, None)
-        self._limit = limit
-        self._stages = stages
-        self._documents = 0
-
-    def __call__(self) -> bool:
-        if self._limit is None:
-            return False
-        while self._next is not None and (facts := self._stages.facts(self._next.file)):
-            self._documents += facts["documents"]
-            self._next = next(self._waiting, None)
-        return self._documents >= self._limit
-
-
-def _within_limit(
-    tasks: list[Task[Written]],
-    limit: int,
-    parts: Sequence[Part],
-    encoding: Encoding,
-    stages: StageRunner,
-) -> list[Task[Written]]:
-    """Return the tasks of the parts that hold the first `limit` documents.
-
-    The last part is encoded again without the documents behind the limit: their licences could not
-    be subtracted otherwise.
-    """
-    before = 0
-    for number, task in enumerate(tasks):
-        documents = stages.facts(task.file)["documents"]
-        if before + documents == limit:
-            return tasks[: number + 1]
-        if before + documents > limit:
-            rest = limit - before
-            last = _encoding_task(number, len(tasks), parts[number], rest, encoding, stages)
-            stages.run(Stage("the last part", [last], "parts", True))
-            return [*tasks[:number], last]
-        before += documents
-    return tasks
-
-
-# Which documents are kept of a corpus without duplicates or evaluation texts.
-
-
-def choose_documents(
-    corpus: Deduplicated, parts: Sequence[Part], stages: StageRunner
-) -> list[Part]:
-    """Return the parts that hold kept documents, in order, each with the file that names them.
-
-    `corpus.left_out` counts the other documents, up to the last that is kept.
-    """
-    texts = _write_texts(corpus.evaluation, stages)
+def _marking(corpus: Deduplicated, stages: StageRunner) -> Marking:
+    """Write the evaluation texts to a file for all tasks; return how they mark documents."""
     rensa = version("rensa") if corpus.dedup == "minhash" else None
-    tasks = []
-    for number, part in enumerate(parts):
-        name = f"marks-{number:05d}.safetensors"
-        title = f"documents of part {number + 1} of {len(parts)}, {stages.writer.path.name}"
-        given = (part, corpus.dedup, rensa, texts, stages.folder, name)
-        key = (number, part.first)
-        tasks.append(Task(title, name, mark_part, given, MEMORY, 1, key))
-    choice = _Choice(corpus, tasks, stages)
-    stages.run(Stage("choosing documents", tasks, "parts", True, choice))
-    choice()
-    return [part._replace(kept=file) for part, file in zip(parts, choice.files, strict=False)]
-
-
-class Texts(NamedTuple):
-    """The file with the texts of evaluation sets, and the checksum of the texts."""
-
-    file: str
-    sha256: str
-
-
-def _write_texts(evaluation: EvaluationTexts | None, stages: StageRunner) -> Texts | None:
-    if evaluation is None:
-        return None
-    sha256 = evaluation.record()["sha256"]
-    text = np.frombuffer(json.dumps(evaluation.texts).encode(), np.uint8)
+    if corpus.evaluation is None:
+        return Marking(corpus.dedup, rensa, None, None)
+    sha256 = corpus.evaluation.record()["sha256"]
+    text = np.frombuffer(json.dumps(corpus.evaluation.texts).encode(), np.uint8)
     stages.writer.write(EVALUATION, {"json": text}, **{SCRATCH: sha256})
-    return Texts(str(Path(stages.folder) / EVALUATION), sha256)
+    return Marking(corpus.dedup, rensa, str(Path(stages.folder) / EVALUATION), sha256)
 
 
-class _Choice:
-    """A decision, as far as parts are marked without a gap; a call returns whether it is over."""
+class EncodedPart(NamedTuple):
+    """The file that `encode_part` wrote: memory-mapped arrays, and its licences by number."""
 
-    def __init__(
-        self, corpus: Deduplicated, tasks: Sequence[Task[Written]], stages: StageRunner
-    ) -> None:
-        self.files: list[str] = []  # of the parts that are decided
-        self._deduplicator = corpus.deduplicator()
-        self._tasks = tasks
-        self._stages = stages
-
-    def __call__(self) -> bool:
-        while not self._deduplicator.full and len(self.files) < len(self._tasks):
-            task = self._tasks[len(self.files)]
-            if not self._stages.facts(task.file):
-                break
-            self._decide(task)
-        return self._deduplicator.full
-
-    def _decide(self, task: Task[Written]) -> None:
-        marks = _Marks.read(self._stages.writer.partial / task.file)
-        kept = np.zeros(len(marks.held), np.uint8)
-        for row in range(len(kept)):
-            if self._deduplicator.full:
-                break
-            digest_of, likeness = marks.digests[row].tobytes, partial(marks.sketch, row)
-            kept[row] = self._deduplicator.keeps(bool(marks.held[row]), digest_of, likeness)
-        name = task.file.replace("marks", KEPT)
-        scratch = hashlib.sha256(kept.tobytes()).hexdigest()
-        self._stages.writer.write(name, {KEPT: kept}, **{SCRATCH: scratch})
-        self.files.append(name)
-
-
-class _Marks(NamedTuple):
-    """The arrays of a marks file, see MARKS."""
-
-    held: Array
-    digests: Array
-    sketches: Array
-    ends: Array
+    arrays: Mapping[str, Array]  # of PART, and where documents may be left out, of MARKS
+    licenses: list[list[str]]
 
     @classmethod
-    def read(cls, path: Path) -> _Marks:
+    def read(cls, path: Path, facts: Mapping[str, Any], marking: Marking | None) -> EncodedPart:
+        """Open a part's file. Raises ArtifactError where its arrays do not fit each other."""
         arrays = open_arrays(require_shared(path))
-        require_layout(path, arrays, MARKS)
-        marks = cls(**arrays)
-        documents = len(marks.held)
-        fit = marks.digests.shape == (documents, DIGEST) and len(marks.ends) == documents
+        require_layout(path, arrays, PART if marking is None else {**PART, **MARKS})
+        documents = len(arrays["lengths"])
+        by_document = arrays.keys() - {"tokens", "sketches"}
+        fit = all(len(arrays[name]) == documents for name in by_document)
+        fit = fit and int(arrays["lengths"].sum()) == len(arrays["tokens"])
+        fit = fit and (marking is None or arrays["digests"].shape[1] == DIGEST)
         require(fit, path, "its arrays do not fit each other")
-        return marks
+        return cls(arrays, facts["licenses"])
 
-    def sketch(self, row: int) -> Any:
+    def kept(self, deduplicator: Deduplicator, skipped: int) -> Iterator[Packed]:
+        """Yield what the deduplicator keeps, without the first `skipped` of all that it keeps."""
+        kinds = [Document("", tuple(names), "", 0, 0, 0, 0, 0) for names in self.licenses]
+        lengths = self.arrays["lengths"].astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        for begin in range(0, len(lengths), BATCH):
+            end = min(begin + BATCH, len(lengths))
+            wanted = np.zeros(end - begin, bool)
+            for row in range(begin, end):
+                if deduplicator.full:
+                    break
+                if self._keeps(deduplicator, row) and deduplicator.kept > skipped:
+                    wanted[row - begin] = True
+            if wanted.any():
+                tokens = self.arrays["tokens"][ends[begin] : ends[end]]
+                if not wanted.all():
+                    tokens = tokens[np.repeat(wanted, lengths[begin:end])]
+                numbers = self.arrays["licenses"][begin:end][wanted].tolist()
+                documents = [kinds[number] for number in numbers]
+                yield Packed(documents, tokens, lengths[begin:end][wanted])
+
+    def _keeps(self, deduplicator: Deduplicator, row: int) -> bool:
+        if "digests" not in self.arrays:
+            return deduplicator.keeps(False, bytes, bytes)
+        evaluated = bool(self.arrays["evaluated"][row])
+        row_digest = self.arrays["digests"][row].tobytes
+        return deduplicator.keeps(evaluated, row_digest, partial(self._sketch, row))
+
+    def _sketch(self, row: int) -> Any:
         """Return a document's sketch as a rensa.RMinHash."""
-        begin = int(self.ends[row - 1]) if row else 0
-        return sketched(self.sketches[begin : int(self.ends[row])].tobytes())
+        ends = self.arrays["ends"]
+        begin = int(ends[row - 1]) if row else 0
+        return sketched(self.arrays["sketches"][begin : int(ends[row])].tobytes())
 
 
 # Tasks, each of which writes the file `name` in `folder`.
@@ -367,90 +246,76 @@ def count_part(part: Corpus, folder: str, name: str) -> Written:
     return write_file(folder, name, arrays, documents=documents)
 
 
-def mark_part(
-    part: Part, dedup: str | None, rensa: str | None, texts: Texts | None, folder: str, name: str
-) -> Written:
-    """Write the marks of a part's documents. Sketches are gathered on the disk."""
-    if rensa is not None:
-        _require_rensa(rensa)
-    evaluation = None if texts is None else _evaluation(texts)
-    held, digests, ends = bytearray(), bytearray(), [0]
-    with tempfile.TemporaryFile() as spool:
-        for text in (document.text for document in documents_of(part, None)):
-            held.append(evaluation is not None and evaluation.stand_in(text))
-            digests += bytes(DIGEST) if dedup is None else digest(text)
-            # A document that is left out in any case needs no sketch.
-            state = sketch(text) if dedup == "minhash" and not held[-1] else b""
-            spool.write(state)
-            ends.append(ends[-1] + len(state))
-        spool.flush()
-        sketches = np.memmap(spool, np.uint8, "r") if ends[-1] else np.empty(0, np.uint8)
-        arrays = {
-            "held": np.frombuffer(held, np.uint8),
-            "digests": np.frombuffer(digests, np.uint8).reshape(-1, DIGEST),
-            "sketches": sketches,
-            "ends": np.array(ends[1:], np.uint64),
-        }
-        return write_file(folder, name, arrays, documents=len(held))
-
-
 def encode_part(
-    part: Part, limit: int | None, encoding: Encoding, folder: str, name: str
+    part: Part, encoding: Encoding, marking: Marking | None, folder: str, name: str
 ) -> Written:
-    """Write the ids and lengths of a part's kept documents, `limit` at most.
+    """Write the ids, lengths and licences of a part's documents, and their marks.
 
-    Ids are gathered on the disk, so that the part may be of any size.
+    Ids and sketches are gathered on the disk, so that the part may be of any size.
     """
-    encoder, notes = _encoder(encoding.tokenizer, encoding.fingerprint)
-    lengths, licenses = [np.empty(0, np.int64)], Counter[str]()
-    dtype, count = token_dtype(encoding.vocabulary), 0
-    with tempfile.TemporaryFile() as spool:
-        documents = documents_of(part, limit)
-        if part.kept:
-            documents = _kept(documents, Path(folder) / part.kept)
-        for packed in encode_documents(documents, encoder, encoding.vocabulary, encoding.ending):
-            spool.write(np.ascontiguousarray(packed.tokens, dtype).data)
-            lengths.append(packed.lengths)
-            count += len(packed.tokens)
-            for document in packed.documents:
-                licenses.update(document.licenses)
-        spool.flush()
-        tokens = np.memmap(spool, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
-        joined = np.concatenate(lengths)
-        arrays = {"tokens": tokens, "lengths": joined.astype(np.uint64)}
-        written = write_file(folder, name, arrays, documents=len(joined), tokens=count,
-                             licenses=dict(sorted(licenses.items())))  # fmt: skip
-    return written._replace(notes=notes.take())
-
-
-def copy_shard(folder: str, shard: Sequence[Cut], dtype: str, name: str) -> Written:
-    """Write one shard of the store out of part files."""
-    tokens, lengths = [np.empty(0, dtype)], [np.zeros(1, np.uint64)]
-    for cut in shard:
-        arrays = open_part(Path(folder) / cut.file)
-        tokens.append(arrays["tokens"][cut.begin : cut.end])
-        lengths.append(arrays["lengths"][cut.first : cut.last])
-    documents = np.cumsum(np.concatenate(lengths), dtype=np.uint64)
-    return write_file(folder, name, {"tokens": np.concatenate(tokens), "documents": documents})
-
-
-def documents_of(part: Part, limit: int | None) -> Iterator[Document]:
-    """Return the documents of a part that its corpus selects, `limit` at most."""
     _require_places(part.corpus)
-    bounded = replace(part.corpus, selection=replace(part.corpus.selection, limit=limit))
-    return bounded.documents(Position(first=part.first, number=part.first))
+    encoder, notes = _encoder(encoding.tokenizer, encoding.fingerprint)
+    selection = replace(part.corpus.selection, limit=part.limit)
+    documents = replace(part.corpus, selection=selection).documents(
+        Position(first=part.first, number=part.first)
+    )
+    lengths, dtype = [np.empty(0, np.int64)], token_dtype(encoding.vocabulary)
+    licenses: dict[tuple[str, ...], int] = {}
+    numbers: list[int] = []  # of each document's licences
+    with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as sketches:
+        marks = None if marking is None else _Marks(marking, sketches)
+        for packed in encode_documents(documents, encoder, encoding.vocabulary, encoding.ending):
+            ids.write(np.ascontiguousarray(packed.tokens, dtype).data)
+            lengths.append(packed.lengths)
+            for document in packed.documents:
+                numbers.append(licenses.setdefault(document.licenses, len(licenses)))
+                if marks is not None:
+                    marks.add(document.text)
+        tokens = _mapped(ids, dtype)
+        arrays = {
+            "tokens": tokens,
+            "lengths": np.concatenate(lengths).astype(np.uint64),
+            "licenses": np.array(numbers, np.uint32),
+            **({} if marks is None else marks.arrays()),
+        }
+        facts = {"tokens": len(tokens), "licenses": list(licenses)}
+        return write_file(folder, name, arrays, **facts)._replace(notes=notes.take())
 
 
-def open_part(path: Path) -> dict[str, Array]:
-    """Return a part file's arrays, as memory maps."""
-    arrays = open_arrays(require_shared(path))
-    require_layout(path, arrays, PART)
-    return arrays
+class _Marks:
+    """The marks of a part's documents, see MARKS."""
+
+    def __init__(self, marking: Marking, sketches: IO[bytes]) -> None:
+        if marking.rensa is not None:
+            _require_rensa(marking.rensa)
+        self._dedup = marking.dedup
+        self._evaluation = _evaluation(marking.texts, marking.sha256)
+        self._sketches = sketches
+        self._evaluated, self._digests, self._ends = bytearray(), bytearray(), [0]
+
+    def add(self, text: str) -> None:
+        """Mark the next document."""
+        evaluated = self._evaluation is not None and self._evaluation.stand_in(text)
+        self._evaluated.append(evaluated)
+        self._digests += bytes(DIGEST) if self._dedup is None else digest(text)
+        # A document that is left out in any case needs no sketch.
+        state = sketch(text) if self._dedup == "minhash" and not evaluated else b""
+        self._sketches.write(state)
+        self._ends.append(self._ends[-1] + len(state))
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            "evaluated": np.frombuffer(self._evaluated, np.uint8),
+            "digests": np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST),
+            "sketches": _mapped(self._sketches, np.dtype(np.uint8)),
+            "ends": np.array(self._ends[1:], np.uint64),
+        }
 
 
-def _kept(documents: Iterable[Document], path: Path) -> Iterator[Document]:
-    kept = open_arrays(require_shared(path))[KEPT]
-    return (document for document, keep in zip(documents, kept, strict=True) if keep)
+def _mapped(file: IO[bytes], dtype: np.dtype[Any]) -> Array:
+    """Return what was written to a file as an array; it lives no longer than the open file."""
+    file.flush()
+    return np.memmap(file, dtype, "r") if file.tell() else np.empty(0, dtype)
 
 
 class _Notes(Reporter):
@@ -482,8 +347,11 @@ def _encoder(tokenizer: str, fingerprint: str) -> tuple[Encoder, _Notes]:
 
 
 @lru_cache(maxsize=2)
-def _evaluation(texts: Texts) -> EvaluationTexts:
-    text = open_arrays(require_shared(Path(texts.file)))["json"].tobytes()
+def _evaluation(texts: str | None, sha256: str | None) -> EvaluationTexts | None:
+    """Return the evaluation texts in the file `texts`; `sha256` tells those of builds apart."""
+    if texts is None:
+        return None
+    text = open_arrays(require_shared(Path(texts)))["json"].tobytes()
     return EvaluationTexts(tuple(json.loads(text)))
 
 

@@ -1,13 +1,15 @@
 """Corpus to token store (`ngramkit.formats.tokens`).
 
-A shard ends with the document that fills it, whatever the batches, parts or workers were. A killed
+Documents become ids batch by batch, in the corpus's order: on this machine from memory, on a
+cluster out of files that tasks write, one for each part of the corpus (`builders.token_parts`). A
+shard ends with the document that fills it, whatever the batches, parts or workers were. A killed
 build finds the finished shards and goes on behind the last one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,7 @@ import numpy.typing as npt
 from ngramkit.builders.executors import Executor, executing
 from ngramkit.builders.sources import Source, Text, open_text
 from ngramkit.builders.stages import StageRunner
-from ngramkit.builders.token_parts import encode_parts, filling
+from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import Packed, encode_documents, open_encoder, use_cores
@@ -141,23 +143,29 @@ def _build(
         return TokenStore.open(path)
     inputs = corpus.places
     with ArtifactWriter(path, TokenStore.kind, plan, inputs=inputs, force=force) as writer:
+        record = tokenizer.record
+        ending = record.eos if eos else None
+        dtype = token_dtype(record.vocabulary)
+        cutter = ShardCutter(writer, dtype, shard_tokens, positions=executor.local)
         if executor.local:
             use_cores(workers)
-            counts, licenses = _encode_here(corpus, tokenizer, eos, shard_tokens, writer, reporter)
+            batches = _encode_here(corpus, tokenizer, ending, cutter, reporter)
         else:
             stages = StageRunner(writer, executor, reporter)
-            counts, licenses = encode_parts(corpus, tokenizer, eos, shard_tokens, stages)
-        _require_text(corpus, tokenizer, eos, counts)
+            done = cutter.counts["documents"]
+            batches = encode_parts(corpus, tokenizer, ending, stages, done)
+        cutter.cut(batches)
+        _require_text(corpus, tokenizer, eos, cutter.counts)
         facts: dict[str, Any] = {}
-        if licenses:
-            facts["licenses"] = dict(sorted(licenses.items()))
+        if cutter.licenses:
+            facts["licenses"] = dict(sorted(cutter.licenses.items()))
         if isinstance(corpus, Deduplicated):
             facts["left_out"] = dict(corpus.left_out)
         writer.commit(
-            tokenizer.record,
+            record,
             parameters=plan["parameters"],
             corpus={**plan["corpus"], **facts},
-            counts=counts,
+            counts=cutter.counts,
         )
     return TokenStore.open(path)
 
@@ -186,40 +194,37 @@ def _require_text(
 def _encode_here(
     corpus: AnyCorpus,
     tokenizer: TextTokenizer,
-    eos: bool,
-    shard_tokens: int,
-    writer: ArtifactWriter,
+    ending: int | None,
+    cutter: ShardCutter,
     reporter: Reporter,
-) -> tuple[dict[str, int], Counter[str]]:
-    """Write all shards; return the store's counts and how many documents have each licence."""
-    record = tokenizer.record
-    cutter = ShardCutter(writer, token_dtype(record.vocabulary), shard_tokens)
+) -> Iterator[Packed]:
+    """Yield the documents behind the cutter's last one, encoded by this process."""
     reporter.stage("tokenize", corpus.selection.limit, "documents")
     reporter.advance(cutter.position.kept, **cutter.counts)
     encoder = open_encoder(tokenizer.backend, reporter)
     documents = corpus.documents(cutter.position)
-    for packed in encode_documents(
-        documents, encoder, record.vocabulary, record.eos if eos else None
-    ):
-        cutter.add(packed)
+    for packed in encode_documents(documents, encoder, tokenizer.record.vocabulary, ending):
+        yield packed
         reporter.advance(len(packed.documents), **cutter.counts)
-    cutter.flush()
-    return cutter.counts, cutter.licenses
 
 
 class ShardCutter:
     """A writer of shards that gathers packed documents until they fill `shard_tokens`.
 
-    It begins behind the shards that a killed build left; `position` is where in the corpus that is.
+    It begins behind the shards that a killed build left. With `positions`, documents say where in
+    the corpus they are, and `position` is where to read on; shards without are written anew.
     """
 
-    def __init__(self, writer: ArtifactWriter, dtype: npt.DTypeLike, shard_tokens: int) -> None:
+    def __init__(
+        self, writer: ArtifactWriter, dtype: npt.DTypeLike, shard_tokens: int, *, positions: bool
+    ) -> None:
         self.counts = {"documents": 0, "tokens": 0}
         self.licenses: Counter[str] = Counter()
         self.position = Position()
         self._writer = writer
         self._dtype = dtype
         self._shard_tokens = shard_tokens
+        self._positions = positions
         self._tokens: list[Array] = []  # gathered for the next shard
         self._lengths: list[Array] = []
         self._room = shard_tokens
@@ -227,27 +232,35 @@ class ShardCutter:
         self._resume()
 
     def _resume(self) -> None:
-        # Files without a position were copied out of parts, see builders.token_parts.
-        while "position" in (facts := self._writer.finished(self._name) or {}):
+        while (facts := self._writer.finished(self._name)) is not None:
+            if self._positions:
+                if "position" not in facts:
+                    break
+                self.position = Position(**facts["position"])
             self.counts = {name: facts[name] for name in self.counts}
             self.licenses = Counter(facts["licenses"])
-            self.position = Position(**facts["position"])
             self._shard += 1
 
     @property
     def _name(self) -> str:
         return f"shard-{self._shard:05d}.safetensors"
 
-    def add(self, packed: Packed) -> None:
-        """Take a batch of documents, and write every shard that it fills."""
+    def cut(self, batches: Iterable[Packed]) -> None:
+        """Write shards of all the batches, of which the last may be smaller."""
+        for packed in batches:
+            self._add(packed)
+        if self._lengths:
+            self._flush()
+
+    def _add(self, packed: Packed) -> None:
         documents, tokens, lengths = packed
         while len(documents):
             ends = np.cumsum(lengths)
-            n = filling(ends, self._room)
+            n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
             end = int(ends[n - 1])
             self._take(documents[:n], tokens[:end], lengths[:n])
             if self._room <= 0:
-                self.flush()
+                self._flush()
             documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
 
     def _take(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
@@ -256,14 +269,13 @@ class ShardCutter:
         self._room -= len(tokens)
         self.counts["documents"] += len(documents)
         self.counts["tokens"] += len(tokens)
-        self.position = documents[-1].end
+        if self._positions:
+            self.position = documents[-1].end
         for document in documents:
             self.licenses.update(document.licenses)
 
-    def flush(self) -> None:
-        """Write what is gathered, if anything, as one shard."""
-        if not self._lengths:
-            return
+    def _flush(self) -> None:
+        """Write what is gathered as one shard."""
         lengths = np.concatenate(self._lengths)
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
@@ -273,7 +285,7 @@ class ShardCutter:
             {"tokens": tokens, "documents": offsets},
             **self.counts,
             licenses=dict(self.licenses),
-            position=self.position.to_json(),
+            **({"position": self.position.to_json()} if self._positions else {}),
         )
         self._tokens, self._lengths, self._room = [], [], self._shard_tokens
         self._shard += 1

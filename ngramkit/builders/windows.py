@@ -192,24 +192,24 @@ class Windows:
         rows[wanted] = np.arange(len(wanted))
         counts = np.zeros((len(self._work), len(wanted), self.vocabulary), np.int64)
 
-        def count(stretches: list[Stretch], found: Counts) -> None:
+        def count(stretches: list[Stretch], share: Counts) -> None:
             for tokens, documents, begin, end in stretches:
-                count_seconds(tokens, documents, begin, end, self.length, rows, found)
+                count_seconds(tokens, documents, begin, end, self.length, rows, share)
 
         list(self._pool.map(count, self._work, counts))
         return {token: counts[:, row] for row, token in enumerate(wanted.tolist())}
 
     def _partitions(self, prefix: tuple[int, ...] = ()) -> Iterator[Partition]:
         """Yield partitions in ascending order, each small enough or of the last token alone."""
-        each = self._after(prefix)
-        counts = each.sum(axis=0)
+        shares = self._after(prefix)
+        counts = shares.sum(axis=0)
         rest = self.length - len(prefix)
         enough, span = min(COMFORTABLE, self._most), self._span(rest)
         low = windows = 0
         for token in np.flatnonzero(counts).tolist():
             count = int(counts[token])
             if windows and (windows + count > enough or token - low >= span):
-                yield _partition(prefix, low, token, each)
+                yield _partition(prefix, low, token, shares)
                 windows = 0
             if count > self._most and rest > 1:
                 yield from self._partitions((*prefix, token))
@@ -217,15 +217,15 @@ class Windows:
             low = token if not windows else low
             windows += count
         if windows:
-            yield _partition(prefix, low, min(low + span, self.vocabulary), each)
+            yield _partition(prefix, low, min(low + span, self.vocabulary), shares)
 
-    def _at_once(self, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    def _at_once(self, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
         """Return whether one pass can tell the windows after two prefixes apart.
 
         It can after single tokens and none, where keys are one word of more than the last token.
         """
-        both = max(len(one), len(other)) <= 1 and self.length > 2 and self.words(self.length) == 1
-        return one == other or both
+        short = max(len(first), len(second)) <= 1
+        return first == second or (short and self.length > 2 and self.words(self.length) == 1)
 
     def _last_tokens(self, partition: Partition) -> tuple[Keys, Counts]:
         """Return the windows of a partition whose last token alone is open: its histogram."""

@@ -18,6 +18,7 @@ from ngramkit.builders.stages import require_shared
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError
+from ngramkit.formats.writer import ArtifactWriter
 from ngramkit.progress import Reporter
 
 QUICK = settings(
@@ -109,7 +110,7 @@ def test_merged_datastores_have_the_same_bytes(tmp_path, token_store):
         for n in range(2)
     ]
     here, there = (
-        merge(parts, tmp_path / executor.name, executor=executor)
+        merge(parts, tmp_path / type(executor).__name__, executor=executor)
         for executor in (Local(2), Elsewhere())
     )
     assert contents(there.path) == contents(here.path)
@@ -138,6 +139,27 @@ def test_a_resumed_build_keeps_finished_tasks(texts, tmp_path, token_store, kind
         assert contents(build(out, again).path) == contents(whole.path)
         assert not set(killed.ran) & set(again.ran)
         assert sorted(killed.ran + again.ran) == sorted(run.ran)
+
+
+def test_tokens_begun_here_go_on_elsewhere(texts, tmp_path, monkeypatch):
+    corpus = open_corpus(str(texts / "a"), licenses=["mit"])
+    whole = contents(tokenize(corpus, "demo", tmp_path / "whole", shard_tokens=40).path)
+    write, written = ArtifactWriter.write, []
+
+    def dying(self, name, *given, **facts):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(name)
+        write(self, name, *given, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ArtifactWriter, "write", dying)
+        with pytest.raises(KeyboardInterrupt):
+            tokenize(corpus, "demo", tmp_path / "out", shard_tokens=40)
+    before = {name: (tmp_path / "out.partial" / name).stat().st_ino for name in written}
+    store = tokenize(corpus, "demo", tmp_path / "out", shard_tokens=40, executor=Elsewhere())
+    assert contents(store.path) == whole
+    assert before == {name: (store.path / name).stat().st_ino for name in written}
 
 
 @pytest.mark.parametrize("kind", ["tokens", "datastore"])

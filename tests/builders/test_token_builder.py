@@ -9,10 +9,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from ngramkit.builders import tokens as builder
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import encoding
+from ngramkit.corpus.document import Document
+from ngramkit.corpus.encoding import Packed
 from ngramkit.corpus.open import open_corpus
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError, UsageError
@@ -63,6 +66,34 @@ def test_ids_in_whole_documents(corpus, demo, tmp_path, shard_tokens, eos):
         ends = shard.documents[1:]
         assert ends[-1] >= shard_tokens  # full
         assert len(ends) == 1 or ends[-2] < shard_tokens  # and not before its last document
+
+
+@given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=8)), st.integers(1, 9))
+def test_a_shard_ends_with_the_document_that_fills_it(batches, shard_tokens):
+    expected, gathered = [], []
+    for length in (length for lengths in batches for length in lengths):
+        gathered.append(length)
+        if sum(gathered) >= shard_tokens:
+            expected.append(gathered)
+            gathered = []
+    expected += [gathered] if gathered else []
+    shards = {}
+
+    class Writer:
+        def finished(self, name):
+            return None
+
+        def write(self, name, arrays, **facts):
+            shards[name] = np.diff(arrays["documents"]).tolist()
+            assert len(arrays["tokens"]) == sum(shards[name])
+
+    cutter = builder.ShardCutter(Writer(), np.uint16, shard_tokens, positions=False)
+    document = Document("", (), "", 0, 0, 0, 0, 0)
+    cutter.cut(
+        Packed([document] * len(lengths), np.zeros(sum(lengths), np.uint16), np.array(lengths))
+        for lengths in batches
+    )
+    assert list(shards.values()) == expected
 
 
 def test_bytes_do_not_depend_on_batches(corpus, tmp_path, monkeypatch):

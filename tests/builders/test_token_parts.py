@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from elsewhere import Elsewhere, contents
-from hypothesis import given, strategies as st
 
-from ngramkit.builders.token_parts import cuts
+from ngramkit.builders import token_parts
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus import readers
 from ngramkit.corpus.open import open_corpus
-from ngramkit.errors import InputError
+from ngramkit.errors import ArtifactError, InputError
+from ngramkit.formats.container import open_arrays, write_arrays
 
 LICENSES = ["mit", "apache-2.0", None]
 CORPORA = [
@@ -64,7 +63,7 @@ def test_parts_behind_a_limit_are_not_read(texts, tmp_path):
     executor = Elsewhere(ahead=1)
     corpus = open_corpus(str(texts / "a"), limit=2)
     tokenize(corpus, "demo", tmp_path / "t", executor=executor)
-    assert executor.ran == ["part-00000.safetensors", "shard-00000.safetensors"]
+    assert executor.ran == ["part-00000.safetensors"]
 
 
 def test_a_corpus_without_documents_is_an_error(texts, tmp_path):
@@ -74,22 +73,35 @@ def test_a_corpus_without_documents_is_an_error(texts, tmp_path):
     assert not (tmp_path / "t").exists()
 
 
-@given(st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=6), st.integers(1, 9))
-def test_a_shard_ends_with_the_document_that_fills_it(parts, shard_tokens):
-    expected, held = [], []
-    for part, lengths in enumerate(parts):
-        for document, length in enumerate(lengths):
-            held.append((f"{part}", document, length))
-            if sum(length for *_, length in held) >= shard_tokens:
-                expected.append(held)
-                held = []
-    expected += [held] if held else []
-    files = [(f"{part}", np.array(lengths, np.uint64)) for part, lengths in enumerate(parts)]
-    found = list(cuts(files, shard_tokens))
-    assert [
-        [(cut.file, at, parts[int(cut.file)][at]) for cut in shard
-         for at in range(cut.first, cut.last)] for shard in found
-    ] == expected  # fmt: skip
-    for cut in (cut for shard in found for cut in shard):
-        lengths = parts[int(cut.file)]
-        assert (cut.begin, cut.end) == (sum(lengths[: cut.first]), sum(lengths[: cut.last]))
+@pytest.mark.parametrize("dedup", [None, "exact"])
+def test_a_part_is_taken_apart_in_batches(texts, tmp_path, monkeypatch, dedup):
+    corpus = open_corpus(str(texts), dedup=dedup, limit=23)
+    here = tokenize(corpus, "demo", tmp_path / "here", shard_tokens=60)
+    monkeypatch.setattr(token_parts, "BATCH", 3)
+    there = tokenize(
+        corpus, "demo", tmp_path / "there", shard_tokens=60, executor=Elsewhere(ahead=1)
+    )
+    assert contents(there.path) == contents(here.path)
+
+
+DAMAGES = {
+    "its arrays do not fit": lambda arrays: arrays | {"lengths": arrays["lengths"] + 1},
+    "holds no 'digests'": lambda arrays: {n: a for n, a in arrays.items() if n != "digests"},
+    "arrays do not fit": lambda arrays: arrays | {"digests": arrays["digests"][:, 1:].copy()},
+    "do not fit each other": lambda arrays: arrays | {"evaluated": arrays["evaluated"][1:]},
+}
+
+
+@pytest.mark.parametrize("said", DAMAGES)
+def test_a_damaged_part_is_an_error(texts, tmp_path, monkeypatch, said):
+    """As of a node that wrote something else than it says."""
+    read = token_parts.EncodedPart.read
+
+    def damaged(path, *given):
+        write_arrays(path, DAMAGES[said]({n: a.copy() for n, a in open_arrays(path).items()}))
+        return read(path, *given)
+
+    monkeypatch.setattr(token_parts.EncodedPart, "read", damaged)
+    corpus = open_corpus(str(texts), dedup="exact")
+    with pytest.raises(ArtifactError, match=said):
+        tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())
