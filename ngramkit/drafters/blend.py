@@ -33,7 +33,6 @@ from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.counts import (
     BUFFER,
     Corpus,
-    frozen_row,
     grown,
     new_candidates,
     new_corpus,
@@ -272,7 +271,7 @@ def new_sources(
     nothing = new_corpus(search_table(()))
     return Sources(
         corpus=_shared_corpus(datastores, (scan, sample)),
-        frozen=new_frozen(None if frozen is None else _frozen_row(frozen)),
+        frozen=new_frozen(None if frozen is None else frozen.table),
         live=new_live(vocabulary, LIVE),
         past_at_start=new_history(nothing),
         past_since=new_history(nothing),
@@ -287,11 +286,6 @@ def new_sources(
         into=new_candidates(vocabulary),
         second=new_candidates(vocabulary),
     )
-
-
-def _frozen_row(table: FrozenTable) -> npt.NDArray[np.int64]:
-    arrays = table.leaders, table.leader_counts, table.follower_offsets
-    return frozen_row(*arrays, table.followers, table.follower_counts)
 
 
 def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:

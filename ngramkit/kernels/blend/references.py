@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.blend.counts import push_recent
 from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, USED, mix_in
 from ngramkit.kernels.jit import entry, optional_part, part
 from ngramkit.kernels.suffix.search import SIZE, VOCABULARY, bucket, narrow, position_at, token_at
@@ -475,7 +476,7 @@ def act(what, references, state, recent, tokens, scores):
             kind = offer(references, state)
             if kind >= 0:
                 credit(references, kind, np.int64(tokens[i]))
-            _push(recent, tokens[i])
+            push_recent(recent, tokens[i])
             follow(references, state, recent, np.int64(tokens[i]))
         return 0
     score = np.float32(1)
@@ -492,16 +493,9 @@ def act(what, references, state, recent, tokens, scores):
         account = references.trust[kind]
         score *= np.float32(account[RIGHT] / account[USED]) * references.p[best]
         tokens[i], scores[i] = references.tokens[best], score
-        _push(recent, tokens[i])
+        push_recent(recent, tokens[i])
         advance(references, state, recent, np.int64(tokens[i]))
     return len(tokens)
-
-
-@part
-def _push(recent, token):
-    for i in range(len(recent) - 1, 0, -1):
-        recent[i] = recent[i - 1]
-    recent[0] = token
 
 
 @optional_part
