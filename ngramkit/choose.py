@@ -19,7 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.drafters.registry import DRAFTERS, DrafterSpec, drafter_options, load_drafter
+from ngramkit.drafters.registry import (
+    DRAFTERS,
+    DrafterSpec,
+    drafter_options,
+    load_drafter,
+    require_kind,
+)
 from ngramkit.drafters.sources import Given, Opened, PastUse, Sources, open_given
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
@@ -58,7 +64,6 @@ class DrafterChoice:
     tokenizer: TokenizerRecord
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # by role, opened
     names: Sequence[str] = ()  # of the artifacts, as given or found
-    revisions: Mapping[str, str] = field(default_factory=dict)  # hf:// source -> commit
     past: PastUse | None = None  # None: it does not learn from finished requests
     made: Callable[[], Drafter] | None = None  # returns a drafter of the caller's, in place of that
 
@@ -139,7 +144,6 @@ def choose_drafter(
             for role, several in by_role.items()
         },
         names=[each.name for each in opened],
-        revisions={each.name: each.commit for each in opened if each.commit},
     )
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
@@ -204,13 +208,8 @@ def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[
         several = list(given) if role == "datastores" else [given] if given is not None else []
         if several:
             by_role[role] = [open_given(each, reporter) for each in several]
-    for role, artifacts in by_role.items():
-        for each in artifacts:
-            if each.artifact.kind != KIND_OF_ROLE[role]:
-                raise ArtifactError(
-                    f"{each.name} is a {each.artifact.kind}, not a {KIND_OF_ROLE[role]}",
-                    "check the path",
-                )
+            for each in by_role[role]:
+                require_kind(each.artifact, role)
     return by_role
 
 
@@ -223,7 +222,8 @@ def _find(
     """Open the artifacts under artifacts/ that a drafter takes, by role; make one that it needs."""
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
-    taken, left_out = select(candidates(tokenizer), roles, tokenizer)
+    automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
+    taken, left_out = select([*artifacts_in(ARTIFACTS), *automatic], roles, tokenizer)
     for line in left_out:
         reporter.note(f"left out: {line}")
     by_role = {role: [open_given(path) for path in paths] for role, paths in taken.items() if paths}
@@ -255,12 +255,6 @@ def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> Draf
 def _described(each: Opened) -> str:
     tokens = each.artifact.manifest.counts.get("tokens")
     return each.name if tokens is None else f"{each.name} ({tokens:,} tokens)"
-
-
-def candidates(tokenizer: TokenizerRecord) -> list[Found]:
-    """Return what is under artifacts/, automatic ones for the embedded model only."""
-    automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
-    return [*artifacts_in(ARTIFACTS), *automatic]
 
 
 def select(
@@ -340,9 +334,14 @@ def provide(
         store = _stdlib_store(reporter)
     else:
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.frozen import build_frozen
+
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
-    return _build(kind, store, place, reporter)
+    build: Any = build_datastore if kind == "datastore" else build_frozen
+    artifact: Artifact = build(store, place, reporter=reporter, force=True)
+    return artifact
 
 
 def command(kind: str, model: str) -> str:
@@ -369,17 +368,6 @@ def _stdlib_store(reporter: Reporter) -> TokenStore:
 
     place = default_place(CORPUS, DEFAULT, "tokens", folder=AUTOMATIC)
     return tokenize(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
-
-
-def _build(kind: str, store: TokenStore, place: Path, reporter: Reporter) -> Artifact:
-    """Build an artifact from a store, unless the same one is there already."""
-    if kind == "datastore":
-        from ngramkit.builders.datastore import build_datastore
-
-        return build_datastore(store, place, reporter=reporter, force=True)
-    from ngramkit.builders.frozen import build_frozen
-
-    return build_frozen(store, place, reporter=reporter, force=True)
 
 
 def _read_off_model(

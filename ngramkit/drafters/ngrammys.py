@@ -59,7 +59,7 @@ class Ngrammys(BaseDrafter):
     def draft(self, budget: int) -> DraftTree:
         tree: tuple[Any, ...] = mixed_tree(
             self._live.tokens,
-            self._begins(),
+            self._live.continuations(self.query),
             *self._table,
             self.rows,
             self.width,
@@ -68,15 +68,6 @@ class Ngrammys(BaseDrafter):
             budget,
         )
         return DraftTree(*tree)
-
-    def _begins(self) -> TokenArray:
-        """Return where continuations of the longest query with an earlier occurrence begin,
-        int64[m]."""
-        for size in range(self.query, 0, -1):
-            hits = self._live.occurrences(size)
-            if len(hits):
-                break
-        return (hits + size).astype(np.int64, copy=False)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._live.append(tokens)

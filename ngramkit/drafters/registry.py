@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.manifest import TokenizerRecord
 
-# Parameter of `load_drafter` -> the kind of artifact that it takes.
-KINDS = {
-    "datastores": "datastore",
-    "frozen_table": "frozen-table",
-    "bigram": "model-bigram",
-    "unigram": "model-unigram",
-}
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -216,12 +208,18 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
     for role, value in by_role.items():
         several = value if isinstance(value, list) else [value] if value else []
         for artifact in several:
-            if artifact.kind != KINDS[role]:
-                raise ArtifactError(
-                    f"{artifact.path} is a {artifact.kind}, not a {KINDS[role]}", "check the path"
-                )
+            require_kind(artifact, role)
         artifacts += several
     require_one_tokenizer(artifacts)
+
+
+def require_kind(artifact: Artifact, role: str) -> None:
+    """Raise ArtifactError where an artifact is not of the kind that the role takes."""
+    kind = KIND_OF_ROLE[role]
+    if artifact.kind != kind:
+        raise ArtifactError(
+            f"{artifact.where} is a {artifact.kind}, not a {kind}", "check the path"
+        )
 
 
 @dataclass(frozen=True)

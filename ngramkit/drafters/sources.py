@@ -116,11 +116,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Opened:
-    """An open artifact, the name it was given, and its commit on the Hub or manifest digest."""
+    """An open artifact, and the name it was given."""
 
     artifact: Artifact
     name: str
-    commit: str | None = None
 
 
 def open_given(given: Given, reporter: Reporter = SILENT) -> Opened:
@@ -129,5 +128,5 @@ def open_given(given: Given, reporter: Reporter = SILENT) -> Opened:
 
     if isinstance(given, Artifact):
         return Opened(given, given.where)
-    artifact, fetched = open_fetched(given, reporter=reporter)
-    return Opened(artifact, artifact.origin or str(given), fetched.commit)
+    artifact, _ = open_fetched(given, reporter=reporter)
+    return Opened(artifact, artifact.origin or str(given))
