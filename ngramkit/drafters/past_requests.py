@@ -112,11 +112,6 @@ class PastRequests:
         """Return the number of searchable tokens, separators included."""
         return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
 
-    @property
-    def sorted_end(self) -> int:
-        """Return the end, in the stream of all requests, of what the last rebuild sorted."""
-        return self._sorted_end
-
     def remember(self, tokens: Array, prompt: int) -> None:
         """Add a finished request; the first `prompt` of its tokens are the prompt."""
         if self.forgetful:
@@ -148,8 +143,8 @@ class PastRequests:
         self._stream = TokenRing(self._capacity, token_dtype(self.separator))
         self._since = self._newest = 0  # where in the stream these begin
         self._ends: list[int] = []  # of the newest requests
-        self._sorted = Shards()  # at most one each, over the stream up to `_sorted_end`
-        self._sorted_end = 0
+        self._sorted = Shards()  # at most one each, over the stream up to `sorted_end`
+        self.sorted_end = 0
         self._sorted_at = self._clock()
         self._mark: Mark | None = None  # where in the history the stream ends
 
@@ -157,7 +152,7 @@ class PastRequests:
         shard = history.load_index(self._capacity)
         if shard is not None:
             self._stream.add(shard.tokens)
-            self._sorted, self._sorted_end = Shards(at_start=(shard,)), self._stream.end
+            self._sorted, self.sorted_end = Shards(at_start=(shard,)), self._stream.end
         requests, _ = history.news()
         self._add([r.tokens for r in requests], history.mark, opening=True)
 
@@ -195,14 +190,14 @@ class PastRequests:
 
     @property
     def _due(self) -> bool:
-        added = self._stream.end - self._sorted_end
+        added = self._stream.end - self.sorted_end
         late = self._clock() - self._sorted_at >= self._rebuild_seconds
         return added >= self._rebuild_tokens or (late and added > 0)
 
     def _publish(self) -> None:
         """Set new shards: the sorted ones, and the tail's, which are sorted now. The tail is
         bounded: a long history's first load, or a slow rebuild, leaves more to the background."""
-        begin = max(self._sorted_end, self._stream.end - 2 * self._rebuild_tokens)
+        begin = max(self.sorted_end, self._stream.end - 2 * self._rebuild_tokens)
         tails = self._by_origin(self._stream.since(begin), self._newest)
         pairs = zip(self._sorted, tails, strict=True)
         self.shards = Shards(*(s + sort_requests(tail, self.separator) for s, tail in pairs))
@@ -233,13 +228,13 @@ class PastRequests:
             stream, end, mark = self._stream, self._stream.end, self._mark
             newest = self._next_newest()
             tokens, *others = self._by_origin(stream.since(0), newest)
-            at_start = self._sorted.at_start if self._sorted_end >= self._since else ()
+            at_start = self._sorted.at_start if self.sorted_end >= self._since else ()
         if sum(len(shard.tokens) for shard in at_start) != len(tokens):  # else it has not changed
             at_start = sort_requests(tokens, self.separator)
         shards = Shards(at_start, *(sort_requests(each, self.separator) for each in others))
         with self._swap:
             if stream is self._stream:  # else the history was rewritten meanwhile
-                self._sorted, self._sorted_end = shards, end
+                self._sorted, self.sorted_end = shards, end
                 self._sorted_at = self._clock()
                 self._newest, self._ends = newest, [e for e in self._ends if e > newest]
                 self._publish()
