@@ -98,7 +98,7 @@ class DrafterChoice:
         set it."""
         if self.made is not None or option in self.spec.options:
             return self
-        if option not in {each.name for each in drafter_options(self.spec.name)}:
+        if option not in {declared.name for declared in drafter_options(self.spec.name)}:
             return self
         options = {**self.spec.options, option: value}
         return replace(self, spec=DrafterSpec(self.spec.name, options))
@@ -132,16 +132,16 @@ def choose_drafter(
         by_role = _open_named(named, reporter)
     else:
         by_role = _find(spec.name, tokenizer, reporter, load_model)
-    opened = [each for several in by_role.values() for each in several]
+    opened = [artifact for artifacts in by_role.values() for artifact in artifacts]
     choice = DrafterChoice(
         str(spec),
         spec,
         tokenizer,
         artifacts={
-            role: [each.artifact for each in several]
+            role: [each.artifact for each in artifacts]
             if role == "datastores"
-            else several[0].artifact
-            for role, several in by_role.items()
+            else artifacts[0].artifact
+            for role, artifacts in by_role.items()
         },
         names=[each.name for each in opened],
     )
@@ -160,11 +160,12 @@ def asked_drafters(drafters: Any) -> list[Any]:
 
     Raises UsageError for an unknown name or option, before anything is read.
     """
-    several = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    for each in several:
-        if isinstance(each, str):
-            DrafterSpec.parse(each)
-    return several
+    single = isinstance(drafters, str) or callable(drafters)
+    listed_drafters = [drafters] if single else list(drafters)
+    for drafter in listed_drafters:
+        if isinstance(drafter, str):
+            DrafterSpec.parse(drafter)
+    return listed_drafters
 
 
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
@@ -205,11 +206,11 @@ def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[
     """Open the artifacts that the caller named, by role. Raises ArtifactError for a wrong kind."""
     by_role: dict[str, list[Opened]] = {}
     for role, given in named.items():
-        several = list(given) if role == "datastores" else [given] if given is not None else []
-        if several:
-            by_role[role] = [open_given(each, reporter) for each in several]
-            for each in by_role[role]:
-                require_kind(each.artifact, role)
+        sources = list(given) if role == "datastores" else [given] if given is not None else []
+        if sources:
+            by_role[role] = [open_given(source, reporter) for source in sources]
+            for opened in by_role[role]:
+                require_kind(opened.artifact, role)
     return by_role
 
 
@@ -252,9 +253,9 @@ def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> Draf
     return replace(choice, past=past, names=[*choice.names, str(past.path)])
 
 
-def _described(each: Opened) -> str:
-    tokens = each.artifact.manifest.counts.get("tokens")
-    return each.name if tokens is None else f"{each.name} ({tokens:,} tokens)"
+def _described(opened: Opened) -> str:
+    tokens = opened.artifact.manifest.counts.get("tokens")
+    return opened.name if tokens is None else f"{opened.name} ({tokens:,} tokens)"
 
 
 def select(
@@ -270,14 +271,15 @@ def select(
     others: list[str] = []  # tokenizers
     corpora: dict[Any, Path] = {}
     by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
-    for each in candidates:
-        if each.manifest is None:
-            left_out.append(f"{each.path} ({each.problem})")
-        elif ROLES.get(each.manifest.kind) in by_role:
-            if each.manifest.tokenizer.agrees(tokenizer):
-                by_role[ROLES[each.manifest.kind]].append((each.path, each.manifest))
+    for folder in candidates:
+        manifest = folder.manifest
+        if manifest is None:
+            left_out.append(f"{folder.path} ({folder.problem})")
+        elif ROLES.get(manifest.kind) in by_role:
+            if manifest.tokenizer.agrees(tokenizer):
+                by_role[ROLES[manifest.kind]].append((folder.path, manifest))
             else:
-                others.append(each.manifest.tokenizer.id)
+                others.append(manifest.tokenizer.id)
     for role, fitting in by_role.items():
         for path, manifest in sorted(
             fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
@@ -353,11 +355,11 @@ def command(kind: str, model: str) -> str:
 def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
     """Return the largest token store under artifacts/ with the tokenizer's ids, or None."""
     fitting = [
-        (each.manifest.counts.get("tokens", 0), each.path)
-        for each in artifacts_in(ARTIFACTS)
-        if each.manifest is not None
-        and each.manifest.kind == TokenStore.kind
-        and each.manifest.tokenizer.agrees(tokenizer)
+        (folder.manifest.counts.get("tokens", 0), folder.path)
+        for folder in artifacts_in(ARTIFACTS)
+        if folder.manifest is not None
+        and folder.manifest.kind == TokenStore.kind
+        and folder.manifest.tokenizer.agrees(tokenizer)
     ]
     return TokenStore.open(max(fitting)[1]) if fitting else None
 

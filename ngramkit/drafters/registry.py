@@ -210,10 +210,10 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
 
     artifacts: list[Artifact] = []
     for role, value in by_role.items():
-        several = value if isinstance(value, list) else [value] if value else []
-        for artifact in several:
+        of_role = value if isinstance(value, list) else [value] if value else []
+        for artifact in of_role:
             require_kind(artifact, role)
-        artifacts += several
+        artifacts += of_role
     require_one_tokenizer(artifacts)
 
 

@@ -92,10 +92,10 @@ class Sources:
         """
         if isinstance(given, Sources):
             return given
-        several = [given] if isinstance(given, str | Path | Artifact) else list(given)
+        sources = [given] if isinstance(given, str | Path | Artifact) else list(given)
         by_role: dict[str, list[Artifact]] = {}
-        for each in several:
-            artifact = open_given(each).artifact
+        for source in sources:
+            artifact = open_given(source).artifact
             if artifact.kind not in ROLES:
                 raise UsageError(
                     f"{artifact.path} is a {artifact.kind}, which is not drafted from",

@@ -442,15 +442,15 @@ def raise_listed(tokens, beyond, weight, into, raises):
 @part
 def apply_raises(into, p, raises):
     """Turn p float32[CANDIDATES] into p'; `raises`, in logs, becomes 0."""
-    known, total = np.float32(0), np.float32(0)
+    listed, total = np.float32(0), np.float32(0)
     for row in range(into.state[0]):
         value = p[row]
-        known += value
+        listed += value
         if raises[row] > 0:
             value *= np.exp(raises[row])
             raises[row] = 0
         p[row] = value
         total += value
-    scale = np.float32(1) / (total + REST * max(np.float32(1) - known, LEAST_REST))
+    scale = np.float32(1) / (total + REST * max(np.float32(1) - listed, LEAST_REST))
     for row in range(into.state[0]):
         p[row] *= scale

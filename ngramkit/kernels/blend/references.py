@@ -388,10 +388,10 @@ def offer(references, state):
         return _offer_at_cursor(references, state)
     if state[ANCHOR] < 0:
         return _offer_beginnings(references)
-    one = token_of(references, state[ANCHOR] + state[LOST])
-    other = token_of(references, state[ANCHOR])
-    count = _add_offer(references, 0, one, SUBSTITUTED)
-    count = _add_offer(references, count, other, np.float32(1) - SUBSTITUTED)
+    after_replaced = token_of(references, state[ANCHOR] + state[LOST])
+    after_inserted = token_of(references, state[ANCHOR])
+    count = _add_offer(references, 0, after_replaced, SUBSTITUTED)
+    count = _add_offer(references, count, after_inserted, np.float32(1) - SUBSTITUTED)
     return min(state[LOST], np.int64(3)) if count else np.int64(-1)
 
 
