@@ -19,7 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngramkit.drafters.registry import DRAFTERS, DrafterSpec, drafter_options, load_drafter
+from ngramkit.drafters.registry import (
+    DRAFTERS,
+    DrafterSpec,
+    drafter_options,
+    load_drafter,
+    require_kind,
+)
 from ngramkit.drafters.sources import Given, Opened, PastUse, Sources, open_given
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
@@ -58,7 +64,6 @@ class DrafterChoice:
     tokenizer: TokenizerRecord
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # by role, opened
     names: Sequence[str] = ()  # of the artifacts, as given or found
-    revisions: Mapping[str, str] = field(default_factory=dict)  # hf:// source -> commit
     past: PastUse | None = None  # None: it does not learn from finished requests
     made: Callable[[], Drafter] | None = None  # returns a drafter of the caller's, in place of that
 
@@ -93,7 +98,7 @@ class DrafterChoice:
         set it."""
         if self.made is not None or option in self.spec.options:
             return self
-        if option not in {each.name for each in drafter_options(self.spec.name)}:
+        if option not in {declared.name for declared in drafter_options(self.spec.name)}:
             return self
         options = {**self.spec.options, option: value}
         return replace(self, spec=DrafterSpec(self.spec.name, options))
@@ -127,19 +132,18 @@ def choose_drafter(
         by_role = _open_named(named, reporter)
     else:
         by_role = _find(spec.name, tokenizer, reporter, load_model)
-    opened = [each for several in by_role.values() for each in several]
+    opened = [artifact for artifacts in by_role.values() for artifact in artifacts]
     choice = DrafterChoice(
         str(spec),
         spec,
         tokenizer,
         artifacts={
-            role: [each.artifact for each in several]
+            role: [each.artifact for each in artifacts]
             if role == "datastores"
-            else several[0].artifact
-            for role, several in by_role.items()
+            else artifacts[0].artifact
+            for role, artifacts in by_role.items()
         },
         names=[each.name for each in opened],
-        revisions={each.name: each.commit for each in opened if each.commit},
     )
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
@@ -156,11 +160,12 @@ def asked_drafters(drafters: Any) -> list[Any]:
 
     Raises UsageError for an unknown name or option, before anything is read.
     """
-    several = [drafters] if isinstance(drafters, str) or callable(drafters) else list(drafters)
-    for each in several:
-        if isinstance(each, str):
-            DrafterSpec.parse(each)
-    return several
+    single = isinstance(drafters, str) or callable(drafters)
+    listed_drafters = [drafters] if single else list(drafters)
+    for drafter in listed_drafters:
+        if isinstance(drafter, str):
+            DrafterSpec.parse(drafter)
+    return listed_drafters
 
 
 def given_drafter(drafter: Any, tokenizer: TokenizerRecord) -> DrafterChoice:
@@ -201,16 +206,11 @@ def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[
     """Open the artifacts that the caller named, by role. Raises ArtifactError for a wrong kind."""
     by_role: dict[str, list[Opened]] = {}
     for role, given in named.items():
-        several = list(given) if role == "datastores" else [given] if given is not None else []
-        if several:
-            by_role[role] = [open_given(each, reporter) for each in several]
-    for role, artifacts in by_role.items():
-        for each in artifacts:
-            if each.artifact.kind != KIND_OF_ROLE[role]:
-                raise ArtifactError(
-                    f"{each.name} is a {each.artifact.kind}, not a {KIND_OF_ROLE[role]}",
-                    "check the path",
-                )
+        sources = list(given) if role == "datastores" else [given] if given is not None else []
+        if sources:
+            by_role[role] = [open_given(source, reporter) for source in sources]
+            for opened in by_role[role]:
+                require_kind(opened.artifact, role)
     return by_role
 
 
@@ -223,7 +223,8 @@ def _find(
     """Open the artifacts under artifacts/ that a drafter takes, by role; make one that it needs."""
     entry = DRAFTERS[name]
     roles = [role for role in KIND_OF_ROLE if role in entry.sources]
-    taken, left_out = select(candidates(tokenizer), roles, tokenizer)
+    automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
+    taken, left_out = select([*artifacts_in(ARTIFACTS), *automatic], roles, tokenizer)
     for line in left_out:
         reporter.note(f"left out: {line}")
     by_role = {role: [open_given(path) for path in paths] for role, paths in taken.items() if paths}
@@ -252,15 +253,9 @@ def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> Draf
     return replace(choice, past=past, names=[*choice.names, str(past.path)])
 
 
-def _described(each: Opened) -> str:
-    tokens = each.artifact.manifest.counts.get("tokens")
-    return each.name if tokens is None else f"{each.name} ({tokens:,} tokens)"
-
-
-def candidates(tokenizer: TokenizerRecord) -> list[Found]:
-    """Return what is under artifacts/, automatic ones for the embedded model only."""
-    automatic = artifacts_in(AUTOMATIC) if tokenizer.id == DEFAULT else ()
-    return [*artifacts_in(ARTIFACTS), *automatic]
+def _described(opened: Opened) -> str:
+    tokens = opened.artifact.manifest.counts.get("tokens")
+    return opened.name if tokens is None else f"{opened.name} ({tokens:,} tokens)"
 
 
 def select(
@@ -276,14 +271,15 @@ def select(
     others: list[str] = []  # tokenizers
     corpora: dict[Any, Path] = {}
     by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
-    for each in candidates:
-        if each.manifest is None:
-            left_out.append(f"{each.path} ({each.problem})")
-        elif ROLES.get(each.manifest.kind) in by_role:
-            if each.manifest.tokenizer.agrees(tokenizer):
-                by_role[ROLES[each.manifest.kind]].append((each.path, each.manifest))
+    for folder in candidates:
+        manifest = folder.manifest
+        if manifest is None:
+            left_out.append(f"{folder.path} ({folder.problem})")
+        elif ROLES.get(manifest.kind) in by_role:
+            if manifest.tokenizer.agrees(tokenizer):
+                by_role[ROLES[manifest.kind]].append((folder.path, manifest))
             else:
-                others.append(each.manifest.tokenizer.id)
+                others.append(manifest.tokenizer.id)
     for role, fitting in by_role.items():
         for path, manifest in sorted(
             fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
@@ -340,9 +336,14 @@ def provide(
         store = _stdlib_store(reporter)
     else:
         raise ArtifactError(missing, f"run: {command(kind, tokenizer.id)}")
+    from ngramkit.builders.datastore import build_datastore
+    from ngramkit.builders.frozen import build_frozen
+
     corpus = corpus_name(store.manifest.corpus, store.path.name)
     place = default_place(corpus, tokenizer.id, kind, folder=AUTOMATIC)
-    return _build(kind, store, place, reporter)
+    build: Any = build_datastore if kind == "datastore" else build_frozen
+    artifact: Artifact = build(store, place, reporter=reporter, force=True)
+    return artifact
 
 
 def command(kind: str, model: str) -> str:
@@ -354,11 +355,11 @@ def command(kind: str, model: str) -> str:
 def token_store_of(tokenizer: TokenizerRecord) -> TokenStore | None:
     """Return the largest token store under artifacts/ with the tokenizer's ids, or None."""
     fitting = [
-        (each.manifest.counts.get("tokens", 0), each.path)
-        for each in artifacts_in(ARTIFACTS)
-        if each.manifest is not None
-        and each.manifest.kind == TokenStore.kind
-        and each.manifest.tokenizer.agrees(tokenizer)
+        (folder.manifest.counts.get("tokens", 0), folder.path)
+        for folder in artifacts_in(ARTIFACTS)
+        if folder.manifest is not None
+        and folder.manifest.kind == TokenStore.kind
+        and folder.manifest.tokenizer.agrees(tokenizer)
     ]
     return TokenStore.open(max(fitting)[1]) if fitting else None
 
@@ -369,17 +370,6 @@ def _stdlib_store(reporter: Reporter) -> TokenStore:
 
     place = default_place(CORPUS, DEFAULT, "tokens", folder=AUTOMATIC)
     return tokenize(open_corpus(CORPUS), DEFAULT, place, reporter=reporter, force=True)
-
-
-def _build(kind: str, store: TokenStore, place: Path, reporter: Reporter) -> Artifact:
-    """Build an artifact from a store, unless the same one is there already."""
-    if kind == "datastore":
-        from ngramkit.builders.datastore import build_datastore
-
-        return build_datastore(store, place, reporter=reporter, force=True)
-    from ngramkit.builders.frozen import build_frozen
-
-    return build_frozen(store, place, reporter=reporter, force=True)
 
 
 def _read_off_model(

@@ -20,11 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from ngramkit.drafters.base import Drafter, Evidence
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, load_drafter
 from ngramkit.errors import InputError, require_between
-from ngramkit.formats.artifact import token_dtype
+from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
@@ -194,38 +194,35 @@ TOKENIZERS = {
 }
 TOKENS = np.tile(np.array([1, 2, 3, 4, 2, 3, 5], np.int32), 12)
 BUDGET = 8  # nodes
+A = TypeVar("A", bound=Artifact)
 
 
 def run_task(task: str, scratch: Path) -> None:
     """Run one task, with artifacts in the folder `scratch`."""
     name, _, width = task.partition("@")
-    if width:
-        draft_first(name, TinyArtifacts(scratch, TOKENIZERS[int(width)]))
-        return
-    for tokenizer in TOKENIZERS.values():
-        artifacts = TinyArtifacts(scratch, tokenizer)
+    for tokenizer in TOKENIZERS.values() if not width else [TOKENIZERS[int(width)]]:
+        folder = scratch / tokenizer.id
         if name == BUILD:
-            build(artifacts, scratch)
-        else:
-            draft_first(name, artifacts)
-            draft_again(name, artifacts)
+            build(folder, tokenizer)
+            continue
+        sources: dict[str, Any] = {"tokenizer": tokenizer}
+        if _needs_artifacts(name):
+            sources = tiny_sources(folder, tokenizer)
+        serve_request(load_drafter(name, **sources))
+        prepare()
+        if not width:
+            draft_again(
+                name, sources if _needs_artifacts(name) else tiny_sources(folder, tokenizer)
+            )
 
 
-def draft_first(name: str, artifacts: TinyArtifacts) -> None:
-    """Draft with as few sources as the drafter can do with, and size the draft."""
-    required = drafter_entry(name).required
-    sources = artifacts.sources() if required else {"tokenizer": artifacts.tokenizer}
-    serve_request(load_drafter(name, **sources))
-    prepare()
-
-
-def draft_again(name: str, artifacts: TinyArtifacts) -> None:
+def draft_again(name: str, sources: Mapping[str, Any]) -> None:
     """Draft with all sources, with past requests and with references; lay out a draft as rows."""
-    drafter = load_drafter(name, **artifacts.sources())
+    drafter = load_drafter(name, **sources)
     serve_request(drafter)
     serve_request(drafter)  # the first is a past request now
     if drafter_entry(name).references:
-        serve_request(load_drafter(name, **artifacts.sources()), references=[TOKENS])
+        serve_request(load_drafter(name, **sources), references=[TOKENS])
     paths(np.array([-1, 0, -1], np.int32))
 
 
@@ -245,105 +242,88 @@ def serve_request(drafter: Drafter, **options: Any) -> None:
     drafter.finish()
 
 
-def build(artifacts: TinyArtifacts, scratch: Path) -> None:
+def build(folder: Path, tokenizer: TokenizerRecord) -> None:
     """Build a datastore and a frozen table, and verify them."""
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
     from ngramkit.formats.verify import verify_artifact
 
-    store, of = artifacts.token_store(), artifacts.tokenizer.id
-    datastore = build_datastore(store, scratch / f"{of}-built-datastore")
-    frozen = build_frozen(store, scratch / f"{of}-built-frozen")
+    size = len(TOKENS)
+    arrays = {
+        "tokens": np.tile(TOKENS, 2).astype(token_dtype(tokenizer.vocabulary)),
+        "documents": np.array([0, size, 2 * size], np.uint64),
+    }
+    store = write_tiny(TokenStore, folder, tokenizer, arrays, {"documents": 2, "tokens": 2 * size})
+    datastore = build_datastore(store, folder / "datastore")
+    frozen = build_frozen(store, folder / "frozen")
     for artifact in (datastore, frozen):
         for _ in verify_artifact(artifact.path):
             """Each check calls its kernels."""
 
 
-class TinyArtifacts:
-    """Artifacts of TOKENS, one of every kind that drafters take, in the folder `scratch`."""
+def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
+    """Write artifacts of TOKENS into `folder`; return all that `load_drafter` takes.
 
-    def __init__(self, scratch: Path, tokenizer: TokenizerRecord) -> None:
-        self.tokenizer = tokenizer
-        self._scratch = scratch
-        self._dtype = token_dtype(tokenizer.vocabulary)
+    The datastore is sorted by Python: drafting from it must not wait for the kernels of building.
+    """
+    vocabulary = tokenizer.vocabulary  # also the separator
+    dtype = token_dtype(vocabulary)
+    text = [*TOKENS.tolist(), vocabulary]
+    datastore = {
+        "tokens": np.array(text, dtype),
+        "suffix_array": np.array(sorted(range(len(text)), key=lambda at: text[at:]), np.int32),
+        "first_token": np.append(0, np.bincount(text).cumsum()).astype(np.uint64),
+    }
+    frozen = {
+        "leaders": np.array([[1], [2]], dtype),
+        "leader_counts": np.array([12, 24], np.uint32),
+        "follower_offsets": np.array([0, 1, 3], np.uint64),
+        "followers": np.array([[2, 3, 4], [3, 4, 2], [3, 5, 1]], dtype),
+        "follower_counts": np.array([12, 12, 11], np.uint32),
+    }
+    next_tokens = ((np.arange(vocabulary)[:, None] + np.arange(2)) % vocabulary).astype(dtype)
+    bigram = {
+        "next_tokens": next_tokens,
+        "log_probs": np.tile(np.array([-1, -2], np.float16), (vocabulary, 1)),
+        "extended": np.repeat(next_tokens[:, :, None], 3, axis=2),
+    }
+    unigram = {"tokens": np.array([1, 2], dtype), "scores": np.array([2, 1], np.float32)}
+    place = (folder, tokenizer)
+    return {
+        "datastores": [write_tiny(Datastore, *place, datastore, {"documents": 1})],
+        "frozen_table": write_tiny(
+            FrozenTable,
+            *place,
+            frozen,
+            {"documents": 1, "leaders": 2, "followers": 3},
+            {"leader_len": 1, "leaders": 2, "follower_len": 3, "followers": 2},
+        ),
+        "bigram": write_tiny(
+            ModelBigram,
+            *place,
+            bigram,
+            {"rows": vocabulary, "drafts": 2 * vocabulary},
+            {"k": 2, "width": 3, "extend": "model"},
+        ),
+        "unigram": write_tiny(ModelUnigram, *place, unigram, {"rows": 2}, {"k": 2}),
+        "past": PastRequests(tokenizer=tokenizer, background=False),
+        "tokenizer": tokenizer,
+    }
 
-    def sources(self) -> dict[str, Any]:
-        """Return all that `load_drafter` takes."""
-        return {
-            "datastores": [self.datastore()],
-            "frozen_table": self.frozen_table(),
-            "bigram": self.bigram(),
-            "unigram": self.unigram(),
-            "past": PastRequests(tokenizer=self.tokenizer, background=False),
-            "tokenizer": self.tokenizer,
-        }
 
-    def token_store(self) -> TokenStore:
-        size = len(TOKENS)
-        arrays = {
-            "tokens": np.tile(TOKENS, 2).astype(self._dtype),
-            "documents": np.array([0, size, 2 * size], np.uint64),
-        }
-        return TokenStore.open(self._write(TokenStore.kind, arrays, {"documents": 2}))
-
-    def datastore(self) -> Datastore:
-        """Return one that is sorted by Python: drafting from it must not wait for the kernels of
-        building."""
-        separator = self.tokenizer.vocabulary
-        text = [*TOKENS.tolist(), separator]
-        arrays = {
-            "tokens": np.array(text, token_dtype(separator)),
-            "suffix_array": np.array(sorted(range(len(text)), key=lambda at: text[at:]), np.int32),
-            "first_token": np.append(0, np.bincount(text).cumsum()).astype(np.uint64),
-        }
-        return Datastore.open(self._write(Datastore.kind, arrays, {"documents": 1}))
-
-    def frozen_table(self) -> FrozenTable:
-        arrays = {
-            "leaders": np.array([[1], [2]], self._dtype),
-            "leader_counts": np.array([12, 24], np.uint32),
-            "follower_offsets": np.array([0, 1, 3], np.uint64),
-            "followers": np.array([[2, 3, 4], [3, 4, 2], [3, 5, 1]], self._dtype),
-            "follower_counts": np.array([12, 12, 11], np.uint32),
-        }
-        counts = {"documents": 1, "leaders": 2, "followers": 3}
-        parameters = {"leader_len": 1, "leaders": 2, "follower_len": 3, "followers": 2}
-        return FrozenTable.open(self._write(FrozenTable.kind, arrays, counts, parameters))
-
-    def bigram(self, k: int = 2, width: int = 3) -> ModelBigram:
-        rows = self.tokenizer.vocabulary
-        next_tokens = ((np.arange(rows)[:, None] + np.arange(k)) % rows).astype(self._dtype)
-        arrays = {
-            "next_tokens": next_tokens,
-            "log_probs": np.tile(np.array([-1, -2], np.float16), (rows, 1)),
-            "extended": np.repeat(next_tokens[:, :, None], width, axis=2),
-        }
-        counts = {"rows": rows, "drafts": rows * k}
-        parameters = {"k": k, "width": width, "extend": "model"}
-        return ModelBigram.open(self._write(ModelBigram.kind, arrays, counts, parameters))
-
-    def unigram(self) -> ModelUnigram:
-        arrays = {
-            "tokens": np.array([1, 2], self._dtype),
-            "scores": np.array([2, 1], np.float32),
-        }
-        return ModelUnigram.open(self._write(ModelUnigram.kind, arrays, {"rows": 2}, {"k": 2}))
-
-    def _write(
-        self,
-        kind: str,
-        arrays: dict[str, Array],
-        counts: dict[str, int],
-        parameters: dict[str, Any] | None = None,
-    ) -> Path:
-        path = self._scratch / f"{kind}-{self.tokenizer.id}"
-        if path.exists():
-            return path
-        sharded = kind in (TokenStore.kind, Datastore.kind)
-        counts = {"tokens": len(TOKENS), **counts}
-        with ArtifactWriter(path, kind, {"id": self.tokenizer.id}) as writer:
-            writer.write("shard-00000.safetensors" if sharded else TABLE, arrays)
-            writer.commit(
-                self.tokenizer, parameters=parameters or {}, corpus={"id": "none"}, counts=counts
-            )
-        return path
+def write_tiny(
+    kind: type[A],
+    folder: Path,
+    tokenizer: TokenizerRecord,
+    arrays: dict[str, Array],
+    counts: dict[str, int],
+    parameters: dict[str, Any] | None = None,
+) -> A:
+    """Write an artifact of `kind`; return it opened."""
+    path = folder / kind.kind
+    sharded = kind in (TokenStore, Datastore)
+    counts = {"tokens": len(TOKENS), **counts}
+    with ArtifactWriter(path, kind.kind, {"id": tokenizer.id}) as writer:
+        writer.write("shard-00000.safetensors" if sharded else TABLE, arrays)
+        writer.commit(tokenizer, parameters=parameters or {}, corpus={"id": "none"}, counts=counts)
+    return kind.open(path)

@@ -47,6 +47,10 @@ def test_every_drafter_has_a_task():
     assert len(set(warming.TASKS)) == len(warming.TASKS)
 
 
+def test_what_the_task_of_building_builds_is_whole(tmp_path):
+    warming.run_task(warming.BUILD, tmp_path)
+
+
 def test_each_task_is_compiled_in_the_background_once(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(code_folder, "folder", lambda: tmp_path)

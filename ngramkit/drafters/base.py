@@ -181,15 +181,18 @@ class LiveContext:
         self._tokens[self.length : end] = tokens
         self.length = end
 
-    def occurrences(self, size: int) -> npt.NDArray[np.intp]:
-        """Return where earlier occurrences of the last `size` tokens begin, ascending."""
-        tokens, begin = self.tokens, self.length - size
-        if begin <= 0:
-            return np.empty(0, np.intp)
-        hits = np.flatnonzero(tokens[:begin] == tokens[begin])
-        for offset in range(1, size):
-            hits = hits[tokens[hits + offset] == tokens[begin + offset]]
-        return hits
+    def continuations(self, most: int) -> npt.NDArray[np.int64]:
+        """Return where the text goes on after earlier occurrences of its last `most` tokens, or, of
+        a shorter suffix where they are new; ascending, int64[m]."""
+        tokens = self.tokens
+        for size in range(min(most, self.length - 1), 0, -1):
+            begin = self.length - size
+            hits = np.flatnonzero(tokens[:begin] == tokens[begin])
+            for offset in range(1, size):
+                hits = hits[tokens[hits + offset] == tokens[begin + offset]]
+            if len(hits):
+                return (hits + size).astype(np.int64, copy=False)
+        return np.empty(0, np.int64)
 
 
 def tree_of_chains(

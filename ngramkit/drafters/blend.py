@@ -33,7 +33,6 @@ from ngramkit.kernels.arrays import NO_TOKEN
 from ngramkit.kernels.blend.counts import (
     BUFFER,
     Corpus,
-    frozen_row,
     grown,
     new_candidates,
     new_corpus,
@@ -77,7 +76,8 @@ class Blend(BaseDrafter):
     and always the live context. Without any of these, the `tokenizer` must be given.
 
     Finished requests join the past ones, where there are any. A frozen table of a datastore's own
-    corpus adds nothing and is left out.
+    corpus adds nothing and is left out. `vocabulary` is the number of ids; all others are one
+    unknown id. Where it is `judged`, every written token changes how far its sources are trusted.
 
     Raises UsageError where no tokenizer is known or a bound makes no sense, ArtifactError for
     artifacts of different tokenizers.
@@ -106,7 +106,7 @@ class Blend(BaseDrafter):
         self._artifacts = [*datastores, *(a for a in (frozen_table, bigram) if a)]
         record = _common_tokenizer(self._artifacts, past, tokenizer)
         self.over = describe(self._artifacts, record)
-        self._vocabulary = record.vocabulary
+        self.vocabulary = record.vocabulary
         self._past = past
         self._prompt_tokens = 0
         self._shards = Shards()
@@ -115,7 +115,7 @@ class Blend(BaseDrafter):
         sources = new_sources(datastores, frozen_table, bigram, record, limits, weights)
         self._sources = Packed(sources)
         several = len(sources.experts.trust) > 1
-        self._judged = several or bigram is not None or self._past is not None
+        self.judged = several or bigram is not None or self._past is not None
         self._references = NONE
         self._place = Packed(new_place(len(sources.corpus.table)))
         self._tree = Packed(new_tree(len(sources.corpus.table), 0))
@@ -174,7 +174,7 @@ class Blend(BaseDrafter):
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         before = self._place.parts.recent.copy()
-        learns = self._judged or evidence is not None or len(self._references) > 0
+        learns = self.judged or evidence is not None or len(self._references) > 0
         judged = self._size > 0 and learns
         self._append(tokens, judged=judged)
         if evidence is not None and judged:
@@ -199,7 +199,7 @@ class Blend(BaseDrafter):
         # A model may have more ids than its tokenizer; all of those, and what is no id at all, are
         # one unknown id.
         ids = live.tokens[begin:end].view(np.uint32)
-        np.minimum(np.asarray(tokens, np.int32).view(np.uint32), self._vocabulary, out=ids)
+        np.minimum(np.asarray(tokens, np.int32).view(np.uint32), self.vocabulary, out=ids)
         what = LEARN if judged else EXTEND
         act(what, self._sources, self._place, self._tree, begin, end)
         self._size = end
@@ -218,16 +218,6 @@ class Blend(BaseDrafter):
         accepts."""
         sources: Sources = self._sources.parts
         return sources
-
-    @property
-    def vocabulary(self) -> int:
-        """Return the number of ids; all others are one unknown id."""
-        return self._vocabulary
-
-    @property
-    def judged(self) -> bool:
-        """Return whether every written token changes how far its sources are trusted."""
-        return self._judged
 
     def finish(self) -> None:
         """Add the request to the past ones."""
@@ -272,7 +262,7 @@ def new_sources(
     nothing = new_corpus(search_table(()))
     return Sources(
         corpus=_shared_corpus(datastores, (scan, sample)),
-        frozen=new_frozen(None if frozen is None else _frozen_row(frozen)),
+        frozen=new_frozen(None if frozen is None else frozen.table),
         live=new_live(vocabulary, LIVE),
         past_at_start=new_history(nothing),
         past_since=new_history(nothing),
@@ -287,11 +277,6 @@ def new_sources(
         into=new_candidates(vocabulary),
         second=new_candidates(vocabulary),
     )
-
-
-def _frozen_row(table: FrozenTable) -> npt.NDArray[np.int64]:
-    arrays = table.leaders, table.leader_counts, table.follower_offsets
-    return frozen_row(*arrays, table.followers, table.follower_counts)
 
 
 def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) -> Corpus:

@@ -127,14 +127,7 @@ def _frozen_arrays(
             "leave leader_len and follower_len out, or build another table",
             option=("leader_len", "follower_len"),
         )
-    arrays = Frozen(
-        frozen.leaders,
-        frozen.leader_counts,
-        frozen.follower_offsets,
-        frozen.followers,
-        frozen.follower_counts,
-    )
-    return arrays, lengths
+    return Frozen(**frozen.table), lengths
 
 
 class Table:

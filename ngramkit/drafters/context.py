@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
-
 from ngramkit.drafters.base import (
     BaseDrafter,
     DraftTree,
@@ -64,14 +61,7 @@ class Context(_ContextDrafter):
         self.over = f"query={query}, width={width}"
 
     def _from_context(self, budget: int) -> DraftTree:
-        for size in range(self.query, 0, -1):
-            hits = self._live.occurrences(size)
-            if len(hits):
-                return self._by_count(hits + size, budget)
-        return DraftTree.empty()
-
-    def _by_count(self, begins: npt.NDArray[np.intp], budget: int) -> DraftTree:
-        tokens = self._live.tokens
+        tokens, begins = self._live.tokens, self._live.continuations(self.query)
         counts: Counter[tuple[int, ...]] = Counter()
         latest: dict[tuple[int, ...], int] = {}
         for begin in begins.tolist():
@@ -97,11 +87,6 @@ class PromptLookup(_ContextDrafter):
         self.over = f"max_ngram={max_ngram}, width={width}"
 
     def _from_context(self, budget: int) -> DraftTree:
-        tokens = self._live.tokens
-        for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
-            hits = self._live.occurrences(size)
-            if len(hits):
-                begin = int(hits[0]) + size
-                chain = tokens[begin : begin + self.width].tolist()
-                return tree_of_chains([(chain, 1.0)], budget, Source.CONTEXT)
-        return DraftTree.empty()
+        tokens, begins = self._live.tokens, self._live.continuations(self.max_ngram)
+        chains = [(tokens[begin : begin + self.width].tolist(), 1.0) for begin in begins[:1]]
+        return tree_of_chains(chains, budget, Source.CONTEXT)

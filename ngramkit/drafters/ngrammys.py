@@ -59,7 +59,7 @@ class Ngrammys(BaseDrafter):
     def draft(self, budget: int) -> DraftTree:
         tree: tuple[Any, ...] = mixed_tree(
             self._live.tokens,
-            self._begins(),
+            self._live.continuations(self.query),
             *self._table,
             self.rows,
             self.width,
@@ -68,15 +68,6 @@ class Ngrammys(BaseDrafter):
             budget,
         )
         return DraftTree(*tree)
-
-    def _begins(self) -> TokenArray:
-        """Return where continuations of the longest query with an earlier occurrence begin,
-        int64[m]."""
-        for size in range(self.query, 0, -1):
-            hits = self._live.occurrences(size)
-            if len(hits):
-                break
-        return (hits + size).astype(np.int64, copy=False)
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         self._live.append(tokens)
@@ -138,24 +129,18 @@ class Unigram(BaseDrafter):
 
     def __init__(self, unigram: ModelUnigram) -> None:
         self.over = describe([unigram])
-        self._tree = DraftTree(
-            token_ids=unigram.tokens.astype(np.int32),
-            parents=np.full(unigram.k, -1, np.int32),
-            scores=np.exp(unigram.scores),
-            source=np.full(unigram.k, Source.MODEL, np.uint8),
+        self._columns: tuple[Any, ...] = (
+            unigram.tokens.astype(np.int32),
+            np.full(unigram.k, -1, np.int32),
+            np.exp(unigram.scores),
+            np.full(unigram.k, Source.MODEL, np.uint8),
         )
 
     def start(self, prompt: TokenArray) -> None:
         pass
 
     def draft(self, budget: int) -> DraftTree:
-        tree = self._tree
-        return DraftTree(
-            tree.token_ids[:budget],
-            tree.parents[:budget],
-            tree.scores[:budget],
-            tree.source[:budget],
-        )
+        return DraftTree(*(column[:budget] for column in self._columns))
 
     def accept(self, tokens: TokenArray, evidence: Evidence | None = None) -> None:
         pass

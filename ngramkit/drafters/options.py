@@ -22,6 +22,13 @@ P = ParamSpec("P")
 SWITCH = {"true": True, "yes": True, "on": True, "1": True,
           "false": False, "no": False, "off": False, "0": False}  # fmt: skip
 
+# An option's type -> the values it takes, and a description of them; only bool takes True.
+TYPES: dict[type, tuple[Any, str]] = {
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+    bool: (bool, "true or false"),
+}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -48,10 +55,9 @@ class DrafterOption:
         it is the default."""
         if value is None and self.default is None:
             return
-        wanted = {int: "a whole number", float: "a number", bool: "true or false"}[self.type]
-        right = isinstance(value, bool) if self.type is bool else _is_number(value, self.type)
-        if not right:
-            raise UsageError(f"{self.name} must be {wanted}, is {value!r}", option=self.name)
+        accepted, description = TYPES[self.type]
+        if not isinstance(value, accepted) or isinstance(value, bool) != (self.type is bool):
+            raise UsageError(f"{self.name} must be {description}, is {value!r}", option=self.name)
         if self.least is not None:
             require_between(self.name, value, self.least, self.most)
 
@@ -112,8 +118,3 @@ def _plain(kind: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         (kind,) = (each for each in get_args(kind) if each is not type(None))
     return kind
-
-
-def _is_number(value: Any, kind: type) -> bool:
-    wanted = numbers.Integral if kind is int else numbers.Real
-    return isinstance(value, wanted) and not isinstance(value, bool)

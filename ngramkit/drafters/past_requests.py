@@ -4,12 +4,11 @@ Requests that were there at start, those that came since, and the newest of thes
 suffix arrays, so that each can be trusted for itself.
 
 The latest requests lie in a short tail whose suffix array is made at once (a few milliseconds).
-When the tail has grown to `rebuild_tokens`, or there is one `rebuild_seconds` after the last
-rebuild, suffix arrays over the whole buffer are made in the background, while drafting goes on with
-the old ones; all are then replaced together. A rebuild changes no match: only what the circular
-buffer has overwritten is lost with it, and of more than `newest_tokens` the older half are no
-longer the newest. (`shards` is one attribute, set at once: a drafter sees the old ones or the new
-ones.)
+When the tail has grown to `rebuild_tokens`, suffix arrays over the whole buffer are made in the
+background, while drafting goes on with the old ones; all are then replaced together. A rebuild
+changes no match: only what the circular buffer has overwritten is lost with it, and of more than
+`newest_tokens` the older half are no longer the newest. (`shards` is one attribute, set at once: a
+drafter sees the old ones or the new ones.)
 
 A process may fork at any time: the child has the same requests, and rebuilds for itself. A fork
 waits while the stream or the shards change, not while the background sorts or saves. (filelock
@@ -22,11 +21,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import os
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -52,10 +49,9 @@ class PastRequests:
 
     With a `history`, begins with its requests; `remember` adds there, `refresh` takes in what other
     processes have added. Without one, the `tokenizer` must be given. The newest `capacity` tokens
-    are searched. `rebuild_seconds`, by `clock`, are checked when requests begin and end. With
-    `background` False a rebuild blocks the caller, so that matches never depend on timing. With
-    `read_only` requests are remembered in memory alone; while the attribute `forgetful` is set,
-    none is remembered.
+    are searched. With `background` False a rebuild blocks the caller, so that matches never depend
+    on timing. With `read_only` requests are remembered in memory alone; while the attribute
+    `forgetful` is set, none is remembered.
 
     Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
     """
@@ -67,12 +63,10 @@ class PastRequests:
         tokenizer: TokenizerRecord | None = None,
         capacity: int = CAPACITY,
         rebuild_tokens: int = REBUILD,
-        rebuild_seconds: float = math.inf,
         newest_tokens: int = NEWEST,
         background: bool = True,
         read_only: bool = False,
         forgetful: bool = False,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if history is not None:
             history = History(history.path, history.manifest)  # its own place in the log
@@ -86,9 +80,7 @@ class PastRequests:
         self._history = history
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens
-        self._rebuild_seconds = rebuild_seconds
         self._newest_tokens = newest_tokens
-        self._clock = clock
         self._background = background
         self._read_only = read_only
         self.forgetful = forgetful
@@ -111,11 +103,6 @@ class PastRequests:
     def tokens(self) -> int:
         """Return the number of searchable tokens, separators included."""
         return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
-
-    @property
-    def sorted_end(self) -> int:
-        """Return the end, in the stream of all requests, of what the last rebuild sorted."""
-        return self._sorted_end
 
     def remember(self, tokens: Array, prompt: int) -> None:
         """Add a finished request; the first `prompt` of its tokens are the prompt."""
@@ -148,16 +135,15 @@ class PastRequests:
         self._stream = TokenRing(self._capacity, token_dtype(self.separator))
         self._since = self._newest = 0  # where in the stream these begin
         self._ends: list[int] = []  # of the newest requests
-        self._sorted = Shards()  # at most one each, over the stream up to `_sorted_end`
-        self._sorted_end = 0
-        self._sorted_at = self._clock()
+        self._sorted = Shards()  # at most one each, over the stream up to `sorted_end`
+        self.sorted_end = 0
         self._mark: Mark | None = None  # where in the history the stream ends
 
     def _load(self, history: History) -> None:
         shard = history.load_index(self._capacity)
         if shard is not None:
             self._stream.add(shard.tokens)
-            self._sorted, self._sorted_end = Shards(at_start=(shard,)), self._stream.end
+            self._sorted, self.sorted_end = Shards(at_start=(shard,)), self._stream.end
         requests, _ = history.news()
         self._add([r.tokens for r in requests], history.mark, opening=True)
 
@@ -195,14 +181,12 @@ class PastRequests:
 
     @property
     def _due(self) -> bool:
-        added = self._stream.end - self._sorted_end
-        late = self._clock() - self._sorted_at >= self._rebuild_seconds
-        return added >= self._rebuild_tokens or (late and added > 0)
+        return self._stream.end - self.sorted_end >= self._rebuild_tokens
 
     def _publish(self) -> None:
         """Set new shards: the sorted ones, and the tail's, which are sorted now. The tail is
         bounded: a long history's first load, or a slow rebuild, leaves more to the background."""
-        begin = max(self._sorted_end, self._stream.end - 2 * self._rebuild_tokens)
+        begin = max(self.sorted_end, self._stream.end - 2 * self._rebuild_tokens)
         tails = self._by_origin(self._stream.since(begin), self._newest)
         pairs = zip(self._sorted, tails, strict=True)
         self.shards = Shards(*(s + sort_requests(tail, self.separator) for s, tail in pairs))
@@ -233,14 +217,13 @@ class PastRequests:
             stream, end, mark = self._stream, self._stream.end, self._mark
             newest = self._next_newest()
             tokens, *others = self._by_origin(stream.since(0), newest)
-            at_start = self._sorted.at_start if self._sorted_end >= self._since else ()
+            at_start = self._sorted.at_start if self.sorted_end >= self._since else ()
         if sum(len(shard.tokens) for shard in at_start) != len(tokens):  # else it has not changed
             at_start = sort_requests(tokens, self.separator)
-        shards = Shards(at_start, *(sort_requests(each, self.separator) for each in others))
+        shards = Shards(at_start, *(sort_requests(added, self.separator) for added in others))
         with self._swap:
             if stream is self._stream:  # else the history was rewritten meanwhile
-                self._sorted, self._sorted_end = shards, end
-                self._sorted_at = self._clock()
+                self._sorted, self.sorted_end = shards, end
                 self._newest, self._ends = newest, [e for e in self._ends if e > newest]
                 self._publish()
             self._building = self._due
@@ -266,9 +249,9 @@ class _Fork:
 
     def before(self) -> None:
         self._one_at_a_time.acquire()
-        for each in list(_LIVING):
-            each._swap.acquire()
-            self._locked.append(each)
+        for past in list(_LIVING):
+            past._swap.acquire()
+            self._locked.append(past)
 
     def in_parent(self) -> None:
         while self._locked:
@@ -277,8 +260,8 @@ class _Fork:
 
     def in_child(self) -> None:
         """Forget the parent's builder thread, which the child does not have."""
-        for each in self._locked:
-            each._reset_builder()
+        for past in self._locked:
+            past._reset_builder()
         self.__init__()  # type: ignore[misc]
 
 
@@ -304,10 +287,10 @@ def sort_requests(tokens: Array, separator: int) -> tuple[DatastoreShard, ...]:
 
 def join(shards: Shards, separator: int) -> DatastoreShard:
     """Return one shard over all requests, for a later process to start with."""
-    each = [shard for part in shards for shard in part]
-    if len(each) == 1:
-        return each[0]
-    return sort_requests(np.concatenate([shard.tokens for shard in each]), separator)[0]
+    parts = list(itertools.chain(*shards))
+    if len(parts) == 1:
+        return parts[0]
+    return sort_requests(np.concatenate([shard.tokens for shard in parts]), separator)[0]
 
 
 class TokenRing:

@@ -68,11 +68,6 @@ def reference_texts(given: Given) -> ReferenceTexts:
     return ReferenceTexts(given) if len(given) else NONE
 
 
-def takes_references(drafter: Any) -> bool:
-    """Return whether a drafter or drafter class can draft from references."""
-    return bool(getattr(drafter, "takes_references", False))
-
-
 def start(drafter: Drafter, prompt: TokenArray, references: Given) -> None:
     """Begin a request. Raises UsageError where there are references that it cannot draft from."""
     if not len(references):
@@ -113,7 +108,7 @@ def require_references(drafter: Any) -> None:
     if isinstance(drafter, str):
         able, name = DRAFTERS[drafter].references, drafter
     else:
-        able = takes_references(drafter)
+        able = getattr(drafter, "takes_references", False)
         name = getattr(drafter, "__name__", type(drafter).__name__)
     if not able:
         *some, last = (each for each, entry in DRAFTERS.items() if entry.references)

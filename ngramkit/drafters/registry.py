@@ -6,9 +6,8 @@ options from one text: `rest:max_match=8,continuation=12`.
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +22,6 @@ if TYPE_CHECKING:
     from ngramkit.drafters.past_requests import PastRequests
     from ngramkit.formats.artifact import Artifact
     from ngramkit.formats.manifest import TokenizerRecord
-
-# Parameter of `load_drafter` -> the kind of artifact that it takes.
-KINDS = {
-    "datastores": "datastore",
-    "frozen_table": "frozen-table",
-    "bigram": "model-bigram",
-    "unigram": "model-unigram",
-}
 
 
 @dataclass(frozen=True)
@@ -192,10 +183,15 @@ def load_drafter(
     _check_artifacts({role: used[role] for role in entry.artifacts})
     known = [option.name for option in drafter_options(name)]
     for option in options:
-        if option not in known:
-            raise UsageError(f"the drafter {name} has no option {option!r}", meant(option, known))
+        _require_option(name, option, known)
     drafter: Drafter = _class_of(entry)(**used, **options)
     return drafter
+
+
+def _require_option(drafter: str, option: str, known: Collection[str]) -> None:
+    """Raise UsageError, with the nearest name, where the drafter has no such option."""
+    if option not in known:
+        raise UsageError(f"the drafter {drafter} has no option {option!r}", meant(option, known))
 
 
 def _class_of(entry: Entry) -> Any:
@@ -214,14 +210,20 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
 
     artifacts: list[Artifact] = []
     for role, value in by_role.items():
-        several = value if isinstance(value, list) else [value] if value else []
-        for artifact in several:
-            if artifact.kind != KINDS[role]:
-                raise ArtifactError(
-                    f"{artifact.path} is a {artifact.kind}, not a {KINDS[role]}", "check the path"
-                )
-        artifacts += several
+        of_role = value if isinstance(value, list) else [value] if value else []
+        for artifact in of_role:
+            require_kind(artifact, role)
+        artifacts += of_role
     require_one_tokenizer(artifacts)
+
+
+def require_kind(artifact: Artifact, role: str) -> None:
+    """Raise ArtifactError where an artifact is not of the kind that the role takes."""
+    kind = KIND_OF_ROLE[role]
+    if artifact.kind != kind:
+        raise ArtifactError(
+            f"{artifact.where} is a {artifact.kind}, not a {kind}", "check the path"
+        )
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,6 @@ class DrafterSpec:
         """
         name, colon, rest = text.partition(":")
         known = {option.name: option for option in drafter_options(name)}
-        listed = f"it has: {', '.join(known)}" if known else "it has none"
         options: dict[str, Any] = {}
         for part in rest.split(",") if colon else ():
             key, equals, value = part.partition("=")
@@ -251,12 +252,9 @@ class DrafterSpec:
             if not equals or not key:
                 raise UsageError(
                     f"{part.strip()!r} is no option of the drafter {name}",
-                    f"write {name}:OPTION=VALUE,...; {listed}",
+                    f"write {name}:OPTION=VALUE,...; its options: {', '.join(known) or 'none'}",
                 )
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}? {listed}" if near else listed
-                raise UsageError(f"the drafter {name} has no option {key!r}", hint)
+            _require_option(name, key, known)
             if key in options:
                 raise UsageError(f"{key} is given twice to the drafter {name}", "give it once")
             options[key] = known[key].read(value.strip())

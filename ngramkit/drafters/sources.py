@@ -92,10 +92,10 @@ class Sources:
         """
         if isinstance(given, Sources):
             return given
-        several = [given] if isinstance(given, str | Path | Artifact) else list(given)
+        sources = [given] if isinstance(given, str | Path | Artifact) else list(given)
         by_role: dict[str, list[Artifact]] = {}
-        for each in several:
-            artifact = open_given(each).artifact
+        for source in sources:
+            artifact = open_given(source).artifact
             if artifact.kind not in ROLES:
                 raise UsageError(
                     f"{artifact.path} is a {artifact.kind}, which is not drafted from",
@@ -116,11 +116,10 @@ class Sources:
 
 @dataclass(frozen=True)
 class Opened:
-    """An open artifact, the name it was given, and its commit on the Hub or manifest digest."""
+    """An open artifact, and the name it was given."""
 
     artifact: Artifact
     name: str
-    commit: str | None = None
 
 
 def open_given(given: Given, reporter: Reporter = SILENT) -> Opened:
@@ -129,5 +128,5 @@ def open_given(given: Given, reporter: Reporter = SILENT) -> Opened:
 
     if isinstance(given, Artifact):
         return Opened(given, given.where)
-    artifact, fetched = open_fetched(given, reporter=reporter)
-    return Opened(artifact, artifact.origin or str(given), fetched.commit)
+    artifact, _ = open_fetched(given, reporter=reporter)
+    return Opened(artifact, artifact.origin or str(given))

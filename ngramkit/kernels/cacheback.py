@@ -257,7 +257,7 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
         head += 1
         _last_tokens(tree, tail, node, row)
         leader = find(leaders, 0, row)
-        known = find_row(frozen.leaders, row)
+        at = find_row(frozen.leaders, row)  # in the frozen table
         chance = np.float64(tree[2][node]) if node >= 0 else 1.0
         if leader != NONE:
             refresh(leaders, leader)
@@ -271,15 +271,15 @@ def grow_tree(leaders, followers, frozen, shares, agreement, tail, budget, first
                 follower = followers.following[follower]
                 rank += 1
             chance *= left
-        if known >= 0:
-            begin: Any = max(np.int64(frozen.follower_offsets[known]), 0)
-            stop: Any = min(np.int64(frozen.follower_offsets[known + 1]), len(frozen.followers))
+        if at >= 0:
+            begin: Any = max(np.int64(frozen.follower_offsets[at]), 0)
+            stop: Any = min(np.int64(frozen.follower_offsets[at + 1]), len(frozen.followers))
             for i in range(begin, stop):
                 if size >= limit:
                     break
                 size, last = _add_path(
                     tree, children, size, limit, node, frozen.followers[i],
-                    chance * (frozen.follower_counts[i] / frozen.leader_counts[known]), 1.0, FROZEN,
+                    chance * (frozen.follower_counts[i] / frozen.leader_counts[at]), 1.0, FROZEN,
                 )  # fmt: skip
                 end = _enqueue(queue, queued, end, last)
     return tree[0][:size], tree[1][:size], tree[2][:size], tree[3][:size]

@@ -109,13 +109,13 @@ def bigram_rows(
     float32[65536] by those bits -> rows int32[r, w], lengths int64[r], gains float64[r, w]: of the
     row up to there. A pair that the table does not hold counts as the least likely one it holds.
     """
-    known = 0 <= last < len(next_tokens)  # a model may write ids that its tokenizer lacks
-    found = min(most, next_tokens.shape[1]) if known else 0
+    listed = 0 <= last < len(next_tokens)  # a model may write ids that its tokenizer lacks
+    drafts = min(most, next_tokens.shape[1]) if listed else 0
     width = min(width, extended.shape[2])
-    rows = np.zeros((found, width), np.int32)
-    lengths = np.zeros(found, np.int64)
-    gains = np.zeros((found, width), np.float64)
-    for r in range(found):
+    rows = np.zeros((drafts, width), np.int32)
+    lengths = np.zeros(drafts, np.int64)
+    gains = np.zeros((drafts, width), np.float64)
+    for r in range(drafts):
         probability = 1.0
         before = last
         for depth in range(width):

@@ -91,13 +91,13 @@ def want(table, texts, passages, worth, adds):
 @allocating_entry
 def wanted_rows(table, grams):
     """Return int64[n]: what each row of grams, u16 | u32 [n, m], is worth; m is the only order."""
-    found = np.zeros(len(grams), np.int64)
+    worths = np.zeros(len(grams), np.int64)
     for i in range(len(grams)):
         key = NONE
         for j in range(grams.shape[1]):
             key = _longer(key, np.int64(grams[i, j]))
-        found[i] = table.slots[_slot(table.slots, np.int64(key | np.uint64(1))), WORTH]
-    return found
+        worths[i] = table.slots[_slot(table.slots, np.int64(key | np.uint64(1))), WORTH]
+    return worths
 
 
 @part

@@ -192,7 +192,7 @@ def test_a_stop_string_ends_the_output(decode):
         (["--chat"], 2, "not made for conversations"),
         (["--device", "abacus"], 2, "--device must be auto"),
         (["--dtype", "int3"], 2, "--dtype must be auto"),
-        (["--drafter", "cacheback:max_match=9"], 2, "it has: leader_len, follower_len"),
+        (["--drafter", "cacheback:max_match=9"], 2, "There are: leader_len, follower_len"),
         (["--drafter", "rest:max_mtach=9"], 2, "did you mean max_match?"),
         (["--drafter", "rest:max_match"], 2, "write rest:OPTION=VALUE"),
         (["--drafter", "rest:continuation=99"], 2, "continuation must be 1 to 31, is 99"),

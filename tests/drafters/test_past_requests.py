@@ -103,28 +103,6 @@ def test_rebuilding_changes_no_draft():
     assert not whole.sorted_end
 
 
-def test_a_rebuild_by_the_clock():
-    now = [0.0]
-    past = remembering(rebuild_seconds=10, clock=lambda: now[0])
-    past.remember(ids(1, 2, 3), 1)
-    assert past.sorted_end == 0
-    now[0] = 9.9
-    past.refresh()
-    assert past.sorted_end == 0
-    now[0] = 10.0
-    past.refresh()  # at the next request, whether or not it adds anything
-    assert past.sorted_end == 4
-    shards = past.shards
-    now[0] = 30.0
-    past.refresh()
-    assert past.shards is shards  # nothing was added
-    past.remember(ids(4), 1)
-    assert past.sorted_end == 6
-    past.remember(ids(5), 1)
-    assert past.sorted_end == 6
-    assert contents(past) == [(1, 2, 3), (4,), (5,)]
-
-
 def test_the_older_half_of_many_new_requests_is_no_longer_the_newest(tmp_path):
     history = History.at(tmp_path / "h", RECORD)
     past = PastRequests(history, rebuild_tokens=10, newest_tokens=40, background=False)

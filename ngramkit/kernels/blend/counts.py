@@ -146,9 +146,16 @@ def count(into, token, first, last):
 
 
 @part
+def push_recent(recent, token):
+    for i in range(len(recent) - 1, 0, -1):
+        recent[i] = recent[i - 1]
+    recent[0] = token
+
+
+@part
 def hash_recent(recent, order):
-    # Far from any token, or an order that equals its newest token would cancel it.
     """Return a hash of the last `order` tokens: uint64, odd."""
+    # Far from any token, or an order that equals its newest token would cancel it.
     key = np.uint64(order) * np.uint64(0xD6E8FEB86659FD93)
     for i in range(order):
         key = (key ^ np.uint64(recent[i])) * np.uint64(0x9E3779B97F4A7C15)
@@ -324,10 +331,10 @@ def _width(corpus, source, order, recent, intervals, scan):
     if order == 1 and len(corpus.firsts):
         token = np.int64(recent[0])
         width = first_width(corpus, source, token)
-        if width > scan and corpus.memo.keys[_slot(corpus, source, 1, recent)] == _key(
-            source, 1, recent
-        ):
-            return width
+        if width > scan:
+            key = _key(source, 1, recent)
+            if corpus.memo.keys[slot_of(key, len(corpus.memo.keys))] == key:
+                return width
         return buckets(corpus.table, first, end, token, intervals)
     width = np.int64(0)
     for s in range(first, end):
@@ -338,11 +345,6 @@ def _width(corpus, source, order, recent, intervals, scan):
 @part
 def _key(source, order, recent):
     return hash_recent(recent, order) + APART * np.uint64(source)
-
-
-@part
-def _slot(corpus, source, order, recent):
-    return slot_of(_key(source, order, recent), len(corpus.memo.keys))
 
 
 @part
@@ -360,7 +362,8 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
                 _read(table[s], intervals[order, s], order, recent, into, level)
             return
         if LEVELS[level] == order:
-            key, slot = _key(source, order, recent), _slot(corpus, source, order, recent)
+            key = _key(source, order, recent)
+            slot = slot_of(key, len(memo.keys))
             if memo.keys[slot] != key:
                 begin_row(memo, slot, key, np.float32(width))
                 taken = sample // SPARSER[order]
@@ -516,7 +519,7 @@ def _descend(corpus, source, parent, child, recent, scan):
 def _pair(corpus, source, child, recent):
     """Set the intervals of the last two tokens, which are the widest searches and the ones most
     often repeated; return their total width."""
-    key = hash_recent(recent, 2) + APART * np.uint64(source)
+    key = _key(source, 2, recent)
     slot = slot_of(key, len(corpus.pair_keys))
     memoized = corpus.pair_keys[slot] == key
     table, pairs = corpus.table, corpus.pairs
@@ -540,21 +543,17 @@ class Frozen(NamedTuple):
     memo: Memo
 
 
-def frozen_row(
-    leaders: Array, leader_counts: Array, offsets: Array, followers: Array, follower_counts: Array
-) -> Array:
-    """Return `Frozen.where` for these arrays, int64[12]; they must outlive it."""
-    arrays = (leaders, leader_counts, offsets, followers, follower_counts)
-    sizes = [array.itemsize for array in (leaders, leader_counts, follower_counts)]
-    lengths = [leaders.shape[1], followers.shape[1], len(leaders), len(followers)]
-    return np.array([*(array.ctypes.data for array in arrays), *sizes, *lengths], np.int64)
-
-
-def new_frozen(where: Array | None) -> Frozen:
-    """Return the frozen table behind `where` (see frozen_row), which must outlive it."""
-    if where is None:
+def new_frozen(table: dict[str, Array] | None) -> Frozen:
+    """Return the frozen table of these arrays (see formats.frozen_table), which must outlive it;
+    one of SIZE 0 for None."""
+    if table is None:
         return Frozen(np.zeros(FOLLOWERS_SIZE + 1, np.int64), new_memo(1))
-    return Frozen(where, new_memo(MEMO_ROWS))
+    leaders, followers = table["leaders"], table["followers"]
+    arrays = leaders, table["leader_counts"], table["follower_offsets"], followers
+    addresses = [array.ctypes.data for array in (*arrays, table["follower_counts"])]
+    sizes = [table[name].itemsize for name in ("leaders", "leader_counts", "follower_counts")]
+    lengths = [leaders.shape[1], followers.shape[1], len(leaders), len(followers)]
+    return Frozen(np.array([*addresses, *sizes, *lengths], np.int64), new_memo(MEMO_ROWS))
 
 
 @part

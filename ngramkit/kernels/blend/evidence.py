@@ -114,7 +114,12 @@ def new_evidence(rows: int = EVIDENCE_ROWS) -> EvidenceTable:
         tokens=np.zeros((rows + 1, TOPS), np.int32),
         p=np.zeros((rows + 1, TOPS), np.float32),
         beyond=np.zeros((rows + 1, TOPS), np.float32),
-        siblings=new_siblings(),
+        siblings=Siblings(
+            after=np.full(AFTER, NO_TOKEN, np.int32),
+            tokens=np.full(MOST + 1, -1, np.int32),
+            p=np.zeros(MOST + 1, np.float32),
+            beyond=np.zeros(MOST + 1, np.float32),
+        ),
         recent_top_k=new_recent_top_k(),
         chosen=np.zeros(2, np.int64),
         trust=np.zeros((ORDERS + 1 + OTHERS, SURENESS, 2), np.float64),
@@ -268,15 +273,6 @@ class Siblings(NamedTuple):
     tokens: Array  # int32[MOST + 1], -1 ends them
     p: Array  # float32[MOST + 1]
     beyond: Array  # float32[MOST + 1], see `log_excess`
-
-
-def new_siblings() -> Siblings:
-    return Siblings(
-        after=np.full(AFTER, NO_TOKEN, np.int32),
-        tokens=np.full(MOST + 1, -1, np.int32),
-        p=np.zeros(MOST + 1, np.float32),
-        beyond=np.zeros(MOST + 1, np.float32),
-    )
 
 
 @part
@@ -446,15 +442,15 @@ def raise_listed(tokens, beyond, weight, into, raises):
 @part
 def apply_raises(into, p, raises):
     """Turn p float32[CANDIDATES] into p'; `raises`, in logs, becomes 0."""
-    known, total = np.float32(0), np.float32(0)
+    listed, total = np.float32(0), np.float32(0)
     for row in range(into.state[0]):
         value = p[row]
-        known += value
+        listed += value
         if raises[row] > 0:
             value *= np.exp(raises[row])
             raises[row] = 0
         p[row] = value
         total += value
-    scale = np.float32(1) / (total + REST * max(np.float32(1) - known, LEAST_REST))
+    scale = np.float32(1) / (total + REST * max(np.float32(1) - listed, LEAST_REST))
     for row in range(into.state[0]):
         p[row] *= scale

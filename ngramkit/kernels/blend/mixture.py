@@ -221,10 +221,10 @@ def correct(weights, into, live, size, shares, least, none, scratch):
     """
     rows = into.state[0]
     token_features, p = scratch.token_features, scratch.p
-    known = np.float32(0)
+    listed = np.float32(0)
     for row in range(rows):
-        known += p[row]
-    total = max(np.float32(1) - known, np.float32(1e-6)) * np.exp(none)
+        listed += p[row]
+    total = max(np.float32(1) - listed, np.float32(1e-6)) * np.exp(none)
     floor = max(FLOOR, least * MARGIN)
     for row in range(rows):
         if p[row] >= floor:

@@ -23,6 +23,7 @@ from ngramkit.kernels.blend.counts import (
     Live,
     clear,
     descend,
+    push_recent,
     remember,
     unlearn,
 )
@@ -150,13 +151,6 @@ def follow(sources, place):
     copy_intervals(place.root_after, place.root)
     copy_intervals(place.past_after[0], place.past[0])
     copy_intervals(place.past_after[1], place.past[1])
-
-
-@part
-def push_recent(recent, token):
-    for i in range(DEPTH - 1, 0, -1):
-        recent[i] = recent[i - 1]
-    recent[0] = token
 
 
 @part

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.blend.counts import push_recent
 from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, USED, mix_in
 from ngramkit.kernels.jit import entry, optional_part, part
 from ngramkit.kernels.suffix.search import SIZE, VOCABULARY, bucket, narrow, position_at, token_at
@@ -387,10 +388,10 @@ def offer(references, state):
         return _offer_at_cursor(references, state)
     if state[ANCHOR] < 0:
         return _offer_beginnings(references)
-    one = token_of(references, state[ANCHOR] + state[LOST])
-    other = token_of(references, state[ANCHOR])
-    count = _add_offer(references, 0, one, SUBSTITUTED)
-    count = _add_offer(references, count, other, np.float32(1) - SUBSTITUTED)
+    after_replaced = token_of(references, state[ANCHOR] + state[LOST])
+    after_inserted = token_of(references, state[ANCHOR])
+    count = _add_offer(references, 0, after_replaced, SUBSTITUTED)
+    count = _add_offer(references, count, after_inserted, np.float32(1) - SUBSTITUTED)
     return min(state[LOST], np.int64(3)) if count else np.int64(-1)
 
 
@@ -475,7 +476,7 @@ def act(what, references, state, recent, tokens, scores):
             kind = offer(references, state)
             if kind >= 0:
                 credit(references, kind, np.int64(tokens[i]))
-            _push(recent, tokens[i])
+            push_recent(recent, tokens[i])
             follow(references, state, recent, np.int64(tokens[i]))
         return 0
     score = np.float32(1)
@@ -492,16 +493,9 @@ def act(what, references, state, recent, tokens, scores):
         account = references.trust[kind]
         score *= np.float32(account[RIGHT] / account[USED]) * references.p[best]
         tokens[i], scores[i] = references.tokens[best], score
-        _push(recent, tokens[i])
+        push_recent(recent, tokens[i])
         advance(references, state, recent, np.int64(tokens[i]))
     return len(tokens)
-
-
-@part
-def _push(recent, token):
-    for i in range(len(recent) - 1, 0, -1):
-        recent[i] = recent[i - 1]
-    recent[0] = token
 
 
 @optional_part

@@ -113,6 +113,20 @@ def enter(place, tree, room):
 
 
 @part
+def predict_after(sources, tree, node, root, size, score, floor):
+    """Predict what follows a node of this score, or the root, whose row is `root`; return the node
+    as its children's parent. Children scored below `floor` are of no use to the caller."""
+    awake = awake_for(sources.experts, score)
+    if node < root:
+        step(sources, tree, node, tree.parents[node] if tree.parents[node] >= 0 else root, awake)
+    predict(
+        sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
+        tree.aligned[node], size, floor / score, np.int64(-1),
+    )  # fmt: skip
+    return np.int32(node if node < root else -1)
+
+
+@part
 def step(sources, tree, node, parent, awake):
     """Set a node's context, from its parent's and its own token."""
     recent = tree.recents[node]
@@ -177,15 +191,7 @@ def grow(sources, place, size, tree, budget):
         floor = queue_p[waiting - 1] if waiting >= room else LEAST
         eos = node < budget and tokens[node] == sources.limits[EOS]
         if score * REACH > floor and not eos:
-            awake = awake_for(sources.experts, score)
-            if node < budget:
-                parent = parents[node] if parents[node] >= 0 else budget
-                step(sources, tree, node, parent, awake)
-            predict(
-                sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
-                tree.aligned[node], size, floor / score, np.int64(-1),
-            )  # fmt: skip
-            origin = np.int32(node if node < budget else -1)
+            origin = predict_after(sources, tree, node, budget, size, score, floor)
             waiting = _enqueue(
                 sources.into, sources.scratch.p, score, origin, queue_p, queue, waiting, room
             )
@@ -278,15 +284,7 @@ def best_chain(sources, place, size, tree, length):
     while True:
         eos = node < room and tree.tokens[node] == sources.limits[EOS]
         if depth < length and score > floor and not eos:
-            awake = awake_for(sources.experts, score)
-            if node < room:
-                parent = tree.parents[node] if tree.parents[node] >= 0 else room
-                step(sources, tree, node, parent, awake)
-            predict(
-                sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
-                tree.aligned[node], size, floor / score, np.int64(-1),
-            )  # fmt: skip
-            origin = np.int32(node if node < room else -1)
+            origin = predict_after(sources, tree, node, room, size, score, floor)
             into, p, further = sources.into, sources.scratch.p, length - depth
             for row in range(into.state[0]):
                 value = score * p[row]
@@ -328,10 +326,8 @@ def _write_path(tree, node):
 
 @part
 def _move_path(tree, source, target):
-    tree.queue_p[target] = tree.queue_p[source]
+    _move(tree.queue_p, tree.queue, source, target)
     tree.values[target] = tree.values[source]
-    for column in range(3):
-        tree.queue[target, column] = tree.queue[source, column]
 
 
 @part
@@ -340,7 +336,7 @@ def _enqueue_path(tree, waiting, bound, value, into, row, origin):
     then the lower token. Without room the least promising is dropped."""
     token, room = into.tokens[row], len(tree.tokens)
     at = waiting
-    while at > 0 and _path_behind(tree, at - 1, bound, token, origin):
+    while at > 0 and _behind(tree.queue_p, tree.queue, at - 1, bound, token, origin):
         at -= 1
     if at >= room:
         return waiting
@@ -350,10 +346,3 @@ def _enqueue_path(tree, waiting, bound, value, into, row, origin):
     tree.queue_p[at], tree.values[at] = bound, value
     tree.queue[at, 0], tree.queue[at, 1], tree.queue[at, 2] = token, origin, into.source[row]
     return waiting
-
-
-@part
-def _path_behind(tree, at, bound, token, origin):
-    if tree.queue_p[at] != bound:
-        return tree.queue_p[at] < bound
-    return tree.queue[at, 1] == origin and tree.queue[at, 0] > token
