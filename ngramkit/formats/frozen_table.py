@@ -27,6 +27,7 @@ leader). `counts`: documents and tokens of the corpus, leaders, followers.
 from __future__ import annotations
 
 import re
+import secrets
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -44,7 +45,7 @@ LAYOUT: Layout = {
     "followers": (("uint16", "uint32"), 2),
     "follower_counts": (("uint32", "uint64"), 1),
 }
-BLOCK = 1 << 13  # leaders checked at a time
+BLOCK = 1 << 16  # leaders checked at a time
 MOST_COUNTED = 1 << 53  # windows of a corpus; sums of them are exact in any arithmetic
 # The breaches of a leader that kernels.frozen_checks finds, by number.
 BREACHES = (
@@ -164,6 +165,7 @@ class FrozenTable(Artifact):
             table["follower_offsets"].view(np.int64),
             table["followers"],
             table["follower_counts"],
+            secrets.randbits(62) | 1,
         )
         require(row < 0, self.path / TABLE, f"leader {row:,}: {BREACHES[bad]}")
         return []

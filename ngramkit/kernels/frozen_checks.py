@@ -7,14 +7,15 @@ here knows about files.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.jit import allocating_entry, part
 
 # What is wrong with a leader; WHOLE where nothing is.
 WHOLE, FOREIGN, UNSORTED, NO_COUNT, OUTNUMBERED, UNORDERED, TWICE = range(7)
 
 
+@allocating_entry
 def first_bad_leader(
     begin: int,
     end: int,
@@ -24,50 +25,108 @@ def first_bad_leader(
     offsets: Array,
     followers: Array,
     follower_counts: Array,
+    factor: int,
 ) -> tuple[int, int]:
     """Return (row, fault) of the first bad leader of [begin, end), (-1, WHOLE) if there is none.
 
     leaders [L, LL] ids, leader_counts [L], offsets int64[L + 1], followers [F, FL] ids,
-    follower_counts [F]; counts at most 2^53, so that float64 holds them.
+    follower_counts [F]; counts below 2^63. `factor`, odd and chosen at random, makes the hash by
+    which two equal followers meet, so that nobody can write a table that takes long to check.
     """
-    if begin == end:
-        return -1, WHOLE
-    span = slice(offsets[begin], offsets[end])
-    starts = offsets[begin:end] - offsets[begin]
-    owners = np.repeat(np.arange(end - begin), np.diff(offsets[begin : end + 1]))
-    own, ids, counts = leaders[begin:end], followers[span], follower_counts[span]
-    sums = np.add.reduceat(counts, starts, dtype=np.float64)
-    above = _rises(leaders[max(begin - 1, 0) : end])
-    same_owner = owners[1:] == owners[:-1]
-    ordered = (counts[1:] < counts[:-1]) | ((counts[1:] == counts[:-1]) & _rises(ids))
-    order = np.lexsort((*ids.T[::-1], owners))  # each owner's followers stay together
-    equal = np.all(ids[order[1:]] == ids[order[:-1]], axis=1)
-
-    def any_of(bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return for each leader whether a follower of it is bad."""
-        any_bad: npt.NDArray[np.bool_] = np.logical_or.reduceat(bad, starts)
-        return any_bad
-
-    faults = {
-        FOREIGN: np.any(own >= vocabulary, axis=1) | any_of(np.any(ids >= vocabulary, axis=1)),
-        UNSORTED: ~(above if begin else np.append(True, above)),
-        NO_COUNT: any_of(counts == 0),
-        OUTNUMBERED: sums > leader_counts[begin:end],
-        UNORDERED: any_of(np.append(False, same_owner & ~ordered)),
-        TWICE: any_of(np.append(False, same_owner & equal)),
-    }
-    rows = {fault: int(bad.argmax()) for fault, bad in faults.items() if bad.any()}
-    if not rows:
-        return -1, WHOLE
-    fault = min(rows, key=lambda fault: (rows[fault], fault))
-    return begin + rows[fault], fault
+    most = 1
+    for row in range(begin, end):
+        most = max(most, offsets[row + 1] - offsets[row])
+    room = 4
+    while room < 2 * most:
+        room *= 2
+    places = np.full(room, -1, np.int64)  # a row of `followers`; below the leader's own: free
+    for row in range(begin, end):
+        bad = _leader(row, vocabulary, leaders)
+        if bad == WHOLE:
+            first, last = offsets[row], offsets[row + 1]
+            counted = int(leader_counts[row])
+            bad = _counts(first, last, counted, follower_counts)
+        if bad == WHOLE:
+            bad = _followers(first, last, vocabulary, followers, follower_counts, places, factor)
+        if bad != WHOLE:
+            return row, bad
+    return -1, WHOLE
 
 
-def _rises(rows: Array) -> npt.NDArray[np.bool_]:
-    """Return whether each row but the first is lexicographically above the one before it,
-    bool[n - 1]."""
-    differs = rows[1:] != rows[:-1]
-    column = differs.argmax(axis=1)
-    at = np.arange(len(column))
-    rises: npt.NDArray[np.bool_] = rows[1:][at, column] > rows[:-1][at, column]
-    return rises
+@part
+def _leader(row: int, vocabulary: int, leaders: Array) -> int:
+    """Check a leader's ids, and that it is above the one before it."""
+    for column in range(leaders.shape[1]):
+        if leaders[row, column] >= vocabulary:
+            return FOREIGN
+    if row and not _above(leaders, row, row - 1):
+        return UNSORTED
+    return WHOLE
+
+
+@part
+def _counts(first: int, last: int, counted: int, follower_counts: Array) -> int:
+    """Check the followers' counts: above 0, and adding up to at most the leader's, without
+    overflow."""
+    left = counted
+    for i in range(first, last):
+        count = int(follower_counts[i])
+        if count <= 0:
+            return NO_COUNT
+        if count > left:
+            return OUTNUMBERED
+        left -= count
+    return WHOLE
+
+
+@part
+def _followers(
+    first: int,
+    last: int,
+    vocabulary: int,
+    followers: Array,
+    follower_counts: Array,
+    places: Array,
+    factor: int,
+) -> int:
+    """Check the followers' ids: most frequent first, then by ids, and distinct."""
+    mask = len(places) - 1
+    for i in range(first, last):
+        mixed = np.uint64(0)
+        for column in range(followers.shape[1]):
+            token = followers[i, column]
+            if token >= vocabulary:
+                return FOREIGN
+            mixed = (mixed + np.uint64(token) + np.uint64(1)) * np.uint64(factor)
+            mixed ^= mixed >> np.uint64(29)
+        if i > first:
+            rises = follower_counts[i] > follower_counts[i - 1]
+            if rises or (
+                follower_counts[i] == follower_counts[i - 1] and not _above(followers, i, i - 1)
+            ):
+                return UNORDERED
+        place = np.int64(mixed & np.uint64(mask))
+        while places[place] >= first:
+            if _same(followers, i, places[place]):
+                return TWICE
+            place = (place + 1) & mask
+        places[place] = i
+    return WHOLE
+
+
+@part
+def _above(rows: Array, row: int, other: int) -> bool:
+    """Return whether a row of ids is lexicographically above another."""
+    for column in range(rows.shape[1]):
+        if rows[row, column] != rows[other, column]:
+            return bool(rows[row, column] > rows[other, column])
+    return False
+
+
+@part
+def _same(rows: Array, row: int, other: int) -> bool:
+    """Return whether two rows of ids are equal."""
+    for column in range(rows.shape[1]):  # noqa: SIM110 (numba knows no all() of a generator)
+        if rows[row, column] != rows[other, column]:
+            return False
+    return True

@@ -63,6 +63,6 @@ def test_the_first_bad_leader(seed):
     seen = (np.add.reduceat(counts, offsets[:-1]) - random.integers(0, 2, 6)).astype(np.uint32)
     vocabulary = int(random.integers(5, 31))
     table = (leaders, seen, offsets, followers, counts)
-    row, why = first_bad_leader(0, 6, vocabulary, *table)
+    row, why = first_bad_leader(0, 6, vocabulary, *table, int(random.integers(1 << 60)) | 1)
     bad = reference.bad_leaders(vocabulary, *(array.tolist() for array in table))
     assert (row, why == WHOLE) == ((bad[0], False) if bad else (-1, True))
