@@ -1,13 +1,14 @@
 """A real vLLM server with ngramkit's drafts, with its own, and with none (`make engines-vllm`).
 
-    python -m benchmarks.servers.vllm ENVIRONMENT --questions FILE [--datastore DIR] [--quick]
+    python -m benchmarks.servers.vllm ENVIRONMENT --questions FILE [--datastore DIR]
 
-ENVIRONMENT is what `benchmarks.servers.install_vllm` made. Each server answers the same questions,
-one and eight at a time, greedily; every text must be the one that is written without drafts. So
-must those of stop strings, schemas, log probabilities, penalties, several answers, streams, and of
-long prompts where requests are preempted; one seed must write one text, clients leave, the server
-is started again, and wrong configurations have to end it with their cause. The model is
-SmolLM2-135M-Instruct in float32 (`make real-model`).
+ENVIRONMENT is what `benchmarks.servers.install_vllm` made. Each server answers the same questions
+greedily, some one at a time and then others eight at a time, since vLLM's suffix decoding remembers
+what it answered; every text must be the one that is written without drafts. So must those of stop
+strings, schemas, log probabilities, penalties, several answers, streams, and of long prompts where
+requests are preempted; one seed must write one text, clients leave, the server is started again,
+and wrong configurations have to end it with their cause. The model is SmolLM2-135M-Instruct in
+float32 (`make real-model`).
 
 Steps are vLLM's own count of iterations; processor time is that of all processes of the server.
 """
@@ -51,15 +52,16 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, required=True, help="MT-Bench's question file")
     parser.add_argument("--datastore", type=Path, help="of the model's tokenizer, to draft from")
     parser.add_argument("--history", type=Path, help="past requests, to draft from")
-    parser.add_argument("--count", type=int, default=20, help="questions")
+    parser.add_argument("--count", type=int, default=20, help="questions, and as many others")
     parser.add_argument("--work", type=Path, default=Path("build/servers"))
     given = parser.parse_args()
     model = hub_folder(given.work / MODEL)
     host = Host(given.environment.resolve(), model, given.work)
-    lines = given.questions.read_text("utf-8").splitlines()[: given.count]
-    bodies = [chat(json.loads(line)["turns"][0]) for line in lines]
+    lines = given.questions.read_text("utf-8").splitlines()[: 2 * given.count]
+    questions = [chat(json.loads(line)["turns"][0]) for line in lines]
+    bodies, others = questions[: given.count], questions[given.count :]
     failures = [
-        *compare_speed(host, bodies, ways(given.datastore, given.history)),
+        *compare_speed(host, bodies, others, ways(given.datastore, given.history)),
         *compare_features(host, bodies),
         *compare_preempted(host, bodies),
         *try_wrong_configurations(host),
@@ -238,31 +240,37 @@ def prometheus_sums(text: str) -> dict[str, float]:
 
 
 def compare_speed(
-    host: Host, bodies: Sequence[Mapping[str, Any]], servers: Mapping[str, tuple[Any, Any]]
+    host: Host,
+    alone: Sequence[Mapping[str, Any]],
+    together: Sequence[Mapping[str, Any]],
+    servers: Mapping[str, tuple[Any, Any]],
 ) -> Iterator[str]:
-    """Print a row for each server; yield those whose texts are not the ones without drafts."""
+    """Print two rows for each server: requests `alone`, one at a time, and `together`, eight.
+
+    Yields those whose texts are not the ones without drafts.
+    """
     plain: dict[int, tuple[list[str], Counter[str]]] = {}
     print("| drafts | at once | steps | accepted/drafted | processor time | propose(), ms a step |")
     print("|---|---|---|---|---|---|")
     for name, (speculative, draft) in servers.items():
         (host.work / "draft.prom").unlink(missing_ok=True)
         with host.serve(speculative, draft) as server:
-            server.ask(bodies[0])  # compiles what is left to compile
-            for at_once in (1, 8):
+            server.ask(chat("Hello"))  # compiles what is left to compile
+            for at_once, bodies in ((1, alone), (8, together)):
                 before = server.counters()
                 answers = texts(server.ask_all(bodies, at_once))
                 spent = server.counters()
                 spent.subtract(before)
                 plain.setdefault(at_once, (answers, spent))
-                wanted, alone = plain[at_once]
+                wanted, base = plain[at_once]
                 differing = [i for i in range(len(bodies)) if answers[i] != wanted[i]]
                 if differing:
                     yield f"{name}, {at_once} at once: other texts for questions {differing}"
                 rate = spent["accepted"] / spent["drafted"] if spent["drafted"] else 0.0
                 mine = 1e3 * spent["drafting"] / spent["steps"]
                 print(
-                    f"| {name} | {at_once} | {alone['steps'] / spent['steps']:.2f} | {rate:.2f} | "
-                    f"{alone['processor'] / spent['processor']:.2f} | "
+                    f"| {name} | {at_once} | {base['steps'] / spent['steps']:.2f} | {rate:.2f} | "
+                    f"{base['processor'] / spent['processor']:.2f} | "
                     f"{f'{mine:.2f}' if spent['drafting'] else ''} |",
                     flush=True,
                 )
