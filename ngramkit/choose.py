@@ -284,7 +284,8 @@ def select(
         for path, manifest in sorted(
             fitting, key=lambda pair: _rank(pair[0], pair[1], tokenizer.id)
         ):
-            twin = corpora.get(_corpus_key(manifest)) if manifest.corpus else None
+            key = manifest.corpus_key if manifest.corpus else None
+            twin = corpora.get(key) if key else None
             if twin is not None:
                 left_out.append(f"{path} (of the same corpus as {twin})")
             elif role != "datastores" and taken[role]:
@@ -292,7 +293,8 @@ def select(
                 left_out.append(f"{path} ({taken[role][0]} is {better})")
             else:
                 taken[role].append(path)
-                corpora.setdefault(_corpus_key(manifest), path)
+                if key:
+                    corpora.setdefault(key, path)
     if others:
         left_out.append(f"{len(others)} for other tokenizers ({listed(sorted(set(others)))})")
     more = [f"{len(left_out) - SHOWN + 1} more"] if len(left_out) > SHOWN else []
@@ -303,12 +305,6 @@ def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:
     """Return a key that sorts the model's own tables first, then by tokens, bytes and name."""
     own = manifest.parameters.get("model") in (model, HUB_IDS.get(model))
     return (not own, -manifest.counts.get("tokens", 0), -manifest.bytes, str(path))
-
-
-def _corpus_key(manifest: Manifest) -> str:
-    """Return what tells corpora apart by their manifests; the order of documents does not."""
-    counts = {name: manifest.counts.get(name) for name in ("documents", "tokens")}
-    return repr((sorted(manifest.corpus.items()), counts))
 
 
 def listed(names: Sequence[str]) -> str:

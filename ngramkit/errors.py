@@ -22,8 +22,9 @@ from ngramkit.text import visible
 class NgramkitError(Exception):
     """The base of all errors: `str(error)` is what happened, `error.hint` what to do, or "".
 
-    Both name the library's parameters: top_p, force=True. `error.option` lists the parameters that
-    they name, so that a front end can put its own names there: --top-p, --force.
+    A traceback shows the hint, too. Both name the library's parameters: top_p, force=True.
+    `error.option` lists the parameters that they name, so that a front end can put its own names
+    there: --top-p, --force.
     """
 
     exit_code = 1
@@ -32,6 +33,15 @@ class NgramkitError(Exception):
         super().__init__(message)
         self.hint = hint
         self.option = (option,) if isinstance(option, str) else option
+
+    @property
+    def hint(self) -> str:
+        return self._hint
+
+    @hint.setter
+    def hint(self, text: str) -> None:
+        self._hint = text
+        self.__notes__ = [text] if text else []
 
 
 class UsageError(NgramkitError):

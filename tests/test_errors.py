@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import pickle
+import traceback
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,12 @@ def test_hints_fit_the_one_who_reads_them(monkeypatch):
     assert from_hub(refused, "them/x").hint == "run: hf auth login"
     assert "shards" not in from_hub(ConnectionError(), "a/b", "model").hint
     assert "shards" in from_hub(ConnectionError(), "a/b", "dataset").hint
+
+
+def test_a_traceback_shows_the_hint():
+    error = UsageError("no drafter is called 'rst'", "did you mean rest?")
+    assert traceback.format_exception(error)[-1] == "did you mean rest?\n"
+    error.hint = "there are: rest"
+    assert traceback.format_exception(error)[-1] == "there are: rest\n"
+    assert traceback.format_exception(UsageError("no"))[-1].endswith("UsageError: no\n")
+    assert pickle.loads(pickle.dumps(error)).hint == "there are: rest"

@@ -240,11 +240,8 @@ def _common_tokenizer(
 
 def _same_corpus(one: Artifact, other: Artifact) -> bool:
     """Return whether both hold the same documents, by their manifests."""
-    records = [
-        (a.manifest.corpus, a.manifest.counts["documents"], a.manifest.counts["tokens"])
-        for a in (one, other)
-    ]
-    return records[0] == records[1]
+    key = one.manifest.corpus_key
+    return key is not None and key == other.manifest.corpus_key
 
 
 def new_sources(

@@ -104,6 +104,13 @@ class Manifest:
         """The size of all listed files."""
         return sum(record.bytes for record in self.files.values())
 
+    @property
+    def corpus_key(self) -> str | None:
+        """What tells corpora apart; the order of documents does not. None where nothing is said of
+        the corpus, as of what was imported."""
+        counts = self.counts.get("documents"), self.counts.get("tokens")
+        return None if None in counts else repr((sorted(self.corpus.items()), counts))
+
     @cached_property
     def checksum(self) -> str:
         """The sha256 over everything else: equal manifests list the same bytes."""

@@ -12,6 +12,7 @@ from made_up import random_documents
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
+from ngramkit.drafters.blend import Blend
 from ngramkit.errors import InputError, UsageError
 from ngramkit.exchange.llama_cpp import import_cache, read_cache, write_cache
 from ngramkit.exchange.ngrams import Ngrams, add_up, datastore_ngrams, frozen_ngrams
@@ -176,3 +177,13 @@ def test_nothing_is_left_after_an_error(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_cache(tmp_path / "c", broken())
     assert not list(tmp_path.iterdir())
+
+
+def test_an_imported_table_drafts_beside_a_datastore(word_tokenizer, token_store, tmp_path):
+    """Its manifest says nothing of a corpus, so that it is of the same one is not supposed."""
+    store = token_store([[1, 2, 3, 4]] * 3, record=word_tokenizer.record)
+    datastore = build_datastore(store, tmp_path / "d")
+    write_cache(tmp_path / "c", [ngrams((1, 2, 7, 3), (1, 2, 3, 1))])
+    drafter = Blend([datastore], import_cache(tmp_path / "c", word_tokenizer, tmp_path / "f"))
+    drafter.start(np.array([1, 2], np.int32))
+    assert {3, 7} <= set(drafter.draft(8).token_ids.tolist())
