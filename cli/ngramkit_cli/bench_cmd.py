@@ -79,13 +79,15 @@ def bench(
 
 
 def _say(results: BenchResults, out: Output) -> None:
+    from ngramkit.evaluate.statistics import shown_interval
+
     rows = [
         (
             r.drafter,
             f"{r.tokens_per_step:.2f}",
             f"{r.tokens_per_second:,.1f}",
             f"{r.speedup:.2f}",
-            f"{r.speedup_low:.2f} to {r.speedup_high:.2f}",
+            shown_interval(r.speedup_low, r.speedup_high),
             "" if r.identical else f"{len(r.differing)} answers differ",
         )
         for r in results.results

@@ -21,6 +21,7 @@ from ngramkit.evaluate.plots import (
 )
 from ngramkit.evaluate.results import Result
 from ngramkit.evaluate.simulation import Replay
+from ngramkit.evaluate.statistics import shown_interval
 from ngramkit.formats.writer import write_text
 
 LENGTHS = 10  # shown one by one, the last for all that are longer
@@ -95,7 +96,7 @@ def _row(result: Result) -> tuple[str, ...]:
     return (
         result.drafter,
         f"{result.speedup:.2f}",
-        f"{result.speedup_low:.2f} to {result.speedup_high:.2f}",
+        shown_interval(result.speedup_low, result.speedup_high),
         f"{result.spec_bench['speedup']:.2f}" if result.spec_bench else "",
         f"{result.tokens_per_step:.2f}",
         f"{result.tokens_per_second:,.1f}",
@@ -150,7 +151,7 @@ def _pictures(drafters: Sequence[Result], curves: Sequence[Replay]) -> list[Pict
         _picture(
             "Speed-up over no drafts, with its 95% interval over questions",
             "; ".join(
-                f"{r.drafter} {r.speedup:.2f} ({r.speedup_low:.2f} to {r.speedup_high:.2f})"
+                f"{r.drafter} {r.speedup:.2f} ({shown_interval(r.speedup_low, r.speedup_high)})"
                 for r in drafters
             ),
             lambda axes: _draw_speedups(axes, drafters, colors),
@@ -202,12 +203,13 @@ def _draw_speedups(axes: Any, drafters: Sequence[Result], colors: Colors) -> Non
             textcoords="offset points",
             va="center",
         )
-        ends = [result.speedup_low, result.speedup_high]
-        axes.plot(ends, [i + 0.26] * 2, "|-", color=MUTED, markersize=5, linewidth=1)
+        if result.speedup_low is not None:
+            ends = [result.speedup_low, result.speedup_high]
+            axes.plot(ends, [i + 0.26] * 2, "|-", color=MUTED, markersize=5, linewidth=1)
     axes.set_yticks(range(len(drafters)), [result.drafter for result in drafters])
     axes.set_ylim(len(drafters) - 0.45, -0.55)
     axes.axvline(1, color=MUTED, linewidth=0.8, linestyle=":")
-    axes.set_xlim(0, 1.15 * max((r.speedup_high for r in drafters), default=1.0))
+    axes.set_xlim(0, 1.15 * max((1.0, *(r.speedup_high or r.speedup for r in drafters))))
     axes.set_xlabel("speed-up")
 
 

@@ -38,8 +38,8 @@ class Result:
     tokens_per_step: float
     tokens_per_second: float
     speedup: float
-    speedup_low: float
-    speedup_high: float
+    speedup_low: float | None  # of the 95 % interval; None of too few questions
+    speedup_high: float | None
     identical: bool  # every answer is the baseline's, token for token
     draft_seconds: float
     verify_seconds: float
@@ -134,7 +134,7 @@ def _by_category(runs: list[Run], base: list[Run]) -> dict[str, dict[str, float]
     return figures
 
 
-def spread(runs: Sequence[Run], base: Sequence[Run]) -> tuple[float, float]:
+def spread(runs: Sequence[Run], base: Sequence[Run]) -> tuple[float | None, float | None]:
     """Return the speed-up's interval, see ngramkit.evaluate.statistics."""
     columns = [
         ("", [run.new_tokens for run in each], [run.seconds for run in each])

@@ -3,7 +3,7 @@
 Bootstrap (Efron 1979): both drafters answered the same questions. Questions are drawn again and
 again, with repetition, and the ratio of the two is taken of each drawing: its 2.5th and 97.5th
 percentiles say how far the figure depends on which questions were asked. Same inputs, same
-interval.
+interval. Of fewer than FEWEST questions nothing can be said that way, and no interval is given.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 RESAMPLES = 2000
 PERCENTILES = (2.5, 97.5)
+FEWEST = 5  # questions
 AT_ONCE = 1 << 22  # drawn questions in memory
 DECILES = 10  # of predicted probabilities
 
@@ -26,20 +27,28 @@ Column = Sequence[float]
 
 @dataclass(frozen=True)
 class Ratio:
-    """`of` over `to`, with its 95 % interval. nan where nothing was counted."""
+    """`of` over `to`, nan where nothing was counted, with its 95 % interval, None of fewer than
+    FEWEST questions."""
 
     of: str
     to: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; None, which JSON knows, in place of nan."""
         return {key: None if value != value else value for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
-        return f"{self.of} / {self.to}: {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+        return f"{self.of} / {self.to}: {self.value:.3f} ({shown_interval(self.low, self.high, 3)})"
+
+
+def shown_interval(low: float | None, high: float | None, digits: int = 2) -> str:
+    """Return the interval as text, or why there is none."""
+    if low is None or high is None:
+        return f"fewer than {FEWEST} questions"
+    return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def ratio(
@@ -47,9 +56,11 @@ def ratio(
 ) -> Ratio:
     """Divide gains over costs of one by those of the other; both are (name, gains, costs)."""
     columns = np.array([of[1], of[2], to[1], to[2]], np.float64)
-    sums = columns.sum(1, keepdims=True)
+    value = float(_ratios(columns.sum(1, keepdims=True))[0])
+    if columns.shape[1] < FEWEST:
+        return Ratio(of[0], to[0], value, None, None)
     low, high = np.percentile(_ratios(_drawn(columns, seed)), PERCENTILES)
-    return Ratio(of[0], to[0], float(_ratios(sums)[0]), float(low), float(high))
+    return Ratio(of[0], to[0], value, float(low), float(high))
 
 
 def ratios(columns: Sequence[tuple[str, Column, Column]]) -> list[Ratio]:

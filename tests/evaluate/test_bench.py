@@ -69,13 +69,12 @@ def test_a_benchmark_end_to_end(contest, folder):
     assert [result.drafter for result in results] == NAMES
     base, ssd, context = results
     assert base.tokens_per_step == 1.0
-    assert base.speedup == base.speedup_low == base.speedup_high == 1.0
+    assert (base.speedup, base.speedup_low) == (1.0, None)  # of three questions
     for result in (ssd, context):
         assert result.identical
         assert result.tokens == base.tokens
         assert result.passes < base.passes
         assert result.tokens_per_step == result.tokens / result.passes
-        assert result.speedup_low <= result.speedup <= result.speedup_high
         assert sum(c["tokens"] for c in result.by_category.values()) == result.tokens
         assert sum(result.accepted_lengths.values()) == result.passes
     assert list(base.by_category) == ["short", "loops", "classes"]

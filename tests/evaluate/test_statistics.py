@@ -31,7 +31,7 @@ def naive(of, to, seed):
     return whole, percentile(2.5), percentile(97.5)
 
 
-@pytest.mark.parametrize(("questions", "seed"), [(1, 0), (2, 1), (17, 2)])
+@pytest.mark.parametrize(("questions", "seed"), [(5, 0), (6, 1), (17, 2)])
 def test_as_the_naive_twin(questions, seed, monkeypatch):
     random = np.random.default_rng(seed)
     columns = random.integers(1, 90, size=(4, questions)).tolist()
@@ -55,7 +55,13 @@ def test_pairs_are_surer_than_their_parts():
 
 
 def test_nothing_counted_is_no_number_and_no_crash():
-    nothing = ratio(("a", [0, 0], [0, 0]), ("b", [1, 2], [1, 1]))
+    nothing = ratio(("a", [0] * 5, [0] * 5), ("b", [2] * 5, [1] * 5))
     assert math.isnan(nothing.value)
     plain = json.loads(json.dumps(nothing.to_dict(), allow_nan=False))
     assert plain == {"of": "a", "to": "b", "value": None, "low": None, "high": None}
+
+
+def test_of_too_few_questions_there_is_no_interval():
+    few = ratio(("a", [3.0] * 4, [2.0] * 4), ("b", [1.0] * 4, [1.0] * 4))
+    assert (few.value, few.low, few.high) == (1.5, None, None)
+    assert str(few) == "a / b: 1.500 (fewer than 5 questions)"
