@@ -27,7 +27,7 @@ from ngramkit.decode.base import Verifier
 from ngramkit.decode.cache import InPlaceCache
 from ngramkit.decode.load import load_model
 from ngramkit.decode.specache.cache import Hits
-from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of, require_fit
+from ngramkit.decode.specache.options import CACHES, SpeCache, cache_of
 from ngramkit.decode.specache.verify import Guesses, SpeCacheVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
 from ngramkit.drafters.base import Drafter, DraftTree, TokenArray
@@ -87,7 +87,6 @@ def main() -> None:
     lengths = [int(part.replace("k", "")) << 10 * ("k" in part) for part in
                arguments.lengths.split(",")]  # fmt: skip
     model = load_model(arguments.model)
-    require_fit(options, model.model.config.get_text_config())
     text = (
         docstrings(max(lengths) * CHARACTERS)
         if arguments.haystack is None

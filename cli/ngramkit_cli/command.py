@@ -81,10 +81,11 @@ def summary(text: str) -> str:
 @contextmanager
 def _errors_as_json(command: str | None, args: Sequence[str]) -> Iterator[None]:
     """Print errors of the option parser as JSON, too, under --json."""
+    as_json = "--json" in args  # which the parser empties
     try:
         yield
     except Exception as error:
-        if "--json" in args and hasattr(error, "format_message"):
+        if as_json and hasattr(error, "format_message"):
             body = {"command": command, "error": error.format_message(), "hint": ""}
             screen.write(json.dumps(body))
         raise

@@ -43,6 +43,7 @@ KNOWN = {
         "ngramkit/drafters/registry.py": ["importlib.import_module"],  # the same
         "cli/ngramkit_cli/main.py": ["importlib.import_module"],  # the same
         "ngramkit/engines/source.py": ["importlib.import_module"],  # "transformers"
+        "ngramkit/engines/metrics.py": ["importlib.import_module"],  # "prometheus_client"
         "ngramkit/engines/sglang.py": ["importlib.import_module"],  # the engine that runs it
         "ngramkit/engines/tensorrt_llm.py": ["importlib.import_module"],  # the same
         # None: the C library that is loaded

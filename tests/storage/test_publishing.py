@@ -59,7 +59,7 @@ def test_a_killed_processs_stand_in_is_removed(s3, tokens, cache):
 
 def test_another_artifact_is_replaced_only_with_force(s3, tokens, cache):
     build(tokens)
-    with pytest.raises(UsageError, match=f"^{OUT} exists$") as refused:
+    with pytest.raises(UsageError, match=f"^{OUT} exists\\n") as refused:
         build(tokens, shard_tokens=100)
     assert "force=True" in refused.value.hint
     assert ngramkit.open_artifact(OUT).manifest.counts
@@ -132,7 +132,7 @@ def test_the_last_of_two_different_writers_notices(s3, tokens, cache, tmp_path, 
             build(alike)
 
     s3.faults.append(Fault(rf"PUT /bucket/out/phrases/{NAME}", SLOW, called=other))
-    with pytest.raises(InputError, match=rf"^somebody else wrote to {OUT} at the same time$"):
+    with pytest.raises(InputError, match=rf"^somebody else wrote to {OUT} at the same time\n"):
         build(tokens)
     with pytest.raises(ArtifactError, match="not what its manifest says"):
         ngramkit.open_artifact(OUT, cache_dir=tmp_path / "reader")

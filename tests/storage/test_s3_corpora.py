@@ -57,7 +57,7 @@ def test_a_stalled_connection_is_retried_and_a_dead_one_is_one_line(texts, impat
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", STALL))
     assert read("s3://bucket/texts") == EVERYTHING
     texts.faults.append(Fault(r"GET /bucket/texts/a.jsonl", 503, 99, "ServiceUnavailable"))
-    with pytest.raises(NetworkError, match=r"a\.jsonl cannot be read: .*503 ServiceUnavailable$"):
+    with pytest.raises(NetworkError, match=r"a\.jsonl cannot be read: .*503 ServiceUnavailable\n"):
         read("s3://bucket/texts/a.jsonl")
 
 

@@ -215,7 +215,7 @@ def test_the_blob_unused_longest_is_deleted_first(s3, uploaded, datastore, cache
     s3.requests.clear()
     ngramkit.open_artifact(uploaded, cache_size=f"{size}")
     assert 1 <= len(gets(s3, "shard-")) < 3
-    with pytest.raises(InputError, match=r"may hold 100$") as raised:
+    with pytest.raises(InputError, match=r"may hold 100\n") as raised:
         ngramkit.open_artifact(uploaded, cache_dir=cache / "new", cache_size=100)
     assert raised.value.option == ("cache_size", "cache_dir")
 
