@@ -51,7 +51,7 @@ def test_a_replay_has_rows_ratios_and_a_repr(answers):
         ("context:query=1", "Context"),
         ("prompt-lookup", "Context"),
     ]
-    assert all(pair.low <= pair.value <= pair.high for pair in pairs)
+    assert all(pair.low is pair.high is None for pair in pairs)  # of three questions
     assert pairs[0].value == pytest.approx(
         results[1].total.tokens_per_step / results[3].total.tokens_per_step
     )
