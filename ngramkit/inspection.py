@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import NgramkitError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.query import Answer, ask, most_frequent
@@ -16,6 +16,9 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.fetch import fetch, open_fetched
 from ngramkit.remote.staging import using_cache
 from ngramkit.results import Result, Rows
+
+if TYPE_CHECKING:
+    from ngramkit.corpus.tokenizer import TextTokenizer
 
 DOCUMENT = 40  # tokens shown of a document
 FOLLOWERS = 5  # continuations shown of what is frequent
@@ -86,6 +89,8 @@ def inspect(
     is how many phrases, continuations and documents there are. Raises as `open_artifact`, and for a
     query or a given model as `load_tokenizer`.
     """
+    from ngramkit.corpus.tokenizer import load_tokenizer  # opening an artifact needs none
+
     artifact = open_artifact(source, reporter=reporter)
     try:
         tokenizer: TextTokenizer | None = load_tokenizer(model or artifact.tokenizer.id)
