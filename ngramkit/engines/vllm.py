@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.metrics import EngineCounters, Statistics
-from ngramkit.engines.pass_cost import PassCost
+from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU, PassCost
 from ngramkit.engines.source import load_engine_tokenizer
 from ngramkit.errors import NgramkitError, UsageError
 
@@ -41,10 +41,11 @@ class Proposer:
             config = _config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
             rank = getattr(getattr(vllm_config, "parallel_config", None), "rank", 0)
+            device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,
-                cost=PassCost(),
+                cost=PassCost(FREE_ON_CPU if device == "cpu" else FREE),
                 counters=None if rank else EngineCounters(),  # ranks count alike
             )
             if self._batch.source.artifacts:

@@ -19,6 +19,7 @@ import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE
+from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU
 from ngramkit.engines.vllm import Proposer
 from ngramkit.errors import ArtifactError, UsageError
 
@@ -147,6 +148,14 @@ def test_load_model_does_nothing(configured):
     assert proposer.load_model(object()) is None
     tokens = np.tile(np.arange(8, dtype=np.int32), (1, LONGEST // 8))
     assert proposer.propose([[1]], np.array([20], np.int32), tokens) == [[4, 5, 6, 7, 0]]
+
+
+@pytest.mark.parametrize(("device", "free"), [("cpu", FREE_ON_CPU), ("cuda", FREE)])
+def test_a_token_costs_what_it_does_on_the_device(device, free, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "{}")
+    made = config()
+    made.device_config = SimpleNamespace(device_type=device)
+    assert Proposer(made)._batch.pass_cost.free == free
 
 
 def test_additional_config_configures_it(monkeypatch):
