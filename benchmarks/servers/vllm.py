@@ -134,9 +134,11 @@ class Server:
         }
         environment.pop("PYTHONPATH", None)
         self.metrics_file = host.work / "draft.prom"
-        if draft is not None:
-            given = {"log_steps": 20, "metrics": str(self.metrics_file.resolve()), **draft}
-            environment["NGRAMKIT_DRAFT"] = draft if isinstance(draft, str) else json.dumps(given)
+        if isinstance(draft, str):
+            environment["NGRAMKIT_DRAFT"] = draft
+        elif draft is not None:
+            counted = {"log_steps": 20, "metrics": str(self.metrics_file.resolve())}
+            environment["NGRAMKIT_DRAFT"] = json.dumps({**counted, **draft})
         command = [
             host.environment / "bin" / "vllm", "serve", host.model, "--served-model-name", MODEL,
             "--dtype", "float32", "--max-model-len", "4096", "--enforce-eager", "--port", str(PORT),

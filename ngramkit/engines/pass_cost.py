@@ -14,8 +14,8 @@ from __future__ import annotations
 # Tokens whose arithmetic takes as long as reading the weights. By the data sheets of an A100, H100
 # and L4 that is 153, 295 and 400 in bfloat16, and no engine reaches them.
 FREE = 128
-# The same on CPU cores, whose arithmetic is dear: by a pass over 16 rows of SmolLM2-135M, which takes
-# 1.67 times one over a row on a core of an AMD EPYC (docs/benchmarks.md).
+# The same on CPU cores, whose arithmetic is dear: a pass over 16 rows of SmolLM2-135M takes 1.67
+# times one over a row on a core of an AMD EPYC (docs/benchmarks.md).
 FREE_ON_CPU = 24
 # Of a request and pass, before any was seen: tokens verified, and written.
 VERIFIED, WRITTEN = 4.0, 2.0
