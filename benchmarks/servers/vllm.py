@@ -356,14 +356,14 @@ def compare_features(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterato
 
 def compare_preempted(host: Host, bodies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Ask long prompts, prefilled in parts, of a cache too small for all of them."""
-    text = " ".join(body["messages"][0]["content"] for body in bodies)
-    long = [chat(f"{i}. {text} Summarise this.", max_tokens=200) for i in range(16)]
-    words = ["--max-num-batched-tokens", "256", "--max-num-seqs", "16"]
-    words += ["--num-gpu-blocks-override", "160", "--no-enable-prefix-caching"]
+    text = " ".join(body["messages"][0]["content"] for body in bodies[:6])
+    long = [chat(f"{i}. {text} Answer all of this.", max_tokens=400) for i in range(24)]
+    words = ["--max-num-batched-tokens", "256", "--max-num-seqs", "24"]
+    words += ["--num-gpu-blocks-override", "40", "--no-enable-prefix-caching"]
     written, preempted = [], []
     for speculative, draft in ((None, None), (speculation(8), {})):
         with host.serve(speculative, draft, *words) as server:
-            written.append(texts(server.ask_all(long, 16)))
+            written.append(texts(server.ask_all(long, 24)))
             preempted.append(int(server.counters()["preempted"]))
     print(
         f"long prompts in parts: preempted {preempted[0]} times without, {preempted[1]} with drafts"
