@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from ngramkit.builders.datastore import build_datastore
+from ngramkit.engines import vllm
 from ngramkit.engines.config import VARIABLE
-from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU
+from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU, PassCost
 from ngramkit.engines.vllm import Proposer
 from ngramkit.errors import ArtifactError, UsageError
 
@@ -153,9 +154,12 @@ def test_load_model_does_nothing(configured):
 @pytest.mark.parametrize(("device", "free"), [("cpu", FREE_ON_CPU), ("cuda", FREE)])
 def test_a_token_costs_what_it_does_on_the_device(device, free, monkeypatch):
     monkeypatch.setenv(VARIABLE, "{}")
-    made = config()
-    made.device_config = SimpleNamespace(device_type=device)
-    assert Proposer(made)._batch.pass_cost.free == free
+    made: list[float] = []
+    monkeypatch.setattr(vllm, "PassCost", lambda free: made.append(free) or PassCost(free))
+    given = config()
+    given.device_config = SimpleNamespace(device_type=device)
+    Proposer(given)
+    assert made == [free]
 
 
 def test_additional_config_configures_it(monkeypatch):
