@@ -210,7 +210,7 @@ def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[
         if sources:
             by_role[role] = [open_given(source, reporter) for source in sources]
             for opened in by_role[role]:
-                require_kind(opened.artifact, role)
+                require_kind(opened.artifact.where, opened.artifact.kind, role)
     return by_role
 
 

@@ -75,6 +75,11 @@ def reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+def one_line(error: NgramkitError) -> str:
+    """Return what happened, then what to do in parentheses, for engines: they print text alone."""
+    return f"{error} ({error.hint})" if error.hint else str(error)
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text; its repr where it has none."""
     return (str(error).splitlines() or [repr(error)])[0]

@@ -68,9 +68,7 @@ def tokenize(
         reporter=out.reporter,
         force=force,
     )
-    counts = store.manifest.counts
-    contents = f"{many(counts['documents'], 'document')}, {many(counts['tokens'], 'token')}"
-    _done(store, contents, out, shards=len(store.manifest.files))
+    _done(store, _amount(store), out, shards=len(store.manifest.files))
 
 
 @takes_urls
@@ -102,9 +100,8 @@ def build_datastore(
         reporter=out.reporter,
         force=force,
     )
-    counts, shards = built.manifest.counts, len(built.manifest.files)
-    documents, amount = many(counts["documents"], "document"), many(counts["tokens"], "token")
-    _done(built, f"{documents}, {amount} in {many(shards, 'shard')}", out, shards=shards)
+    shards = len(built.manifest.files)
+    _done(built, f"{_amount(built)} in {many(shards, 'shard')}", out, shards=shards)
 
 
 @takes_urls
@@ -163,6 +160,11 @@ def _source(
     store = TokenStore.open(fetch(tokens, reporter=out.reporter).path)
     out.say(f"tokenizer: {store.tokenizer.id} (of {tokens})")
     return {"source": store}
+
+
+def _amount(artifact: Artifact) -> str:
+    counts = artifact.manifest.counts
+    return f"{many(counts['documents'], 'document')}, {many(counts['tokens'], 'token')}"
 
 
 def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit_cli.decode_options import Device, DeviceMap, Dtype, TrustRemoteCode
+from ngramkit_cli.decode_options import LoadOptions
 from ngramkit_cli.options import Force, ModelName, Out, takes_urls, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
@@ -71,10 +71,7 @@ def model_bigram(
     width: Width = 4,
     prefix: Prefix = "none",
     extend: Extend = "bigram",
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "auto",
-    trust_remote_code: TrustRemoteCode = False,
+    load: LoadOptions,
     force: Force = False,
     out: Output,
 ) -> None:
@@ -89,10 +86,7 @@ def model_bigram(
         width=width,
         prefix=prefix,
         extend=extend,
-        device=device,
-        device_map=device_map,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
+        **load.words(),
         reporter=out.reporter,
         force=force,
     )
@@ -110,10 +104,7 @@ def model_unigram(
     out_dir: Out = None,
     k: K = 100,
     rule: Rule = "distance",
-    device: Device = "auto",
-    device_map: DeviceMap = None,
-    dtype: Dtype = "auto",
-    trust_remote_code: TrustRemoteCode = False,
+    load: LoadOptions,
     force: Force = False,
     out: Output,
 ) -> None:
@@ -126,10 +117,7 @@ def model_unigram(
         out_dir,
         k=k,
         rule=rule,
-        device=device,
-        device_map=device_map,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
+        **load.words(),
         reporter=out.reporter,
         force=force,
     )

@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -21,7 +20,7 @@ from typing import Any
 
 from ngramkit.corpus.tokenizer_files import CONFIG, TEMPLATE, TokenizerFiles
 from ngramkit.errors import InputError
-from ngramkit.machine import start_python
+from ngramkit.machine import Lock, start_python
 
 SECONDS = 10  # of processor time for one conversation; real templates take milliseconds
 MEMORY = 1 << 29  # bytes of the whole process, an eighth of them Python's
@@ -84,7 +83,7 @@ class _Renderer:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def render(self, request: list[Any]) -> str:
@@ -134,7 +133,6 @@ class _Renderer:
     def forget(self) -> None:
         """Forget the process in a forked child: it is the parent's, which may be using it."""
         process, self._process = self._process, None
-        self._lock = threading.Lock()
         if process is not None:
             # Text left in a buffer is the parent's: closing must not send it.
             nowhere = os.open(os.devnull, os.O_RDWR)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, first_line
 from ngramkit.gguf.folder import model_part, tokenizer_folder
 from ngramkit.gguf.header import Header, broken, read_header
 from ngramkit.gguf.source import require_package
@@ -64,9 +64,8 @@ def _convert(path: Path, folder: Path) -> None:
     except InputError:
         raise
     except Exception as error:  # strangers' values anywhere in transformers' reading of them
-        first_line = (str(error).splitlines() or [repr(error)])[0]
         raise InputError(
-            f"{path} cannot be converted: {first_line:.200}",
+            f"{path} cannot be converted: {first_line(error):.200}",
             "use the model's original repository",
         ) from error
     model.save_pretrained(folder)

@@ -14,7 +14,7 @@ import torch
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
-from ngramkit.errors import InputError, NgramkitError, UsageError, from_hub
+from ngramkit.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.source import find_gguf
 from ngramkit.models import resolve_model, split_revision
@@ -208,11 +208,10 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 def _not_loaded(name: str, source: str, method: str | None, error: Exception) -> NgramkitError:
     """Return the error to show for one of transformers'; `method` as of `quantisation`."""
-    first_line = (str(error).splitlines() or [repr(error)])[0]
     if method:
         hub_error = from_hub(error, name, "model") if isinstance(error, OSError) else None
         return hub_error or InputError(
-            f"{name} is quantised ({method}) and cannot be loaded here: {first_line}",
+            f"{name} is quantised ({method}) and cannot be loaded here: {first_line(error)}",
             "install what that names, or use a checkpoint that is not quantised",
         )
     known_error = from_hub(error, source, "model") or needs_code(error, name)
@@ -223,7 +222,9 @@ def _not_loaded(name: str, source: str, method: str | None, error: Exception) ->
             f"the weights of {name} are a pickle that would run code, which is not done",
             "take a checkpoint in safetensors",
         )
-    return InputError(f"{source} cannot be decoded with: {first_line}", f"check the model {name}")
+    return InputError(
+        f"{source} cannot be decoded with: {first_line(error)}", f"check the model {name}"
+    )
 
 
 def config_facts(model: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from ngramkit.cache import TextCache
+from ngramkit.errors import first_line
 from ngramkit.machine import processor
 
 LOG = logging.getLogger("ngramkit")
@@ -190,7 +191,7 @@ def _why_plain(shape: tuple[Any, ...], linears: Sequence[nn.Linear]) -> str:
             gains = gains_of(plain, packed)
             _record_gains(shape, gains)
     except (RuntimeError, AttributeError, TypeError) as error:
-        return (str(error).splitlines() or [repr(error)])[0]
+        return first_line(error)
     return "" if gains else "packed ones are not faster"
 
 

@@ -212,18 +212,16 @@ def _check_artifacts(by_role: Mapping[str, Any]) -> None:
     for role, value in by_role.items():
         of_role = value if isinstance(value, list) else [value] if value else []
         for artifact in of_role:
-            require_kind(artifact, role)
+            require_kind(artifact.where, artifact.kind, role)
         artifacts += of_role
     require_one_tokenizer(artifacts)
 
 
-def require_kind(artifact: Artifact, role: str) -> None:
-    """Raise ArtifactError where an artifact is not of the kind that the role takes."""
-    kind = KIND_OF_ROLE[role]
-    if artifact.kind != kind:
-        raise ArtifactError(
-            f"{artifact.where} is a {artifact.kind}, not a {kind}", "check the path"
-        )
+def require_kind(where: object, kind: str, role: str) -> None:
+    """Raise ArtifactError where the artifact at `where` is of another kind than the role takes."""
+    wanted = KIND_OF_ROLE[role]
+    if kind != wanted:
+        raise ArtifactError(f"{where} is a {kind}, not a {wanted}", "check the path")
 
 
 @dataclass(frozen=True)

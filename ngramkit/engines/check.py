@@ -1,4 +1,4 @@
-"""What an engine would find: its version, the configuration, the artifacts, the tokenizer, a draft.
+"""A check of an engine: its version, the configuration, the artifacts, the tokenizer, a draft.
 
 `check_engine` is the command of that name. `plugin` is an entry point of vLLM's: each of its
 commands tells of a wrong NGRAMKIT_DRAFT before it loads a model.
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.engines.config import VARIABLE, DraftConfig
-from ngramkit.errors import ArtifactError, NgramkitError, UsageError
+from ngramkit.drafters.registry import require_kind
+from ngramkit.engines.config import VARIABLE, DraftConfig, no_history
+from ngramkit.errors import NgramkitError, UsageError, one_line
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.kinds import KIND_OF_ROLE
 from ngramkit.remote.hub import is_hub_name
 from ngramkit.remote.urls import as_path, as_url
 from ngramkit.results import Result, Rows
@@ -53,7 +53,8 @@ class CheckedArtifact(Result):
 
 @dataclass(frozen=True)
 class CheckedEngine(Result):
-    """What an engine would find. What could not be looked at, as without a model, is None."""
+    """The findings about an engine; None for those that there was nothing to look at for, as
+    without a model."""
 
     engine: str
     version: str | None  # installed here
@@ -149,25 +150,17 @@ def plugin() -> None:
         if config is not None:
             _require_folders(config)
     except NgramkitError as error:
-        # vLLM prints an error's text alone, behind its traceback.
-        hint = f" ({error.hint})" if error.hint else ""
-        raise type(error)(f"{VARIABLE} cannot be used: {error}{hint}") from None
+        raise type(error)(f"{VARIABLE} cannot be used: {one_line(error)}") from None
 
 
 def _require_folders(config: DraftConfig) -> None:
     """Raise ArtifactError where a folder is no artifact of the kind, or no history."""
-    for role, kind in KIND_OF_ROLE.items():
-        given = getattr(config, role) or ()
-        for name in given if isinstance(given, tuple) else (given,):
-            if as_url(name) is not None or is_hub_name(name):
-                continue
-            found = read_manifest(as_path(name)).kind
-            if found != kind:
-                raise ArtifactError(f"{name} is a {found}, not a {kind}", f"check {role}")
+    for role, names in config.artifacts.items():
+        for name in names:
+            if as_url(name) is None and not is_hub_name(name):
+                require_kind(name, read_manifest(as_path(name)).kind, role)
     if config.history is not None and not Path(config.history).is_dir():
-        raise ArtifactError(
-            f"there is no history at {config.history}", "check the path, or leave history out"
-        )
+        raise no_history(config.history)
 
 
 def _version(package: str) -> str | None:

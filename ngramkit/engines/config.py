@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.drafters.registry import DrafterSpec
-from ngramkit.errors import InputError, UsageError, reason
+from ngramkit.errors import ArtifactError, InputError, UsageError, reason
+from ngramkit.kinds import KIND_OF_ROLE
 from ngramkit.untrusted import parse_json, read_json
 
 VARIABLE = "NGRAMKIT_DRAFT"
@@ -73,6 +74,13 @@ class DraftConfig:
             DrafterSpec.parse(values["drafter"])
         return cls(**values)
 
+    @property
+    def artifacts(self) -> dict[str, tuple[str, ...]]:
+        """The artifacts' names by role, without roles that have none."""
+        given = {role: getattr(self, role) or () for role in KIND_OF_ROLE}
+        named = {r: names if isinstance(names, tuple) else (names,) for r, names in given.items()}
+        return {role: names for role, names in named.items() if names}
+
     @classmethod
     def read(cls, text: str) -> DraftConfig:
         """Return the configuration of a JSON object, or of a file that holds one.
@@ -98,6 +106,11 @@ class DraftConfig:
         """Return what NGRAMKIT_DRAFT configures; None where it is not set. Raises as `read`."""
         text = os.environ.get(VARIABLE, "")
         return cls.read(text) if text.strip() else None
+
+
+def no_history(path: str) -> ArtifactError:
+    """Return the error where there is no history at `path`."""
+    return ArtifactError(f"there is no history at {path}", "check the path, or leave history out")
 
 
 def _expanded(name: str) -> str:

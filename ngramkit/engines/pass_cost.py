@@ -1,4 +1,4 @@
-"""What a drafted token costs in an engine that verifies the tokens of all its requests in one pass.
+"""The cost of a drafted token in an engine that verifies the tokens of all its requests at once.
 
 A pass of T tokens is taken to last (1 + T / FREE) times as long as reading the weights alone. Of n
 requests that verify v tokens each and write w, one more token makes the pass longer by a share of

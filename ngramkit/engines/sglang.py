@@ -25,7 +25,7 @@ from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.metrics import EngineCounters, Statistics
-from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.errors import ArtifactError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
 CORPUS = "sglang.srt.speculative.cpp_ngram.ngram_corpus.NgramCorpus"
@@ -82,7 +82,7 @@ class Corpus:
             try:
                 self._batch.require_same(getattr(requests[0], "tokenizer", None))
             except ArtifactError as error:
-                LOG.error("%s (%s); nothing is drafted", error, error.hint)
+                LOG.error("%s; nothing is drafted", one_line(error))
                 self._nodes = 0
         self._requests = {request.rid: request for request in requests}
 

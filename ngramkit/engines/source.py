@@ -20,7 +20,7 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
 from ngramkit.drafters.sources import PastUse, open_given
-from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.config import DraftConfig, no_history
 from ngramkit.engines.workspace import BlendSource, DrafterSource
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
@@ -43,14 +43,14 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
     """
     spec = DrafterSpec.parse(config.drafter)
     entry = drafter_entry(spec.name)
-    sources: dict[str, Any] = {}
-    if config.datastores:
-        sources["datastores"] = [open_given(name).artifact for name in config.datastores]
-    for role in ("frozen_table", "bigram", "unigram"):
-        if getattr(config, role):
-            sources[role] = open_given(getattr(config, role)).artifact
-    artifacts = [*sources.get("datastores", ())]
-    artifacts += [artifact for role, artifact in sources.items() if role != "datastores"]
+    opened = {
+        role: [open_given(name).artifact for name in names]
+        for role, names in config.artifacts.items()
+    }
+    artifacts = [artifact for of_role in opened.values() for artifact in of_role]
+    sources: dict[str, Any] = {
+        role: of_role if role == "datastores" else of_role[0] for role, of_role in opened.items()
+    }
     vocabulary = config.vocabulary if vocabulary is None else vocabulary
     tokenizer = _tokenizer(artifacts, vocabulary)
     if entry.needs_evidence:
@@ -85,9 +85,7 @@ def _past(config: DraftConfig, tokenizer: TokenizerRecord) -> PastRequests | Non
         return None
     history = PastUse(Path(config.history), recorded=True).history(tokenizer)
     if history is None:
-        raise ArtifactError(
-            f"there is no history at {config.history}", "check the path, or leave history out"
-        )
+        raise no_history(config.history)
     return _FixedPastRequests(history, background=False, read_only=True, forgetful=True)
 
 

@@ -23,7 +23,7 @@ from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU, PassCost
 from ngramkit.engines.source import load_engine_tokenizer
-from ngramkit.errors import NgramkitError, UsageError
+from ngramkit.errors import NgramkitError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
 
@@ -51,8 +51,7 @@ class Proposer:
             if self._batch.source.artifacts:
                 self._batch.require_same(_tokenizer(vllm_config.model_config))
         except NgramkitError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            raise type(error)(f"{error}{hint}", option=error.option) from error
+            raise type(error)(one_line(error), option=error.option) from error
         running = int(vllm_config.scheduler_config.max_num_seqs)
         self._batch.sessions.most = max(config.sessions, 2 * running)  # with preempted ones
         asked = int(vllm_config.speculative_config.num_speculative_tokens)

@@ -106,8 +106,8 @@ class Manifest:
 
     @property
     def corpus_key(self) -> str | None:
-        """What tells corpora apart; the order of documents does not. None where nothing is said of
-        the corpus, as of what was imported."""
+        """A text that is equal for equal corpora, whatever the order of their documents; None where
+        nothing is said of the corpus, as of what was imported."""
         counts = self.counts.get("documents"), self.counts.get("tokens")
         return None if None in counts else repr((sorted(self.corpus.items()), counts))
 
