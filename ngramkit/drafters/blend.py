@@ -30,6 +30,7 @@ from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.kernels.arrays import NO_TOKEN
+from ngramkit.kernels.blend.copying import forget_trust, new_copy_state, new_copying
 from ngramkit.kernels.blend.counts import (
     BUFFER,
     Corpus,
@@ -126,11 +127,13 @@ class Blend(BaseDrafter):
         sources, place = self._sources.parts, self._place.parts
         forget(sources.evidence)
         sources.experts.trust[:] = 0
+        forget_trust(sources.copying)
         sources.live.latest[:] = -1
         place.root[:] = 0
         place.past[:] = 0
         place.recent[:] = NO_TOKEN
         place.aligned[:] = new_state()
+        place.copied[:] = new_copy_state()
         self._size = 0
         self._prompt_tokens = len(prompt)
         self._refresh_past()
@@ -265,6 +268,7 @@ def new_sources(
         shares=log_shares(datastores, frozen, vocabulary),
         limits=np.array([scan, sample, hops, eos_of(tokenizer)], np.int64),
         weights=weights,
+        copying=new_copying(),
         experts=new_experts(max(len(datastores) + (frozen is not None), 1)),
         scratch=new_scratch(weights),
         into=new_candidates(vocabulary),

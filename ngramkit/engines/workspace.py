@@ -27,6 +27,7 @@ from ngramkit.budget.rule import SHARES_OF_MATCHES
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, LiveContext, TokenArray
 from ngramkit.drafters.blend import PAST_ROWS, Blend
 from ngramkit.formats.artifact import Artifact
+from ngramkit.kernels.blend.copying import new_copy_state, new_copying
 from ngramkit.kernels.blend.counts import (
     MEMO_ROWS,
     SIZE,
@@ -61,7 +62,13 @@ from ngramkit.kernels.tree import best_path
 CHECKPOINTS = 64  # of what a request learnt, so that tokens can be taken back
 ROOM = 256  # tokens that a new live context has room for beyond its prompt
 LOOKS = 64  # contexts looked at for a chain, and its tokens, at most
-TRUSTED = ("experts", "past_at_start", "past_since", "evidence")  # parts that learn a trust
+TRUSTED = (
+    "experts",
+    "past_at_start",
+    "past_since",
+    "copying",
+    "evidence",
+)  # parts that learn a trust
 Trust = npt.NDArray[np.float64]
 
 
@@ -110,7 +117,7 @@ class BlendRequest:
         begin = self.trust.__array_interface__["data"][0]
         self.place = self._place.address
         self.trusts = [begin + offset for offset in source.trust_offsets]  # addresses
-        self._checkpoints: deque[tuple[int, Trust]] = deque(maxlen=CHECKPOINTS)
+        self._checkpoints: deque[_Checkpoint] = deque(maxlen=CHECKPOINTS)
         self.prompt = self.size = 0
         self._act(workspace, EXTEND, *self._append(prompt))
         self.prompt = self.size
@@ -125,12 +132,15 @@ class BlendRequest:
     def bytes(self) -> int:
         """Size of the request's own arrays, in bytes."""
         parts = [*self.live.parts, *self._place.parts, self.trust]
-        return int(sum(each.nbytes for each in (*parts, *(t for _, t in self._checkpoints))))
+        return int(
+            sum(each.nbytes for each in (*parts, *(a for c in self._checkpoints for a in c[1:])))
+        )
 
     def append(self, tokens: TokenArray) -> tuple[int, int]:
         """Append what was written, and return its begin and end. A kernel has yet to count it."""
-        if self._source.judged and len(tokens):
-            self._checkpoints.append((self.size, self.trust.copy()))
+        if len(tokens):
+            copied = self._place.parts.copied.copy()
+            self._checkpoints.append(_Checkpoint(self.size, self.trust.copy(), copied))
         return self._append(tokens)
 
     def _append(self, tokens: TokenArray) -> tuple[int, int]:
@@ -146,20 +156,18 @@ class BlendRequest:
         """Take back all but the first `size` tokens, and what was learnt from the others."""
         if size >= self.size:
             return
-        if not self._source.judged:
-            self._take_back(workspace, size)
-            self.size, self.prompt = size, min(size, self.prompt)
-            return
-        while self._checkpoints and self._checkpoints[-1][0] > size:
+        while self._checkpoints and self._checkpoints[-1].size > size:
             self._checkpoints.pop()
-        first = (0, self._source.first_trust)
-        begin, trust = self._checkpoints[-1] if self._checkpoints else first
+        begin, copied = 0, new_copy_state()
+        self.trust[:] = self._source.first_trust
+        if self._checkpoints:
+            begin, self.trust[:], copied = self._checkpoints[-1]
         self._take_back(workspace, begin)
-        self.trust[:] = trust
+        self._place.parts.copied[:] = copied
         if begin == 0:
             self.prompt = begin = min(size, self.prompt)
             self._act(workspace, EXTEND, 0, begin)
-        self._act(workspace, LEARN, begin, size)
+        self._act(workspace, LEARN if self._source.judged else EXTEND, begin, size)
         self.size = size
 
     def _act(self, workspace: Workspace, what: int, begin: int, end: int) -> None:
@@ -170,6 +178,14 @@ class BlendRequest:
         workspace.bind(self)
         sources, tree = workspace.sources, workspace.tree
         serve_chains(REWIND, sources, self._place, tree, begin, self.size)
+
+
+class _Checkpoint(NamedTuple):
+    """What a request had learnt when it had `size` tokens."""
+
+    size: int
+    trust: Trust
+    copied: npt.NDArray[np.int64]
 
 
 class Workspace:
@@ -185,6 +201,7 @@ class Workspace:
                 live=source.live.parts,
                 past_at_start=_own_history(shared.past_at_start),
                 past_since=_own_history(shared.past_since),
+                copying=new_copying(),
                 evidence=new_evidence(1),
                 experts=new_experts(len(shared.experts.trust)),
                 scratch=new_scratch(shared.weights),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blend_sources import EOS, VOCABULARY, ids, scores_by_path
+from blend_sources import EOS, VOCABULARY, ids, remembering, scores_by_path
 from hypothesis import HealthCheck, given, settings, strategies as st
 from twins.blend import Twin
 
@@ -38,12 +38,15 @@ some_texts = st.lists(texts, min_size=1, max_size=8)
 def assert_twins(drafter, twin, prompt, written, budget, evidence_of=None):
     """`evidence_of`(text, tokens written next) returns what `learn_evidence` takes."""
     drafter.start(ids(*prompt))
+    twin.begin_copies(prompt)
     live = list(prompt)
     for tokens in [[], *written]:
         before = list(live)
         for token in tokens:
-            twin.judge(live, token)
+            if drafter.judged or evidence_of is not None:
+                twin.judge(live, token)
             live.append(token)
+            twin.step_copies(live, token)
         if tokens and evidence_of is None:
             drafter.accept(ids(*tokens))
         elif tokens:
@@ -188,3 +191,33 @@ def test_the_tree_with_evidence_is_its_twins(
     twin = Twin([shards], VOCABULARY, weights, 3, 8, 5, EOS, bigram=known)
     drafter = Blend([store], bigram=pairs, scan=3, sample=8, hops=5)
     assert_twins(drafter, twin, prompt, written, budget, evidence_of)
+
+
+@twins
+@given(
+    text=st.lists(st.integers(0, VOCABULARY - 2), min_size=20, max_size=60),
+    changes=st.lists(
+        st.tuples(st.integers(0, 59), st.integers(0, VOCABULARY - 2), st.integers(0, 2)), max_size=6
+    ),
+    step=st.integers(1, 9),
+    remembered=st.booleans(),
+)
+def test_the_tree_of_a_text_that_is_copied_and_edited_is_its_twins(
+    datastore, text, changes, step, remembered
+):
+    """Tokens are replaced, left out and put in; the text stands in the prompt, or in a request."""
+    copied = list(text)
+    for at, token, what in changes:
+        if at < len(copied):
+            copied[at : at + (what > 0)] = [token] * (what < 2)
+    store = datastore([[0, 1]])
+    past = remembering(store)
+    drafter = Blend([store], past=past, scan=48, sample=8, hops=5)
+    if remembered:
+        past.remember(ids(*text), 0)
+    streams = [(), [[*text, VOCABULARY]] if remembered else ()]
+    prompt = [3] if remembered else [*text, 3]
+    written = [copied[i : i + step] for i in range(0, len(copied), step)]
+    shards, weights = store.shards[0].tokens.tolist(), [w.tolist() for w in load_weights()]
+    twin = Twin([[shards]], VOCABULARY, weights, 48, 8, 5, EOS, past=streams)
+    assert_twins(drafter, twin, prompt, written, 12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from twins.copying import Copies
 from twins.counts import LEVELS, Counting
 from twins.evidence import SURENESS, EvidenceTwin, first_trust
 from twins.experts import Weighing
@@ -15,7 +16,7 @@ CONTINUATIONS, PRIOR, UNSEEN = 32, 10.0, 1e-6
 FIRST_PAST_TRUST = (0.02, 0.06, 0.12, 0.25, 0.4, 0.7)
 
 
-class Twin(Counting, Weighing, EvidenceTwin):
+class Twin(Counting, Copies, Weighing, EvidenceTwin):
     """`stores`: of each datastore, its shards: token lists with separators. `weights`: the
     seven arrays, as lists.
 
@@ -31,6 +32,7 @@ class Twin(Counting, Weighing, EvidenceTwin):
         self.scan, self.sample, self.hops, self.eos = scan, sample, hops, eos
         self.frozen, self.bigram, self.past = frozen or {}, bigram or {}, past
         self.forget_evidence()
+        self.forget_copies()
         self.accounts = {}  # kind of evidence -> [times right, times used]
         self.predictions = {}  # of the last draft, by path
         everything = Counter(t for shards in stores for shard in shards for t in shard)
@@ -44,7 +46,7 @@ class Twin(Counting, Weighing, EvidenceTwin):
     def draft(self, live, budget):
         """{path: score}, grown best first."""
         waiting, tree, node, score = [], {}, (), 1.0
-        self.predictions = {}
+        self.predictions, self.copied_at = {}, {}
         while len(tree) < budget:
             room = budget - len(tree)
             floor = waiting[-1][0] if len(waiting) >= room else LEAST
@@ -68,11 +70,12 @@ class Twin(Counting, Weighing, EvidenceTwin):
             p = self._mixed(p, *self._past(origin, context))
         for number, theirs in self.evidence(context):
             p = self._mixed(p, _kind(number, p), theirs)
-        likeliest = 0 < 9 * self.written <= 10 * self.likeliest
-        return self.sharpened(context, p) if likeliest else p
+        if 0 < 9 * self.written <= 10 * self.likeliest:
+            p = self.sharpened(context, p)
+        return self.mix_copies(p, self.copies_of(live, path))
 
     def judge(self, live, written):
-        """Credit experts, past requests and evidence with the token after `live`."""
+        """Credit experts, past requests, evidence and copies with the token after `live`."""
         p = self._by_counts(live, live, 0.0, range(len(self.trust)), written)
         for origin in (0, 1):
             kind, theirs = self._past(origin, live)
@@ -82,6 +85,11 @@ class Twin(Counting, Weighing, EvidenceTwin):
             kind = _kind(number, p)
             self._credit(kind, p, theirs, written)
             p = self._mixed(p, kind, theirs)
+        if 0 < 9 * self.written <= 10 * self.likeliest:
+            p = self.sharpened(live, p)
+        self.copied_at = {}
+        self.copied = self.copies_of(live, ())
+        self.mix_copies(p, self.copied, written)
 
     def _mixed(self, p, kind, theirs):
         if kind is None:

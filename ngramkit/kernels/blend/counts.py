@@ -8,7 +8,7 @@ Corpus: shards of suffix arrays. Their intervals of the last 1, 2, 3, ... tokens
 or a draft, token by token; wide ones are sampled, and counts of frequent contexts are memoized.
 Frozen: a table of n-grams with the counts of their successors.
 
-`recent` is everywhere int32[DEPTH]: the last tokens, the newest first, NO_TOKEN before the first.
+`recent` is everywhere int32[RECENT]: the last tokens, the newest first, NO_TOKEN before the first.
 """
 
 from __future__ import annotations
@@ -20,18 +20,27 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.jit import part
 from ngramkit.kernels.packed import load_i64, unsigned_at
-from ngramkit.kernels.suffix.search import VOCABULARY, bucket, narrow, position_at, token_at
+from ngramkit.kernels.suffix.search import (
+    SIZE as TEXT_SIZE,
+    VOCABULARY,
+    bucket,
+    narrow,
+    position_at,
+    token_at,
+)
 
 LEVELS = np.array([1, 2, 3, 4, 6, 8], np.int64)
 N_LEVELS = 6
 COLUMNS = 2 * N_LEVELS
 PAIR = 1  # the corpora's column of the last two tokens
-DEPTH = 8  # tokens of the longest context that is matched
+DEPTH = 8  # tokens of the longest context that is counted
+RECENT = 32  # tokens of the longest match that is told from others
 # The highest level that a match of m tokens reaches: LEVELS[REACHED[m]] <= m.
 REACHED = np.array([-1, 0, 1, 2, 3, 3, 4, 4, 5], np.int64)
 CANDIDATES = 512
 BUFFER = 1024  # occurrences read or sampled at a time, at most
 NEVER = -1
+MATCH_LENGTH, MATCH_SHARD, MATCH_NEXT = range(3)  # columns of Candidates.longest
 
 
 SCAN, SAMPLE, HOPS, EOS = range(4)  # columns of Sources.limits
@@ -65,6 +74,8 @@ class Candidates(NamedTuple):
     totals: Array  # float32[COLUMNS], of all successors, also those without a row
     distinct: Array  # float32[COLUMNS]
     state: Array  # int64[3], rows in use, current stamp, source of new rows
+    # int64[2, 3], the longest match in the live context, in a corpus: its length, shard, end
+    longest: Array
     positions: Array  # int64[BUFFER], scratch
     successors: Array  # int64[BUFFER], scratch
 
@@ -81,6 +92,7 @@ def new_candidates(vocabulary: int) -> Candidates:
         totals=np.zeros(COLUMNS, np.float32),
         distinct=np.zeros(COLUMNS, np.float32),
         state=np.zeros(3, np.int64),
+        longest=np.zeros((2, 3), np.int64),
         positions=np.empty(BUFFER, np.int64),
         successors=np.empty(BUFFER, np.int64),
     )
@@ -91,6 +103,7 @@ def clear(into):
     """Empty the table."""
     into.state[0] = 0
     into.state[1] += 1
+    into.longest[0, MATCH_LENGTH] = into.longest[1, MATCH_LENGTH] = 0
     for column in range(COLUMNS):
         into.totals[column] = 0
         into.distinct[column] = 0
@@ -177,24 +190,34 @@ class Live(NamedTuple):
     previous: Array  # int32[capacity], -1 ends a chain
     latest: Array  # int32[V + 1], the newest position of each token, -1 for none
     seen: Array  # int32[capacity], occurrences of the token up to this position
+    table: Array  # int64[1, 7], the text so far as a shard, see suffix.search.shard_table
 
 
 def new_live(vocabulary: int, capacity: int) -> Live:
+    tokens = np.empty(capacity, np.int32)
     return Live(
-        tokens=np.empty(capacity, np.int32),
+        tokens=tokens,
         previous=np.empty(capacity, np.int32),
         latest=np.full(vocabulary + 1, -1, np.int32),
         seen=np.empty(capacity, np.int32),
+        table=_shard_of(tokens, 0, vocabulary),
     )
+
+
+def _shard_of(tokens: Array, size: int, vocabulary: int) -> Array:
+    """Return a shard table of the text alone, int64[1, 7]."""
+    return np.array([[tokens.ctypes.data, tokens.itemsize, 0, 0, 0, vocabulary, size]], np.int64)
 
 
 def grown(live: Live, capacity: int) -> Live:
     """Return a copy with room for `capacity` tokens."""
     more = capacity - len(live.tokens)
+    tokens = np.concatenate([live.tokens, np.empty(more, np.int32)])
     return live._replace(
-        tokens=np.concatenate([live.tokens, np.empty(more, np.int32)]),
+        tokens=tokens,
         previous=np.concatenate([live.previous, np.empty(more, np.int32)]),
         seen=np.concatenate([live.seen, np.empty(more, np.int32)]),
+        table=_shard_of(tokens, int(live.table[0, TEXT_SIZE]), len(live.latest) - 1),
     )
 
 
@@ -207,6 +230,7 @@ def remember(live, begin, end):
         live.previous[position] = before
         live.latest[token] = position
         live.seen[position] = live.seen[before] + 1 if before >= 0 else 1
+    live.table[0, TEXT_SIZE] = end
 
 
 @part
@@ -214,6 +238,38 @@ def unlearn(live, begin, end):
     """Unlink live.tokens[begin:end], the newest, from the chains."""
     for position in range(end - 1, begin - 1, -1):
         live.latest[live.tokens[position]] = live.previous[position]
+    live.table[0, TEXT_SIZE] = begin
+
+
+@part
+def _match_at(live, position, recent):
+    """Return how many tokens up to `position` agree with the last ones; its own does."""
+    match = np.int64(1)
+    while match < min(position + 1, RECENT) and live.tokens[position - match] == recent[match]:
+        match += 1
+    return match
+
+
+@part
+def _newest_before(live, size, recent):
+    """Return where the last token occurred last, of those that something follows; -1 for none."""
+    if recent[0] < 0 or recent[0] == len(live.latest) - 1:
+        return np.int64(-1)
+    position = np.int64(live.latest[recent[0]])
+    return np.int64(live.previous[position]) if position == size - 1 else position
+
+
+@part
+def longest_in_live(live, size, recent, hops, longest):
+    """Set int64[3] `longest`, as `count_live` does, without counting."""
+    longest[MATCH_LENGTH] = 0
+    position = _newest_before(live, size, recent)
+    while position >= 0 and hops > 0:
+        match = _match_at(live, position, recent)
+        if match > longest[MATCH_LENGTH]:
+            longest[MATCH_LENGTH], longest[MATCH_NEXT] = match, position + 1
+        position = np.int64(live.previous[position])
+        hops -= 1
 
 
 @part
@@ -223,23 +279,17 @@ def count_live(live, size, recent, into, hops):
     An id that equals the separator stands for all that the tokenizer does not know.
     """
     separator = len(live.latest) - 1
-    if recent[0] < 0 or recent[0] == separator:
-        return
-    position = live.latest[recent[0]]
-    if position == size - 1:  # nothing follows it yet
-        position = live.previous[position]
+    position = _newest_before(live, size, recent)
     while position >= 0 and hops > 0:
-        match = 1
-        before = position - 1
-        while match < DEPTH and before >= 0 and live.tokens[before] == recent[match]:
-            match += 1
-            before -= 1
-        last = N_LEVELS + REACHED[match]
+        match = _match_at(live, position, recent)
+        if match > into.longest[0, MATCH_LENGTH]:
+            into.longest[0, MATCH_LENGTH], into.longest[0, MATCH_NEXT] = match, position + 1
+        last = N_LEVELS + REACHED[min(match, DEPTH)]
         if live.tokens[position + 1] < separator:
             row = count(into, live.tokens[position + 1], N_LEVELS, last)
             if row >= 0 and into.newest[row] == NEVER:
                 into.newest[row] = position
-        position = live.previous[position]
+        position = np.int64(live.previous[position])
         hops -= 1
 
 
@@ -359,7 +409,7 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
             return
         if width <= scan:
             for s in range(first, end):
-                _read(table[s], intervals[order, s], order, recent, into, level)
+                _read(table[s], s, intervals[order, s], order, recent, into, level)
             return
         if LEVELS[level] == order:
             key = _key(source, order, recent)
@@ -385,7 +435,7 @@ def count_longest(corpus, intervals, recent, into, scan, sample):
         level = REACHED[order - 1] + 1  # the first that needs as many tokens, or more
         if width <= scan:
             for s in range(end):
-                _read(table[s], intervals[order, s], order, recent, into, level)
+                _read(table[s], s, intervals[order, s], order, recent, into, level)
             for longest in range(N_LEVELS - 1, level - 1, -1):
                 if into.distinct[longest]:
                     return longest
@@ -404,9 +454,9 @@ def count_longest(corpus, intervals, recent, into, scan, sample):
 
 
 @part
-def _read(shard, interval, order, recent, into, first):
-    """Count the successors at every occurrence, in the columns from `first` to its longest
-    match."""
+def _read(shard, s, interval, order, recent, into, first):
+    """Count the successors at every occurrence in shard `s`, in the columns from `first` to its
+    longest match."""
     width = interval[1] - interval[0]
     positions, tokens = into.positions, into.successors
     # Loads that do not wait for each other: the memory answers many at once.
@@ -417,15 +467,25 @@ def _read(shard, interval, order, recent, into, first):
     for i in range(width):
         match = order
         before = positions[i] - 1
-        while match < DEPTH and before >= 0 and token_at(shard, before) == recent[match]:
+        while match < RECENT and before >= 0 and token_at(shard, before) == recent[match]:
             match += 1
             before -= 1
-        last = REACHED[match]
+        last = REACHED[min(match, DEPTH)]
         if tokens[i] < shard[VOCABULARY]:
             count(into, tokens[i], first, last)
+            _keep_longest(into.longest[1], match, s, positions[i] + order)
         else:  # the document ends here
             for column in range(first, last + 1):
                 into.totals[column] += 1
+
+
+@part
+def _keep_longest(longest, match, s, end):
+    """Keep the longer match, of equals the newer: the later shard, the later place."""
+    length = longest[MATCH_LENGTH]
+    newer = s > longest[MATCH_SHARD] or (s == longest[MATCH_SHARD] and end > longest[MATCH_NEXT])
+    if match > length or (match == length and newer):
+        longest[MATCH_LENGTH], longest[MATCH_SHARD], longest[MATCH_NEXT] = match, s, end
 
 
 @part

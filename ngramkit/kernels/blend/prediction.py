@@ -11,10 +11,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ngramkit.kernels.arrays import HISTORY, MODEL, NO_TOKEN, REFERENCE, Array
+from ngramkit.kernels.arrays import CONTEXT, HISTORY, MODEL, NO_TOKEN, REFERENCE, Array
+from ngramkit.kernels.blend.copying import (
+    LONG_LOST,
+    OWN,
+    PAST,
+    Copying,
+    find_place,
+    forget_places,
+    keep_own_text,
+    mix_in_copy,
+    new_copy_state,
+    step_places,
+)
 from ngramkit.kernels.blend.counts import (
     ALL,
     DEPTH,
+    HOPS,
+    RECENT,
     SAMPLE,
     SCAN,
     Candidates,
@@ -23,6 +37,7 @@ from ngramkit.kernels.blend.counts import (
     Live,
     clear,
     descend,
+    longest_in_live,
     push_recent,
     remember,
     unlearn,
@@ -71,6 +86,7 @@ class Sources(NamedTuple):
     limits: Array  # int64[4]: SCAN, SAMPLE, HOPS, EOS
     weights: Weights
     experts: Experts
+    copying: Copying
     scratch: Scratch
     into: Candidates
     second: Candidates
@@ -79,30 +95,38 @@ class Sources(NamedTuple):
 class Place(NamedTuple):
     """The place in the text where the draft begins; every written token moves it on."""
 
-    recent: Array  # int32[DEPTH]
+    recent: Array  # int32[RECENT]
     root: Array  # int64[DEPTH + 1, shards, 2], the intervals of `recent` in the corpus
     past: Array  # int64[2, DEPTH + 1, PAST_SHARDS, 2], in past requests, at start and since
     root_after: Array  # scratch, as root
     past_after: Array  # scratch, as past
     aligned: Array  # int64[STATE], of the alignment with references, see blend.references
+    copied: Array  # int64[2, COLUMNS], the state of copying, see blend.copying
 
 
 def new_place(shards: int) -> Place:
     """Return the place before the first token; `shards` of the datastores."""
     root = np.zeros((DEPTH + 1, shards, 2), np.int64)
     past = np.zeros((2, DEPTH + 1, PAST_SHARDS, 2), np.int64)
-    recent = np.full(DEPTH, NO_TOKEN, np.int32)
-    return Place(recent, root, past, np.zeros_like(root), np.zeros_like(past), new_state())
+    recent = np.full(RECENT, NO_TOKEN, np.int32)
+    return Place(
+        recent, root, past, np.zeros_like(root), np.zeros_like(past), new_state(), new_copy_state()
+    )
 
 
 @part
 def extend(sources, place, begin, end):
     """Move on by the written tokens live.tokens[begin:end]: chains and place."""
-    live = sources.live
-    remember(live, begin, end)
+    live, longest = sources.live, sources.into.longest[OWN]
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
+        remember(live, position, position + 1)
         push_recent(place.recent, live.tokens[position])
+        keep_own_text(place.copied, live)
+        step_places(place.copied, written)
+        if begin > 0 or position >= end - LONG_LOST:  # what a prompt copied before is over
+            longest_in_live(live, position + 1, place.recent, sources.limits[HOPS], longest)
+            find_place(place.copied[OWN], live.table, longest, place.recent)
         keep_aligned(sources.references, place.aligned, place.recent, written)
         if position >= end - DEPTH:  # older ones are in no context
             follow(sources, place)
@@ -110,11 +134,12 @@ def extend(sources, place, begin, end):
 
 @part
 def rewind(sources, place, begin, end):
-    """Take back live.tokens[begin:end], the newest, in a request without references. Evidence
-    weights are not restored; the caller does that."""
+    """Take back live.tokens[begin:end], the newest, in a request without references. The caller
+    restores what was learnt, and the places that are copied from."""
     live = sources.live
     unlearn(live, begin, end)
-    for i in range(DEPTH):
+    forget_places(place.copied)
+    for i in range(RECENT):
         place.recent[i] = NO_TOKEN
     # Intervals depend on the last DEPTH tokens alone: that many steps from nothing give them.
     for order in range(DEPTH + 1):
@@ -123,7 +148,7 @@ def rewind(sources, place, begin, end):
         for s in range(PAST_SHARDS):
             for which in range(2):
                 place.past[which, order, s, 0] = place.past[which, order, s, 1] = 0
-    for position in range(max(begin - 2 * DEPTH, 0), begin):
+    for position in range(max(begin - RECENT, 0), begin):
         push_recent(place.recent, live.tokens[position])
         if position >= begin - DEPTH:
             follow(sources, place)
@@ -136,8 +161,8 @@ def learn(sources, place, begin, end):
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
         predict(
-            sources, ALL, place.root, place.past, place.recent, place.aligned, position,
-            np.float32(0), written,
+            sources, ALL, place.root, place.past, place.recent, place.aligned, place.copied,
+            position, np.float32(0), written,
         )  # fmt: skip
         extend(sources, place, position, position + 1)
 
@@ -177,7 +202,7 @@ def descend_all(sources, root, after, past, past_after, recent, awake):
 
 
 @part
-def predict(sources, awake, intervals, past, recent, aligned, size, least, written):
+def predict(sources, awake, intervals, past, recent, aligned, copied, size, least, written):
     """Set scratch.p for one context; only the datastores and tables that are `awake` are used.
     `least` as in `mixture.correct`. `written` is the token that followed, by which every prediction
     is credited before it is mixed in; -1 where none has."""
@@ -190,12 +215,19 @@ def predict(sources, awake, intervals, past, recent, aligned, size, least, writt
         mix_in_history(
             sources.past_at_start, past[0], recent, scan, sample, second, into, p, written
         )
+        find_place(copied[PAST], sources.past_at_start.corpus.table, second.longest[PAST], recent)
     if len(sources.past_since.corpus.table):
         mix_in_history(sources.past_since, past[1], recent, scan, sample, second, into, p, written)
+        find_place(copied[PAST], sources.past_since.corpus.table, second.longest[PAST], recent)
+    find_place(copied[OWN], sources.live.table, into.longest[OWN], recent)
     into.state[2] = MODEL
     mix_in_evidence(sources.evidence, sources.bigram, recent, into, p, written)
     if is_likeliest_written(sources.evidence.chosen):
         sharpen(sources.evidence, recent, into, p)
+    into.state[2] = HISTORY
+    mix_in_copy(sources.copying, PAST, copied[PAST], into, p, written)
+    into.state[2] = CONTEXT
+    mix_in_copy(sources.copying, OWN, copied[OWN], into, p, written)
     into.state[2] = REFERENCE
     mix_in_reference(sources.references, aligned, into, p, written)
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.counts import DEPTH, EOS
+from ngramkit.kernels.blend.copying import COLUMNS, copy_places, step_places
+from ngramkit.kernels.blend.counts import DEPTH, EOS, RECENT
 from ngramkit.kernels.blend.mixture import awake_for
 from ngramkit.kernels.blend.prediction import (
     PAST_SHARDS,
@@ -56,8 +57,9 @@ class Tree(NamedTuple):
     origins: Array  # uint8[n]
     intervals: Array  # int64[n + 1, DEPTH + 1, shards, 2]
     past: Array  # int64[n + 1, 2, DEPTH + 1, PAST_SHARDS, 2]
-    recents: Array  # int32[n + 1, DEPTH]
+    recents: Array  # int32[n + 1, RECENT]
     aligned: Array  # int64[n + 1, STATE], see blend.references
+    copied: Array  # int64[n + 1, 2, COLUMNS], see blend.copying
     queue_p: Array  # float32[n + 1], the best first
     queue: Array  # int32[n + 1, 3], token, parent, source
     # For chains alone: the queue's scores, nodes' values and depths, a token's cost.
@@ -79,8 +81,9 @@ def new_tree(shards: int, budget: int, jobs: int = 0) -> Tree:
         origins=np.empty(budget, np.uint8),
         intervals=np.empty((budget + 1, DEPTH + 1, shards, 2), np.int64),
         past=np.empty((budget + 1, 2, DEPTH + 1, PAST_SHARDS, 2), np.int64),
-        recents=np.empty((budget + 1, DEPTH), np.int32),
+        recents=np.empty((budget + 1, RECENT), np.int32),
         aligned=np.empty((budget + 1, STATE), np.int64),
+        copied=np.empty((budget + 1, 2, COLUMNS), np.int64),
         queue_p=np.empty(budget + 1, np.float32),
         queue=np.empty((budget + 1, 3), np.int32),
         values=np.empty(budget + 1, np.float32),
@@ -107,9 +110,10 @@ def enter(place, tree, room):
     copy_intervals(place.root, tree.intervals[room])
     copy_intervals(place.past[0], tree.past[room, 0])
     copy_intervals(place.past[1], tree.past[room, 1])
-    for i in range(DEPTH):
+    for i in range(RECENT):
         tree.recents[room, i] = place.recent[i]
     copy_state(place.aligned, tree.aligned[room])
+    copy_places(place.copied, tree.copied[room])
 
 
 @part
@@ -121,7 +125,7 @@ def predict_after(sources, tree, node, root, size, score, floor):
         step(sources, tree, node, tree.parents[node] if tree.parents[node] >= 0 else root, awake)
     predict(
         sources, awake, tree.intervals[node], tree.past[node], tree.recents[node],
-        tree.aligned[node], size, floor / score, np.int64(-1),
+        tree.aligned[node], tree.copied[node], size, floor / score, np.int64(-1),
     )  # fmt: skip
     return np.int32(node if node < root else -1)
 
@@ -130,13 +134,15 @@ def predict_after(sources, tree, node, root, size, score, floor):
 def step(sources, tree, node, parent, awake):
     """Set a node's context, from its parent's and its own token."""
     recent = tree.recents[node]
-    for i in range(DEPTH - 1):
+    for i in range(RECENT - 1):
         recent[i + 1] = tree.recents[parent, i]
     recent[0] = tree.tokens[node]
     descend_all(
         sources, tree.intervals[parent], tree.intervals[node], tree.past[parent], tree.past[node],
         recent, awake,
     )  # fmt: skip
+    copy_places(tree.copied[parent], tree.copied[node])
+    step_places(tree.copied[node], np.int64(recent[0]))
     step_aligned(sources.references, tree.aligned[parent], tree.aligned[node], recent)
 
 

@@ -1,0 +1,215 @@
+"""Copying: the token after the longest match of the context, in the live context and past requests.
+
+Counts end at DEPTH tokens and take all places alike. A text that is copied goes on where it stood,
+and the longer it has, the surer. So one place is kept in the live context and one in past requests,
+as in PAQ's match model: that of the longest match, of equals the newest, which moves on while the
+text agrees. Where the two part, a near place is worth more than a longer match elsewhere: edited
+texts and alike tool calls come together again. Until they do, the token is offered that stands
+where the written one would, had each been replaced.
+
+The probability p of an offered token, as all else predicts it, is raised or lowered by what such
+offers came to (secondary symbol estimation, as PAQ calls it):
+
+    logit p' = trust + slope * logit p
+
+by the kind of the offer: the length of the match, and whether it was found near by. Slopes, and the
+trust at first, were fitted on recorded agents, edits, tool calls, samples and chat, see
+research/drafting.md; the trust moves with every token that is learnt from.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ngramkit.kernels.arrays import Array
+from ngramkit.kernels.blend.counts import MATCH_LENGTH, MATCH_NEXT, MATCH_SHARD, row_of
+from ngramkit.kernels.jit import part
+from ngramkit.kernels.suffix.search import SIZE, TOKENS, VOCABULARY, token_at
+
+OWN, PAST = range(2)  # rows of a copying state: in the live context, in past requests
+WIDTH = SIZE + 1  # of a shard table; the row of the text comes first, then these columns:
+NEXT = WIDTH  # the position of the token expected next, -1 for none
+MATCH = WIDTH + 1  # tokens before it that agree with the context
+NEAR = WIDTH + 2  # 1 where it was found near the anchor
+ANCHOR = WIDTH + 3  # the position expected when a long match last agreed, -1 for none
+LOST = WIDTH + 4  # tokens written since
+COLUMNS = WIDTH + 5
+
+SOLID = 5  # tokens of a match that makes a new anchor
+NEAR_WORTH = 4  # tokens that a near match counts as longer
+BACK = 16  # tokens that a near match may lie before the anchor
+NEAR_MATCH = 8  # tokens of a near match that are counted, at most
+NEAR_BY = np.array([-1, 4, 16, 64, 64, 64, 64, 64, 64])  # tokens from the anchor, by the match
+LONG_LOST = 48  # tokens, after which an anchor is given up
+
+# Kinds of offers: by the tokens that agree, from 2, 4, 6, 8, 12, 16, 24, 32, 48, 64 on; of those
+# found near, from 1, 2, 4 on (from NEAR_MATCH on as others); lost for 1, 2, more tokens.
+FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+NEAR_FROM = (1, 2, 4)
+LEAST_MATCH, LONGEST = FROM[0], FROM[-1]
+KIND = np.searchsorted(FROM, np.arange(LONGEST + 1), side="right") - 1
+NEAR_KIND = np.searchsorted(NEAR_FROM, np.arange(NEAR_MATCH), side="right") - 1 + len(FROM)
+LOST_KIND = len(FROM) + len(NEAR_FROM) - 1  # and the tokens, 1 to 3
+
+# By row and kind: the first trust, the slope.
+FITTED = np.array([
+    [(0.30, 0.78), (0.51, 0.75), (0.82, 0.67), (0.92, 0.67), (1.29, 0.59), (1.84, 0.50),
+     (2.05, 0.57), (2.57, 0.50), (3.02, 0.42), (3.35, 0.38), (0.46, 0.72), (0.75, 0.70),
+     (1.07, 0.64), (1.50, 0.90), (1.23, 0.91), (1.05, 0.95)],
+    [(-0.02, 0.85), (-0.07, 0.74), (0.00, 0.80), (0.16, 0.60), (0.73, 0.63), (1.14, 0.65),
+     (1.49, 0.75), (2.28, 0.60), (2.77, 0.65), (3.18, 0.56), (0.53, 0.66), (0.76, 0.62),
+     (0.94, 0.63), (1.00, 0.90), (0.67, 0.91), (0.47, 0.89)],
+], np.float32)  # fmt: skip
+SLOPES = np.ascontiguousarray(FITTED[:, :, 1])
+RATE = 0.1  # of learning, per token
+LEAST_P = np.float32(2.5e-3)  # p is taken as at least so far from 0 and 1
+
+
+class Copying(NamedTuple):
+    """The trust in offers."""
+
+    trust: Array  # float64[2, kinds], in logits
+
+
+def new_copying() -> Copying:
+    return Copying(FITTED[:, :, 0].astype(np.float64))
+
+
+def forget_trust(copying: Copying) -> None:
+    """Forget what was learnt, for a new request."""
+    copying.trust[:] = FITTED[:, :, 0]
+
+
+def new_copy_state() -> Array:
+    """Return the state before the first token, int64[2, COLUMNS]."""
+    state = np.zeros((2, COLUMNS), np.int64)
+    state[:, NEXT] = state[:, ANCHOR] = -1
+    return state
+
+
+@part
+def forget_places(state):
+    """Set the state before the first token."""
+    for which in range(2):
+        for column in range(COLUMNS):
+            state[which, column] = 0
+        state[which, NEXT] = state[which, ANCHOR] = -1
+
+
+@part
+def copy_places(source, target):
+    for which in range(2):
+        for column in range(COLUMNS):
+            target[which, column] = source[which, column]
+
+
+@part
+def _token_of(place, position):
+    """Return a token of the text of `place`, a row of the state; -1 outside a document."""
+    if position < 0 or position >= place[SIZE]:
+        return np.int64(-1)
+    token = np.int64(token_at(place, position))
+    return token if token < place[VOCABULARY] else np.int64(-1)
+
+
+@part
+def step_places(state, token):
+    """Move on by `token`."""
+    for which in range(2):
+        place = state[which]
+        if place[NEXT] >= 0 and _token_of(place, place[NEXT]) == token:
+            place[NEXT] += 1
+            place[MATCH] += 1
+        else:
+            place[NEXT], place[MATCH] = -1, 0
+        if place[MATCH] >= SOLID:
+            place[ANCHOR], place[LOST] = place[NEXT], 0
+        elif place[ANCHOR] >= 0:
+            place[LOST] += 1
+            if place[LOST] > LONG_LOST:
+                place[ANCHOR] = -1
+
+
+@part
+def keep_own_text(state, live):
+    """Take over the live context, which grows, and whose array is then another."""
+    state[OWN, TOKENS], state[OWN, SIZE] = live.table[0, TOKENS], live.table[0, SIZE]
+
+
+@part
+def find_place(place, table, longest, recent):
+    """Set the place anew where a match near the anchor, or the longest in the shards of `table`,
+    int64[3] `longest`, is worth more than that of the place so far."""
+    if place[NEXT] < 0 and place[ANCHOR] >= 0:
+        _find_near(place, recent)
+    worth = place[MATCH]
+    if place[ANCHOR] >= 0 and (place[NEXT] < 0 or place[NEAR]):
+        worth += NEAR_WORTH
+    if longest[MATCH_LENGTH] <= worth:
+        return
+    for column in range(WIDTH):
+        place[column] = table[longest[MATCH_SHARD], column]
+    place[NEXT], place[MATCH] = longest[MATCH_NEXT], longest[MATCH_LENGTH]
+    place[NEAR] = 0
+    if place[MATCH] >= SOLID:
+        place[ANCHOR], place[LOST] = place[NEXT], 0
+
+
+@part
+def _find_near(place, recent):
+    """Set the place to the longest match near the anchor, of equals the nearest, then forward."""
+    anchor, longest, near = place[ANCHOR], np.int64(0), NEAR_BY
+    for away in range(near[NEAR_MATCH] + 1):
+        for back in range(2 if 0 < away <= BACK else 1):
+            end = anchor - away if back else anchor + away
+            if end >= place[SIZE]:  # nothing follows there
+                continue
+            match = np.int64(0)
+            while match < NEAR_MATCH and _token_of(place, end - 1 - match) == recent[match] >= 0:
+                match += 1
+            if match > longest and away <= near[match]:
+                longest = match
+                place[NEXT], place[MATCH], place[NEAR] = end, match, 1
+
+
+@part
+def _offer(place):
+    """Return the kind of an offer and its token; the token is -1 where there is none."""
+    match = place[MATCH]
+    if place[NEXT] >= 0:
+        if place[NEAR] and match < NEAR_MATCH:
+            return NEAR_KIND[match], _token_of(place, place[NEXT])
+        if match < LEAST_MATCH:
+            return np.int64(0), np.int64(-1)
+        return KIND[min(match, LONGEST)], _token_of(place, place[NEXT])
+    if place[ANCHOR] < 0:
+        return np.int64(0), np.int64(-1)
+    kind = LOST_KIND + min(place[LOST], np.int64(3))
+    return np.int64(kind), _token_of(place, place[ANCHOR] + place[LOST])
+
+
+@part
+def mix_in_copy(copying, which, place, into, p, written):
+    """Change p float32[CANDIDATES] by what `place` offers; first learn from the token that
+    followed, `written`, unless that is -1."""
+    kind, token = _offer(place)
+    if token < 0 or token >= len(into.stamp) - 1:
+        return
+    rows = into.state[0]
+    row = row_of(into, token)
+    if row < 0:
+        return
+    if row == rows:
+        p[row] = 0
+    one, trust = np.float32(1), copying.trust[which]
+    before = min(max(p[row], LEAST_P), one - LEAST_P)
+    logit = np.float32(trust[kind]) + SLOPES[which, kind] * np.log(before / (one - before))
+    after = one / (one + np.exp(-logit))
+    if written >= 0:
+        trust[kind] += RATE * (np.float64(written == token) - after)
+    scale = (one - after) / max(one - p[row], LEAST_P)
+    for other in range(into.state[0]):
+        p[other] *= scale
+    p[row] = after

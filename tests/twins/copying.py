@@ -1,0 +1,181 @@
+"""How blend's naive twin copies: lists, and a look at every position."""
+
+from __future__ import annotations
+
+import math
+
+from twins.counts import DEPTH, LEVELS
+
+from ngramkit.kernels.blend.copying import FITTED  # the fitted numbers, not the rule
+
+RECENT, SOLID, NEAR_WORTH, BACK, NEAR_MATCH, LONG_LOST = 32, 5, 4, 16, 8, 48
+FROM, NEAR_FROM = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64), (1, 2, 4)
+RATE, LEAST_P = 0.1, 2.5e-3
+OWN, PAST = range(2)
+
+
+class CopiedPlace:
+    """Where is copied from: `text` with None after a document, `end` the position expected next."""
+
+    text, end, match, near, anchor, lost = (), None, 0, False, None, 0
+
+    def copy(self):
+        other = CopiedPlace()
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def _at(self, position):
+        return self.text[position] if 0 <= position < len(self.text) else None
+
+    def step(self, token):
+        if self.end is not None and self._at(self.end) == token:
+            self.end, self.match = self.end + 1, self.match + 1
+        else:
+            self.end, self.match = None, 0
+        if self.match >= SOLID:
+            self.anchor, self.lost = self.end, 0
+        elif self.anchor is not None:
+            self.lost += 1
+            if self.lost > LONG_LOST:
+                self.anchor = None
+
+    def find(self, texts, context, matches):
+        """`matches`: (length, number of the text, end) of what may be longest, the best last."""
+        if self.end is None and self.anchor is not None:
+            self._find_near(context)
+        worth = self.match
+        if self.anchor is not None and (self.end is None or self.near):
+            worth += NEAR_WORTH
+        if matches and matches[-1][0] > worth:
+            self.match, number, self.end = matches[-1]
+            self.text, self.near = texts[number], False
+            if self.match >= SOLID:
+                self.anchor, self.lost = self.end, 0
+
+    def _find_near(self, context):
+        found = []
+        for end in range(self.anchor - BACK, self.anchor + 65):
+            match = match_before(self.text, end, context, NEAR_MATCH)
+            away = abs(end - self.anchor)
+            if match and end < len(self.text) and away <= min(64, 4**match):
+                found.append((match, -away, end > self.anchor, end))
+        if found:
+            self.match, _, _, self.end = max(found)
+            self.near = True
+
+    def offer(self):
+        """(kind, token), or None."""
+        if self.end is not None and self.near and self.match < NEAR_MATCH:
+            kind = len(FROM) + sum(self.match >= n for n in NEAR_FROM) - 1
+        elif self.end is not None:
+            kind = sum(self.match >= n for n in FROM) - 1
+        elif self.anchor is not None:
+            kind = len(FROM) + len(NEAR_FROM) + min(self.lost, 3) - 1
+        else:
+            return None
+        token = self._at(self.anchor + self.lost if self.end is None else self.end)
+        return None if token is None or kind < 0 else (kind, token)
+
+
+def match_before(text, end, context, most):
+    """How many tokens before `end` agree with the last ones of `context`."""
+    match = 0
+    while match < min(most, len(context), end) and end <= len(text):
+        if text[end - 1 - match] is None or text[end - 1 - match] != context[-1 - match]:
+            break
+        match += 1
+    return match
+
+
+class Copies:
+    """`copied`: the places, in the live context and in past requests. The attributes are the
+    twin's."""
+
+    def forget_copies(self):
+        self.copied, self.copied_at = [CopiedPlace(), CopiedPlace()], {}
+        self.copy_trust = FITTED[:, :, 0].astype(float).tolist()
+
+    def begin_copies(self, prompt):
+        """Read a prompt: only its end tells where it copied from."""
+        self.copied = [CopiedPlace(), CopiedPlace()]
+        for i, token in enumerate(prompt):
+            self.step_copies(prompt[: i + 1], token, find=i >= len(prompt) - LONG_LOST)
+
+    def step_copies(self, live, token, *, find=True):
+        """Move on by `token`, with which `live` ends."""
+        self.copied[OWN].text = [self._own(t) for t in live]
+        for place in self.copied:
+            place.step(token)
+        if find:
+            self.copied[OWN].find([self.copied[OWN].text], live, self._own_matches(live, live))
+
+    def copies_of(self, live, path):
+        """The places of a node: those of its parent, moved on, and found anew."""
+        key = tuple(path)
+        places = [place.copy() for place in (self.copied_at[key[:-1]] if key else self.copied)]
+        context = [*live, *path]
+        for place in places if key else ():
+            place.step(path[-1])
+        for origin in (0, 1):
+            texts = [self._documents(shard) for shard in self.past[origin]]
+            if self.past[origin]:
+                places[PAST].find(texts, context, self._past_matches(origin, texts, context))
+        own = [self._own(t) for t in live]
+        places[OWN].find([own], context, self._own_matches(live, context))
+        self.copied_at[key] = places
+        return places
+
+    def mix_copies(self, p, places, written=None):
+        for which in (PAST, OWN):
+            offer = places[which].offer()
+            if offer is None:
+                continue
+            kind, token = offer
+            trust, slope = self.copy_trust[which], float(FITTED[which, kind, 1])
+            ours = p.get(token, 0.0)
+            clipped = min(max(ours, LEAST_P), 1 - LEAST_P)
+            logit = trust[kind] + slope * math.log(clipped / (1 - clipped))
+            after = 1 / (1 + math.exp(-logit))
+            if written is not None:
+                trust[kind] += RATE * ((written == token) - after)
+            scale = (1 - after) / max(1 - ours, LEAST_P)
+            p = {t: value * scale for t, value in p.items()} | {token: after}
+        return p
+
+    def _own(self, token):
+        return token if token < self.vocabulary else None
+
+    def _documents(self, shard):
+        return [self._own(token) for token in shard]
+
+    def _own_matches(self, live, context):
+        """Of the newest `hops` occurrences; of equally long ones the newest last."""
+        if context[-1] >= self.vocabulary:
+            return []
+        ends = [i + 1 for i in range(len(live) - 1) if live[i] == context[-1]][-self.hops :]
+        return sorted((match_before(live, end, context, RECENT), 0, end) for end in ends)
+
+    def _past_matches(self, origin, texts, context):
+        """Of the places that are read for the longest match, not sampled; the newest last."""
+        shards, found = self.past[origin], []
+        for order in range(1, min(DEPTH, len(context)) + 1):
+            places = [self._suffixes(shard, context[-order:]) for shard in shards]
+            if not any(places):
+                break
+            found.append((order, places))
+            if sum(map(len, places)) <= self.scan:
+                break
+        for order, places in reversed(found):
+            ends = [(s, place + order) for s, at in enumerate(places) for place in at]
+            followed = [(s, end) for s, end in ends if texts[s][end] is not None]
+            if len(ends) <= self.scan and followed:
+                return sorted(
+                    (match_before(texts[s], end, context, RECENT), s, end) for s, end in followed
+                )
+            if (
+                len(ends) > self.scan
+                and order in LEVELS
+                and self._sampled(shards, places, order, len(ends))
+            ):
+                return []
+        return []
