@@ -1,6 +1,7 @@
 """Requests that draft from a shared source, and the workspaces that threads draft in.
 
-A source (`BlendSource`, `DrafterSource`) is opened once and read only. A workspace belongs to one
+A source (`BlendSource`, `DrafterSource`) is opened once and, but for past requests that are taken
+in between two steps, read only. A workspace belongs to one
 thread: what it counts in, the tree that it grows, and its memos of what was sampled, so no two
 threads ever write into one array. A request holds its live context and what it learnt of its
 sources. A `Job` is a request's part in a batch: a workspace drafts for many jobs in one call of a
@@ -18,7 +19,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +30,9 @@ import numpy.typing as npt
 from ngramkit.budget.rule import SHARES_OF_MATCHES
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, LiveContext, TokenArray
 from ngramkit.drafters.blend import PAST_ROWS, Blend
+from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.datastore import search_table
 from ngramkit.kernels.blend.counts import (
     MEMO_ROWS,
     SIZE,
@@ -58,10 +64,14 @@ from ngramkit.kernels.budget import LEVELS, RUNS, chances, update_record
 from ngramkit.kernels.packed import Packed
 from ngramkit.kernels.tree import best_path
 
+if TYPE_CHECKING:
+    from ngramkit.engines.growth import GrowingHistory
+
 CHECKPOINTS = 64  # of what a request learnt, so that tokens can be taken back
 ROOM = 256  # tokens that a new live context has room for beyond its prompt
 LOOKS = 64  # contexts looked at for a chain, and its tokens, at most
-TRUSTED = ("experts", "past_at_start", "past_since", "evidence")  # parts that learn a trust
+PAST = ("past_at_start", "past_since")  # parts that are a tenant's
+TRUSTED = ("experts", *PAST, "evidence")  # parts that learn a trust
 Trust = npt.NDArray[np.float64]
 
 
@@ -73,12 +83,37 @@ class Job(NamedTuple):
     size: int  # nodes of the tree or tokens of the chain, at most; 0: no draft
 
 
-class BlendSource:
-    """The artifacts that all requests of blend share, with the past requests so far."""
+class _Source:
+    """The artifacts and the history that all requests share. `compared`: what else is of a
+    tokenizer that must be the engine's."""
 
-    artifacts: Sequence[Artifact] = ()
+    def __init__(self) -> None:
+        self.artifacts: Sequence[Artifact] = ()
+        self.compared: Sequence[Artifact] = ()
+        self.history: GrowingHistory | None = None
+
+    def past(self, tenant: str) -> PastRequests | None:
+        """Return the past requests that a tenant's requests draft from."""
+        return None if self.history is None else self.history.past(tenant)
+
+
+class PastTables(NamedTuple):
+    """Past requests as kernels search them; `version` is another one for each."""
+
+    version: int
+    shards: Shards  # behind the tables
+    tables: tuple[npt.NDArray[np.int64], ...]  # of each of PAST
+
+
+_VERSIONS = count()
+
+
+class BlendSource(_Source):
+    """What all requests of blend draft from."""
 
     def __init__(self, blend: Blend) -> None:
+        super().__init__()
+        self._tables: WeakKeyDictionary[PastRequests, PastTables] = WeakKeyDictionary()
         blend.start(NOTHING)  # takes in past requests
         self._alive = blend  # keeps the arrays behind addresses
         self.sources = blend.sources
@@ -94,15 +129,39 @@ class BlendSource:
         """Return a new workspace, for one thread."""
         return Workspace(self)
 
+    def tables(self, past: PastRequests) -> PastTables:
+        """Return the tables of `past` as of the last `refresh`."""
+        return self._tables.get(past) or self._refreshed(past)
+
+    def refresh(self) -> None:
+        """Take in what the past requests of all tenants have become, while no thread drafts."""
+        for past, tables in list(self._tables.items()):
+            if tables.shards is not past.shards:
+                self._refreshed(past)
+
+    def _refreshed(self, past: PastRequests) -> PastTables:
+        shards = past.shards
+        tables = tuple(map(search_table, (shards.at_start, (*shards.since, *shards.newest))))
+        self._tables[past] = PastTables(next(_VERSIONS), shards, tables)
+        return self._tables[past]
+
 
 class BlendRequest:
     """One request, which one thread at a time uses, each call with that thread's workspace.
 
-    `prompt` of its `size` tokens were there when it began.
+    `prompt` of its `size` tokens were there when it began. It drafts from `past`, as it was at
+    `version`.
     """
 
-    def __init__(self, source: BlendSource, workspace: Workspace, prompt: TokenArray) -> None:
+    def __init__(
+        self,
+        source: BlendSource,
+        workspace: Workspace,
+        prompt: TokenArray,
+        past: PastRequests | None = None,
+    ) -> None:
         self._source = source
+        self.past, self.version = past, -1
         room = len(prompt) + max(ROOM, len(prompt) // 4)
         self.live = source.live.of_same_type(new_live(source.vocabulary, room))
         self._place = source.place.of_same_type(new_place(len(source.sources.corpus.table)))
@@ -171,6 +230,12 @@ class BlendRequest:
         sources, tree = workspace.sources, workspace.tree
         serve_chains(REWIND, sources, self._place, tree, begin, self.size)
 
+    def find_again(self, workspace: Workspace, version: int) -> None:
+        """Find the last tokens in past requests that have changed; the workspace is bound."""
+        self.version = version
+        sources, tree = workspace.sources, workspace.tree
+        serve_chains(REWIND, sources, self._place, tree, self.size, self.size)
+
 
 class Workspace:
     """The arrays that one thread counts and drafts in, for one request or several in a call."""
@@ -193,6 +258,7 @@ class Workspace:
             )
         )
         self._bound: Packed | None = None  # the live context that kernels work on
+        self._pasts: WeakKeyDictionary[PastRequests, _OwnPast] = WeakKeyDictionary()
         inside = self.sources.inside
         self._live = self.sources.place_of("live")
         self._trusts = [inside[name].place_of("trust") for name in TRUSTED]
@@ -201,9 +267,9 @@ class Workspace:
         self.tree = Packed(new_tree(self._shards, 0))
         self._copies = _SourceCopies(self.sources, 0)
 
-    def request(self, prompt: TokenArray) -> BlendRequest:
-        """Begin a request."""
-        return BlendRequest(self._source, self, prompt)
+    def request(self, prompt: TokenArray, past: PastRequests | None = None) -> BlendRequest:
+        """Begin a request, which drafts from `past`, or from what the source was made with."""
+        return BlendRequest(self._source, self, prompt, past)
 
     def trees(self, jobs: Sequence[Job]) -> list[DraftTree]:
         """Return a tree of at most `size` nodes for each job, as Drafter.draft."""
@@ -240,12 +306,17 @@ class Workspace:
     def _serve(self, tree: Packed, jobs: Sequence[Job], sizes: Sequence[int]) -> None:
         """Take in what was written for each job, then draw it a tree of at most that size."""
         learns = self._source.judged
+        requests = [job.request for job in jobs]
+        for request in requests:
+            if request.past and request.version != self._source.tables(request.past).version:
+                self.bind(request)
         spans = [job.request.append(job.written) for job in jobs]
         if len(jobs) == 1:
             self.bind(jobs[0].request)
             sources = [self.sources.address]
         else:
-            sources = self._copies.bind([job.request for job in jobs], learns=learns)
+            pasts = [self._own_past(each.past) for each in requests if each.past]
+            sources = self._copies.bind(requests, pasts, learns=learns)
         what = LEARN if learns else EXTEND
         tree.parts.jobs[: len(jobs)] = [
             (what, address, job.request.place, begin, end, size, 0)
@@ -255,14 +326,40 @@ class Workspace:
 
     def bind(self, request: BlendRequest) -> None:
         """Let kernels work on `request` from now on."""
+        past = self._own_past(request.past) if request.past else None
         if self._bound is request.live:  # another array where a request has outgrown its own
             return
         block, word = self._live
         block[word] = request.live.address
+        trusts = dict(zip(TRUSTED, self._trusts, strict=True))
+        if past is not None:
+            for name, packed in zip(PAST, past.packed, strict=True):
+                block, word = self.sources.place_of(name)
+                block[word] = packed.address
+                trusts[name] = packed.place_of("trust")
         if self._source.judged:  # else nothing is learnt, and trust is what it was at first
-            for (block, word), address in zip(self._trusts, request.trusts, strict=True):
+            for (block, word), address in zip(trusts.values(), request.trusts, strict=True):
                 block[word] = address
         self._bound = request.live
+        if past is not None and request.version != past.version:
+            request.find_again(self, past.version)
+
+    def _own_past(self, past: PastRequests) -> _OwnPast:
+        tables = self._source.tables(past)
+        own = self._pasts.get(past)
+        if own is None or own.version != tables.version:
+            own = self._pasts[past] = _OwnPast(tables)
+            self._bound = None
+        return own
+
+
+class _OwnPast:
+    """Past requests, and a thread's own memos of what was counted there."""
+
+    def __init__(self, tables: PastTables) -> None:
+        self.version, self._shards = tables.version, tables.shards  # keeps the arrays alive
+        self.packed = [Packed(new_history(new_corpus(t, PAST_ROWS))) for t in tables.tables]
+        self.blocks = [packed.rows(1)[0] for packed in self.packed]
 
 
 class _SourceCopies:
@@ -273,6 +370,7 @@ class _SourceCopies:
         self._blocks = sources.rows(count)  # int64[count, words]
         self._live = sources.place_of("live")[1]
         self._trusts = []  # int64[count, words] of each part that learns a trust, and its word
+        self._pasts: list[_OwnPast] = []  # of the last batch
         for name in TRUSTED:
             inside, (_, word) = sources.inside[name], sources.place_of(name)
             rows = inside.rows(count)
@@ -282,10 +380,17 @@ class _SourceCopies:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def bind(self, requests: Sequence[BlendRequest], *, learns: bool) -> list[int]:
-        """Bind a copy to each request, and return their addresses."""
+    def bind(
+        self, requests: Sequence[BlendRequest], pasts: list[_OwnPast], *, learns: bool
+    ) -> list[int]:
+        """Bind a copy to each request, and to its past requests if there are any; return their
+        addresses."""
         n = len(requests)
         self._blocks[:n, self._live] = [request.live.address for request in requests]
+        if pasts != self._pasts:
+            self._pasts = pasts
+            for k, name in enumerate(PAST):
+                self._trusts[TRUSTED.index(name)][0][:n] = [past.blocks[k] for past in pasts]
         if learns:
             for i, (rows, word) in enumerate(self._trusts):
                 rows[:n, word] = [request.trusts[i] for request in requests]
@@ -328,21 +433,24 @@ WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its token
 FADE = 0.99  # of the record of scores, with each draft
 
 
-class DrafterSource:
-    """A function that makes the drafter of each request. Nothing is shared between threads but
-    read-only artifacts, so it is every thread's workspace too."""
+class DrafterSource(_Source):
+    """A function that makes the drafter of each request, from its past requests where there are
+    any. Nothing is shared between threads but what is read only while they draft, so it is every
+    thread's workspace too."""
 
-    artifacts: Sequence[Artifact] = ()
-
-    def __init__(self, make: Callable[[], Drafter], vocabulary: int) -> None:
+    def __init__(self, make: Callable[..., Drafter], vocabulary: int) -> None:
+        super().__init__()
         self.make, self.vocabulary = make, vocabulary
 
     def workspace(self) -> DrafterSource:
         return self
 
-    def request(self, prompt: TokenArray) -> DrafterRequest:
-        """Begin a request."""
-        return DrafterRequest(self.make, prompt)
+    def request(self, prompt: TokenArray, past: PastRequests | None = None) -> DrafterRequest:
+        """Begin a request, which drafts from `past`."""
+        return DrafterRequest(self.make if past is None else partial(self.make, past), prompt)
+
+    def refresh(self) -> None:
+        """Do nothing: drafters look at their past requests whenever they draft."""
 
     def trees(self, jobs: Sequence[Job]) -> list[DraftTree]:
         """See Workspace.trees."""
