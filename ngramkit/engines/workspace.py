@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -81,6 +80,7 @@ class Job(NamedTuple):
     request: Any  # a request of the workspace's source
     written: TokenArray  # int32[n], since its last draft
     size: int  # nodes of the tree or tokens of the chain, at most; 0: no draft
+    lag: int = 0  # versions by which its past requests may be behind, to save time
 
 
 class _Source:
@@ -97,15 +97,13 @@ class _Source:
         return None if self.history is None else self.history.past(tenant)
 
 
-class PastTables(NamedTuple):
-    """Past requests as kernels search them; `version` is another one for each."""
+class PastTables:
+    """Past requests as kernels search them, of the `version` that they had before `refresh`."""
 
-    version: int
-    shards: Shards  # behind the tables
-    tables: tuple[npt.NDArray[np.int64], ...]  # of each of PAST
-
-
-_VERSIONS = count()
+    def __init__(self, shards: Shards, version: int) -> None:
+        self.version, self.shards = version, shards  # keeps the arrays behind the tables alive
+        origins = shards.at_start, (*shards.since, *shards.newest)
+        self.tables = [search_table(of_origin) for of_origin in origins]  # of each of PAST
 
 
 class BlendSource(_Source):
@@ -131,26 +129,22 @@ class BlendSource(_Source):
 
     def tables(self, past: PastRequests) -> PastTables:
         """Return the tables of `past` as of the last `refresh`."""
-        return self._tables.get(past) or self._refreshed(past)
+        if past not in self._tables:
+            self._tables[past] = PastTables(past.shards, 0)
+        return self._tables[past]
 
     def refresh(self) -> None:
         """Take in what the past requests of all tenants have become, while no thread drafts."""
         for past, tables in list(self._tables.items()):
             if tables.shards is not past.shards:
-                self._refreshed(past)
-
-    def _refreshed(self, past: PastRequests) -> PastTables:
-        shards = past.shards
-        tables = tuple(map(search_table, (shards.at_start, (*shards.since, *shards.newest))))
-        self._tables[past] = PastTables(next(_VERSIONS), shards, tables)
-        return self._tables[past]
+                self._tables[past] = PastTables(past.shards, tables.version + 1)
 
 
 class BlendRequest:
     """One request, which one thread at a time uses, each call with that thread's workspace.
 
-    `prompt` of its `size` tokens were there when it began. It drafts from `past`, as it was at
-    `version`.
+    `prompt` of its `size` tokens were there when it began. It drafts from `past`, as they were
+    when `tables` was made.
     """
 
     def __init__(
@@ -161,7 +155,8 @@ class BlendRequest:
         past: PastRequests | None = None,
     ) -> None:
         self._source = source
-        self.past, self.version = past, -1
+        self.past = past
+        self.tables: PastTables | None = None
         room = len(prompt) + max(ROOM, len(prompt) // 4)
         self.live = source.live.of_same_type(new_live(source.vocabulary, room))
         self._place = source.place.of_same_type(new_place(len(source.sources.corpus.table)))
@@ -171,6 +166,7 @@ class BlendRequest:
         self.trusts = [begin + offset for offset in source.trust_offsets]  # addresses
         self._checkpoints: deque[tuple[int, Trust]] = deque(maxlen=CHECKPOINTS)
         self.prompt = self.size = 0
+        self.catch_up(workspace)
         self._act(workspace, EXTEND, *self._append(prompt))
         self.prompt = self.size
 
@@ -205,6 +201,8 @@ class BlendRequest:
         """Take back all but the first `size` tokens, and what was learnt from the others."""
         if size >= self.size:
             return
+        if self.tables is None:
+            self.catch_up(workspace)
         if not self._source.judged:
             self._take_back(workspace, size)
             self.size, self.prompt = size, min(size, self.prompt)
@@ -230,11 +228,21 @@ class BlendRequest:
         sources, tree = workspace.sources, workspace.tree
         serve_chains(REWIND, sources, self._place, tree, begin, self.size)
 
-    def find_again(self, workspace: Workspace, version: int) -> None:
-        """Find the last tokens in past requests that have changed; the workspace is bound."""
-        self.version = version
-        sources, tree = workspace.sources, workspace.tree
-        serve_chains(REWIND, sources, self._place, tree, self.size, self.size)
+    def catch_up(self, workspace: Workspace, lag: int = 0) -> None:
+        """Draft from the past requests as they are now, unless `tables` is `lag` versions behind
+        them or less: the last tokens are looked up anew."""
+        if self.past is None:
+            return
+        newest = self._source.tables(self.past)
+        if self.tables is None or newest.version - self.tables.version > lag:
+            self.tables = newest
+            workspace.bind(self)
+            sources, tree = workspace.sources, workspace.tree
+            serve_chains(REWIND, sources, self._place, tree, self.size, self.size)
+
+    def rest(self) -> None:
+        """Let past requests go until `catch_up`."""
+        self.tables = None
 
 
 class Workspace:
@@ -257,8 +265,9 @@ class Workspace:
                 second=new_candidates(vocabulary),
             )
         )
-        self._bound: Packed | None = None  # the live context that kernels work on
-        self._pasts: WeakKeyDictionary[PastRequests, _OwnPast] = WeakKeyDictionary()
+        # The live context and past requests that kernels work on.
+        self._bound: tuple[Packed, PastTables | None] | None = None
+        self._pasts: WeakKeyDictionary[PastTables, _OwnPast] = WeakKeyDictionary()
         inside = self.sources.inside
         self._live = self.sources.place_of("live")
         self._trusts = [inside[name].place_of("trust") for name in TRUSTED]
@@ -307,15 +316,14 @@ class Workspace:
         """Take in what was written for each job, then draw it a tree of at most that size."""
         learns = self._source.judged
         requests = [job.request for job in jobs]
-        for request in requests:
-            if request.past and request.version != self._source.tables(request.past).version:
-                self.bind(request)
+        for job in jobs:
+            job.request.catch_up(self, job.lag)
         spans = [job.request.append(job.written) for job in jobs]
         if len(jobs) == 1:
             self.bind(jobs[0].request)
             sources = [self.sources.address]
         else:
-            pasts = [self._own_past(each.past) for each in requests if each.past]
+            pasts = [self._own_past(each.tables) for each in requests if each.tables]
             sources = self._copies.bind(requests, pasts, learns=learns)
         what = LEARN if learns else EXTEND
         tree.parts.jobs[: len(jobs)] = [
@@ -326,38 +334,34 @@ class Workspace:
 
     def bind(self, request: BlendRequest) -> None:
         """Let kernels work on `request` from now on."""
-        past = self._own_past(request.past) if request.past else None
-        if self._bound is request.live:  # another array where a request has outgrown its own
+        bound = request.live, request.tables
+        if self._bound == bound:  # another array where a request has outgrown its own
             return
         block, word = self._live
         block[word] = request.live.address
         trusts = dict(zip(TRUSTED, self._trusts, strict=True))
-        if past is not None:
-            for name, packed in zip(PAST, past.packed, strict=True):
+        if request.tables is not None:
+            packed_pasts = self._own_past(request.tables).packed
+            for name, packed in zip(PAST, packed_pasts, strict=True):
                 block, word = self.sources.place_of(name)
                 block[word] = packed.address
                 trusts[name] = packed.place_of("trust")
         if self._source.judged:  # else nothing is learnt, and trust is what it was at first
             for (block, word), address in zip(trusts.values(), request.trusts, strict=True):
                 block[word] = address
-        self._bound = request.live
-        if past is not None and request.version != past.version:
-            request.find_again(self, past.version)
+        self._bound = bound
 
-    def _own_past(self, past: PastRequests) -> _OwnPast:
-        tables = self._source.tables(past)
-        own = self._pasts.get(past)
-        if own is None or own.version != tables.version:
-            own = self._pasts[past] = _OwnPast(tables)
-            self._bound = None
-        return own
+    def _own_past(self, tables: PastTables) -> _OwnPast:
+        if tables not in self._pasts:
+            self._pasts[tables] = _OwnPast(tables)
+        return self._pasts[tables]
 
 
 class _OwnPast:
     """Past requests, and a thread's own memos of what was counted there."""
 
     def __init__(self, tables: PastTables) -> None:
-        self.version, self._shards = tables.version, tables.shards  # keeps the arrays alive
+        self._shards = tables.shards  # keeps the arrays alive
         self.packed = [Packed(new_history(new_corpus(t, PAST_ROWS))) for t in tables.tables]
         self.blocks = [packed.rows(1)[0] for packed in self.packed]
 
@@ -464,7 +468,7 @@ class DrafterSource(_Source):
         self, jobs: Sequence[Job], draft: Callable[[DrafterRequest, int], DraftTree]
     ) -> list[DraftTree]:
         drafts = []
-        for request, written, size in jobs:
+        for request, written, size, _ in jobs:
             if len(written):
                 request.append(written)
             drafts.append(draft(request, size) if size else DraftTree.empty())
@@ -506,6 +510,9 @@ class DrafterRequest:
     def bytes(self) -> int:
         """Size of the live context, in bytes; a drafter does not tell what it holds."""
         return self.tokens.nbytes
+
+    def rest(self) -> None:
+        """Do nothing: nothing is held but by the drafter."""
 
     def append(self, tokens: TokenArray) -> None:
         """Take in what was written."""
