@@ -326,6 +326,8 @@ class BatchDrafter:
             counts.paused += not session.drafting
             counts.draft_tokens += 0 if session.draft is None else len(session.draft)
         counts.rows += len(rows)
+        if self.history is not None:
+            counts.remembered = self.history.remembered
         counts.accepted_tokens += sum(accepted)
         if not chained or not outcomes:
             return

@@ -72,6 +72,7 @@ class GrowingHistory:
         self._tokenizer, self._tokens = tokenizer, config.history_tokens
         self._prompts = config.history_prompts
         self._waiting: list[Finished] = []  # to be taken in, in the next step
+        self._taken_in = 0  # requests
         self._by_key: OrderedDict[str, PastRequests] = OrderedDict()  # by use, the oldest first
         self._read: set[str] = set()  # tenants whose folders were read in this run
         if self.keyed and self._folder is not None and stores:
@@ -90,9 +91,10 @@ class GrowingHistory:
         return f"finished requests are remembered: their {what}, {where}{whose}"
 
     @property
-    def written(self) -> int:
-        """The number of requests that were written to the folder."""
-        return 0 if self._writer is None else self._writer.written
+    def remembered(self) -> int:
+        """The number of requests of this run that are in the folder, or in memory where this
+        process writes to none."""
+        return self._taken_in if self._writer is None else self._writer.written
 
     def past(self, key: str) -> PastRequests:
         """Return a tenant's past requests, read from its folder in the tenant's first step.
@@ -142,6 +144,7 @@ class GrowingHistory:
         for request in sorted(self._waiting, key=lambda each: each.name):
             self.past(request.key).remember(request.tokens, request.prompt)
         self._waiting.clear()
+        self._taken_in += count
         return count
 
     def flush(self) -> None:
