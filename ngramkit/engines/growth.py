@@ -118,6 +118,20 @@ class GrowingHistory:
         self._by_key.move_to_end(key)
         return past
 
+    def dummy(self, tokens: TokenArray) -> PastRequests:
+        """Return past requests, in memory, that have grown by the same int32[n] again and again, so
+        that all that is ever done to past requests was done."""
+        past = PastRequests(
+            tokenizer=self._tokenizer,
+            capacity=8 * len(tokens),
+            rebuild_tokens=len(tokens) // 2,
+            newest_tokens=2 * len(tokens),
+            background=False,
+        )
+        for _ in range(16):
+            past.remember(tokens, 0)
+        return past
+
     def finish(self, request: Finished) -> None:
         """Hand over a request that ended; it is drafted from in the next step, and written."""
         begin = min(request.prompt, len(request.tokens))
