@@ -266,7 +266,7 @@ def serve(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
 
     sources = tiny_sources(folder, tokenizer)
     entry = drafter_entry(name)
-    named = {
+    named: dict[str, Any] = {
         role: tuple(str(each.path) for each in sources[role])
         if role == "datastores"
         else str(sources[role].path)
