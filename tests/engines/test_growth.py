@@ -19,6 +19,7 @@ from ngramkit.engines import growth, history_writer
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory, tenant_folder
+from ngramkit.engines.history_writer import HistoryWriter
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
@@ -309,6 +310,19 @@ def test_the_oldest_half_goes_where_the_log_is_too_long(tmp_path):
     assert tokens == list(range(tokens[0], 120))
     assert 40 <= len(tokens) <= 82
     assert (tmp_path / "h" / "requests.log").stat().st_size <= 1 << 16
+
+
+def test_requests_are_dropped_when_they_are_too_old(tmp_path):
+    record = TokenizerRecord("some/model", VOCABULARY, "f" * 64)
+    now = [1000.0]
+    writer = HistoryWriter(
+        lambda key: History.at(tmp_path / "h", record), 1 << 20, days=1, clock=lambda: now[0]
+    )
+    for i in range(60):  # four hours lie between two requests
+        writer.put("", ids([i]), 0)
+        writer.flush()
+        now[0] += 4 * 3600
+    assert [tokens for tokens, _ in held(tmp_path / "h")] == [[i] for i in range(54, 60)]
 
 
 def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch):
