@@ -36,6 +36,7 @@ LOG = logging.getLogger("ngramkit")
 # The key of a request's own parameters that names its tenant; false or 0: it is not remembered.
 REQUEST_KEY = "ngramkit_history"
 TENANTS = 64  # histories in memory at once
+FOLDERS = 4096  # tenants with a folder in one run, at most; others are in memory alone
 DIGITS = 32  # of a tenant's folder
 WATCHED = 4096  # requests that may wait to go on
 
@@ -104,8 +105,10 @@ class GrowingHistory:
         """
         past = self._by_key.get(key)
         if past is None:
-            history = None if key in self._read or self._folder is None else self._opened(key)
-            self._read.add(key)
+            history = None
+            if self._stored(key) and key not in self._read:
+                self._read.add(key)
+                history = self._opened(key)
             past = self._by_key[key] = _FixedPastRequests(
                 history,
                 tokenizer=self._tokenizer,
@@ -146,7 +149,7 @@ class GrowingHistory:
         self.past(request.key)  # read before anything of this run is written there
         kept = request._replace(tokens=np.array(tokens, np.int32), prompt=begin)
         self._waiting.append(kept)
-        if self._writer is not None:
+        if self._writer is not None and self._stored(request.key):
             self._writer.put(kept.key, kept.tokens, begin)
 
     def take_in(self) -> int:
@@ -165,6 +168,10 @@ class GrowingHistory:
         """Wait until all finished requests are written, or cannot be."""
         if self._writer is not None:
             self._writer.flush()
+
+    def _stored(self, key: str) -> bool:
+        """Return whether a tenant has a folder; keys may come from anybody, so not all have one."""
+        return self._folder is not None and (key in self._read or len(self._read) < FOLDERS)
 
     def _opened(self, key: str) -> History | None:
         """Open a tenant's history; a tenant's that cannot be opened stops no server."""

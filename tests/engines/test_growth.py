@@ -268,6 +268,16 @@ def test_a_tenant_that_was_let_go_begins_with_nothing(tmp_path, monkeypatch):
     assert serve(engine, (text(8, 6), answer), tenant="acme") == 0
 
 
+def test_keys_that_anybody_may_choose_do_not_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "FOLDERS", 3)
+    engine = opened(tmp_path / "h", history_by="key")
+    for tenant in map(str, range(6)):
+        serve(engine, (text(1, 6), text(2, 30)), tenant=tenant)
+    assert serve(engine, (text(8, 6), text(2, 30)), tenant="5") >= 25
+    engine.history.flush()
+    assert len(list((tmp_path / "h").iterdir())) == 3
+
+
 def modes(folder):
     return {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
 
