@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory, tenant_folder
 from ngramkit.engines.history_writer import HistoryWriter
+from ngramkit.engines.sessions import Sessions
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
@@ -156,6 +158,35 @@ def test_running_requests_draft_from_those_that_finish_meanwhile():
     answer = text(2, 60)
     short, long = (text(3, 5), answer[:40]), (text(4, 5), [*text(5, 41), *answer[5:40]])
     assert serve(engine, short, long) >= 25
+
+
+def test_a_running_request_finds_its_place_in_what_has_grown():
+    """By all its last tokens at once: the last two were mostly followed by another."""
+    engine = opened()
+    before = [*text(1, 12), *range(301, 307)]
+    engine.tells()
+    engine.chain_batch([ids(before)], [4], asked=[Asked(12)])
+    others = [token for i in range(90) for token in (i, 306, 307, 309)]
+    engine.finish(Finished(ids([*others, *range(301, 309), 310]), 0))
+    (chain,) = engine.chain_batch([ids([*before, 307])], [4], asked=[Asked(12)])
+    assert chain.token_ids.tolist()[:1] == [308]
+
+
+def test_a_session_is_never_another_tenants():
+    sessions = Sessions(stride=4)
+    row = ids(range(20))
+
+    def found(row, tenant):
+        (session,) = sessions.find([row], [tenant])
+        session.request = session.request or SimpleNamespace(tokens=row)
+        sessions.settle(session, row)
+        sessions.find([])  # it stood nowhere in the last step
+        return session
+
+    first = found(row, "acme")
+    assert found(row, "other") is not first
+    assert found(row[:-2], "third") is not first
+    assert found(row, "acme") is first
 
 
 step = st.tuples(
