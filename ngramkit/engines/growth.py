@@ -59,19 +59,26 @@ class _FixedPastRequests(PastRequests):
 class GrowingHistory:
     """The past requests that an engine drafts from, by tenant: "" where there is one history.
 
-    `stores`: requests of this engine join them; `writes`: this process writes them to the folder.
+    `stores`: requests of this engine join them; `writes`: this process writes them to the folder;
+    `alone`: no other rank has to draft alike, so a thread may sort what has grown.
     Raises ArtifactError where something else is there, or a history of another tokenizer.
     """
 
     def __init__(
-        self, config: DraftConfig, tokenizer: TokenizerRecord, *, stores: bool, writes: bool
+        self,
+        config: DraftConfig,
+        tokenizer: TokenizerRecord,
+        *,
+        stores: bool,
+        writes: bool,
+        alone: bool = False,
     ) -> None:
         self.stores = stores
         self.told = False  # the engine says which requests have finished
         self.keyed = config.history_by is not None
         self._folder = Path(config.history) if isinstance(config.history, str) else None
         self._tokenizer, self._tokens = tokenizer, config.history_tokens
-        self._prompts = config.history_prompts
+        self._prompts, self._alone = config.history_prompts, alone
         self._waiting: list[Finished] = []  # to be taken in, in the next step
         self._taken_in = 0  # requests
         self._by_key: OrderedDict[str, PastRequests] = OrderedDict()  # by use, the oldest first
@@ -115,7 +122,7 @@ class GrowingHistory:
                 history,
                 tokenizer=self._tokenizer,
                 capacity=self._tokens,
-                background=False,
+                background=self._alone,
                 read_only=True,
             )
             if len(self._by_key) > TENANTS:
