@@ -8,6 +8,8 @@ of a millisecond. When these are more than `newest_tokens`, the older half joins
 since, as a suffix array of its own. A thread merges such a one into the one before it, unless that
 is RATIO times as long or more: so there are few of them, and a token is merged a few times however
 many there are. Merging changes no match. Of more than `capacity` tokens the oldest are dropped.
+What a thread makes is searched after a certain number of tokens more, and waited for in the rare
+case that it is not done: so processes that take in the same requests search the same shards.
 
 All that changes is one attribute, set at once: drafters see the old shards or the new ones, and so
 does the child of a fork, at any time; it merges for itself what the parent's thread had not done.
@@ -40,6 +42,7 @@ REBUILD = 1 << 11  # tokens; merging as many into the newest takes a quarter of 
 NEWEST = 1 << 16  # tokens
 RATIO = 64  # of the lengths of two suffix arrays that are not merged
 MOST = 3  # suffix arrays of those that came since, at rest
+LAG = 1024  # one part of so many of the tokens is added before a merged suffix array is searched
 PART = 16  # one part of so many is dropped, or added to a saved index, at a time
 
 
@@ -57,9 +60,8 @@ class PastRequests:
     With a `history`, begins with its requests; `remember` adds there, `refresh` takes in what other
     processes have added. Without one, the `tokenizer` must be given. The newest `capacity` tokens
     are searched, and up to a sixteenth more. A tail of `rebuild_tokens` is full. With `background`
-    False there is no thread: merging blocks the caller, and what is searched in which order never
-    depends on timing. With `read_only` requests are remembered in memory alone; while the attribute
-    `forgetful` is set, none is remembered.
+    False there is no thread, and merging blocks the caller. With `read_only` requests are
+    remembered in memory alone; while the attribute `forgetful` is set, none is remembered.
 
     Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
     """
@@ -144,10 +146,12 @@ class PastRequests:
         self._advance()
 
     def wait(self) -> None:
-        """Wait until no thread is merging or saving."""
-        while (job := self._state.job) is not None:
-            if job.is_alive():
-                job.join()
+        """Wait until no thread is merging or saving, and search what they made."""
+        while self._state.job is not None or self._state.saving is not None:
+            for job in (self._state.job, self._state.saving):
+                if job is not None:
+                    job.until = 0
+                    job.finish()
             self._advance()
 
     def _begin(
@@ -187,33 +191,50 @@ class PastRequests:
         return int(ends[-1]) + 1 if len(ends) else 0
 
     def _advance(self) -> None:
-        """Put what a finished job has made in place, and begin the next one that is due."""
-        while self._state.job is None or not self._state.job.is_alive():
+        """Put what a job has made in place where it is due, and begin what is due next."""
+        while (job := self._state.job) is None or self._state.sorted_end >= job.until:
             self._state = self._with_job_due(self._state.after_job())
             if self._state.job is None:
-                return
+                break
             if self._background:
                 self._state.job.start()
-            else:
-                self._state.job.run()
+        self._save_if_due()
 
     def _with_job_due(self, state: _State) -> _State:
         origins = state.shards.at_start, state.shards.since
         excess = state.tokens - self._capacity
         for origin, shards in enumerate(origins):
             if shards and excess >= self._part:
-                return state._replace(job=_Job(partial(_dropped, shards[0], excess), origin, 0, 1))
+                work = partial(_dropped, shards[0], excess)
+                return self._with_job(state, work, origin, 0, 1)
         for origin, shards in enumerate(origins):
             for i in range(len(shards) - 1, 0, -1):
                 older, newer = shards[i - 1 : i + 1]
                 if len(shards) > MOST or len(older.tokens) < RATIO * len(newer.tokens):
-                    return state._replace(
-                        job=_Job(partial(_merged, older, newer), origin, i - 1, 2)
-                    )
-        part = max(self._rebuild_tokens, state.tokens // PART)
-        if self._saves and state.sorted_end - state.saved >= part:
-            return state._replace(job=_Job(self._save), saved=state.sorted_end)
+                    return self._with_job(state, partial(_merged, older, newer), origin, i - 1, 2)
         return state
+
+    def _with_job(
+        self, state: _State, work: Callable[[], tuple[DatastoreShard, ...]], *where: int
+    ) -> _State:
+        """Return the state with a job whose result is put in place after as many more tokens as
+        leave it the time; the number does not depend on how much it takes."""
+        until = state.sorted_end + max(self._rebuild_tokens, state.tokens // LAG)
+        return state._replace(job=_Job(work, until if self._background else 0, *where))
+
+    def _save_if_due(self) -> None:
+        state = self._state
+        if state.saving is not None and not state.saving.is_alive():
+            state = self._state = state._replace(saving=None)
+        part = max(self._rebuild_tokens, state.tokens // PART)
+        merging = state.job is not None and state.job.is_alive()  # one at a time: less memory
+        if self._saves and not (merging or state.saving) and state.sorted_end - state.saved >= part:
+            job = _Job(self._save)
+            self._state = state._replace(saving=job, saved=state.sorted_end)
+            if self._background:
+                job.start()
+            else:
+                job.finish()
 
     def _save(self) -> tuple[DatastoreShard, ...]:
         """Bring the history's index up to its log."""
@@ -226,19 +247,29 @@ class PastRequests:
 
 class _Job(threading.Thread):
     """Work on past requests: `count` shards of an origin, from the one numbered `first` on, become
-    the `result`; None until it is done. A child of a fork has the job, but no thread for it."""
+    what it returns, when `until` tokens were added."""
 
     def __init__(
-        self, work: Callable[[], tuple[DatastoreShard, ...]], origin: int = 0, first: int = 0,
-        count: int = 0,
+        self, work: Callable[[], tuple[DatastoreShard, ...]], until: int = 0, origin: int = 0,
+        first: int = 0, count: int = 0,
     ) -> None:  # fmt: skip
         # No daemon: a process that ends waits for it, so that its index is not lost.
         super().__init__(name="merging past requests", daemon=False)
-        self.work, self.origin, self.first, self.count = work, origin, first, count
-        self.result: tuple[DatastoreShard, ...] | None = None
+        self.work, self.until, self.origin, self.first, self.count = (
+            work, until, origin, first, count
+        )  # fmt: skip
+        self._result: tuple[DatastoreShard, ...] | None = None
 
     def run(self) -> None:
-        self.result = self.work()
+        self._result = self.work()
+
+    def finish(self) -> tuple[DatastoreShard, ...]:
+        """Return the result, waited for; made now where no thread made it, as in a fork's child."""
+        if self.is_alive():
+            self.join()
+        if self._result is None:
+            self.run()
+        return self._result or ()
 
 
 class _State(NamedTuple):
@@ -249,21 +280,22 @@ class _State(NamedTuple):
     sorted_end: int = 0  # tokens ever added, but for the tail
     saved: int = 0  # of these, how many the history's index holds, or will
     mark: Mark | None = None  # where in the history they end
-    job: _Job | None = None  # the one that runs
+    job: _Job | None = None  # the one that merges or drops
+    saving: _Job | None = None  # the one that saves
 
     @property
     def tokens(self) -> int:
         return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
 
     def after_job(self) -> _State:
-        """Return the state with the job's result, where it came to one, and without the job."""
-        shards, job = self.shards, self.job
-        if job is not None and job.count and job.result is not None:
-            origins = list(shards)
-            old = origins[job.origin]
-            origins[job.origin] = (*old[: job.first], *job.result, *old[job.first + job.count :])
-            shards = Shards(*origins)
-        return self._replace(shards=shards, job=None)
+        """Return the state with the job's result in place, and without the job."""
+        job = self.job
+        if job is None:
+            return self
+        origins = list(self.shards)
+        old = origins[job.origin]
+        origins[job.origin] = (*old[: job.first], *job.finish(), *old[job.first + job.count :])
+        return self._replace(shards=Shards(*origins), job=None)
 
 
 def _merged(older: DatastoreShard, newer: DatastoreShard) -> tuple[DatastoreShard, ...]:

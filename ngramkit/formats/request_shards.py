@@ -11,6 +11,7 @@ import numpy as np
 
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard
+from ngramkit.kernels.arrays import empty
 
 
 def sort(tokens: Array, separator: int) -> DatastoreShard:
@@ -27,7 +28,9 @@ def merge(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -> Datas
     suffix_array = merge_suffix_arrays(
         older.tokens, older.suffix_array, newer.tokens, newer.suffix_array, begin
     )
-    return _shard(np.concatenate([older.tokens[begin:], newer.tokens]), suffix_array)
+    tokens = empty(len(suffix_array), newer.tokens.dtype)
+    np.concatenate([older.tokens[begin:], newer.tokens], out=tokens)
+    return _shard(tokens, suffix_array)
 
 
 def cut(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
@@ -35,7 +38,9 @@ def cut(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
     from ngramkit.kernels.suffix.merge import cut_suffix_array
 
     suffix_array = cut_suffix_array(shard.suffix_array, begin, end)
-    return _shard(shard.tokens[begin:end].copy(), suffix_array)
+    tokens = empty(end - begin, shard.tokens.dtype)
+    tokens[:] = shard.tokens[begin:end]
+    return _shard(tokens, suffix_array)
 
 
 def with_first_token(shard: DatastoreShard) -> DatastoreShard:

@@ -2,13 +2,15 @@
 
 import multiprocessing
 import threading
-from itertools import pairwise
+import time
+from itertools import cycle, pairwise, repeat
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, contents, ids, remembering, serve
 
+from ngramkit.drafters import past_requests
 from ngramkit.drafters.past_requests import MOST, PastRequests
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
@@ -118,6 +120,32 @@ def test_of_many_requests_there_are_few_shards(background):
     assert len(sizes) <= MOST
     assert sum(sizes) > 13 * 1000
     assert len(contents(past)) == 1500
+
+
+def test_what_is_searched_does_not_depend_on_how_long_merging_takes(monkeypatch):
+    """Ranks of one engine, which must draft alike."""
+    merge, random = past_requests.merge, np.random.default_rng(3)
+    requests = [random.integers(0, EOS, n).astype(np.int32) for n in random.integers(1, 40, 300)]
+
+    def shards_after_each(slow):
+        def merged(*shards):
+            if threading.current_thread().name == "merging past requests":
+                time.sleep(next(slow))
+            return merge(*shards)
+
+        monkeypatch.setattr(past_requests, "merge", merged)
+        past = remembering(
+            capacity=3000, rebuild_tokens=16, newest_tokens=64, background=True
+        )  # fmt: skip
+        for request in requests:
+            past.remember(request, 1)
+            past.refresh()
+            yield [[len(shard.tokens) for shard in part] for part in past.shards]
+        past.wait()
+
+    some = list(shards_after_each(repeat(0.0)))
+    assert some == list(shards_after_each(cycle([0.0, 0.02, 0.0, 0.0, 0.005])))
+    assert max(len(part) for _, part, _ in some) > 1
 
 
 def test_more_than_it_holds_is_dropped_a_part_at_a_time():

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.jit import allocating_entry, entry, part
+from ngramkit.kernels.arrays import Array, empty
+from ngramkit.kernels.jit import entry, part
 
 NEAR = 8  # neighbours that are asked for the token before them, before its bucket is searched
 
@@ -32,8 +32,7 @@ def merge_suffix_arrays(
     [1, 3] and [2, 3, 1, 3] with suffix arrays [0, 1] and [2, 0, 3, 1] -> [0, 4, 2, 1, 5, 3]
     """
     size, merged_size = len(tokens), len(tokens) - begin + len(added)
-    merged = np.empty(max(size, merged_size), np.int32)
-    before = np.empty(len(added), np.int32)
+    merged, before = empty(max(size, merged_size), np.int32), empty(len(added), np.int32)
     _count_earlier(tokens, suffix_array, added, merged, before)
     merged = merged[:merged_size]
     _interleave(suffix_array, added_suffix_array, before, begin, merged)
@@ -104,17 +103,23 @@ def _interleave(
             at += 1
 
 
-@allocating_entry
 def cut_suffix_array(suffix_array: Array, begin: int, end: int) -> Array:
-    """Return the suffix array i32 of tokens[begin:end], where a separator ends that. That of
-    tokens[0:] is given; memory beside what is returned: the same for what is cut off.
+    """Return the suffix array i32 of tokens[begin:end], where a separator ends that, from that of
+    all `tokens`.
 
     [0, 3, 2, 1] from 2 to 4 -> [1, 0]
     """
-    kept = np.empty(len(suffix_array) + 1, np.int32)
+    kept = empty(end - begin + 1, np.int32)
+    _keep_between(suffix_array, begin, end, kept)
+    return kept[: end - begin]
+
+
+@entry
+def _keep_between(suffix_array: Array, begin: int, end: int, kept: Array) -> None:
+    """Fill `kept` with the positions from `begin` to `end`, counted from there; it has one place
+    more."""
     at = 0
     for i in range(len(suffix_array)):
-        position = suffix_array[i] - begin
-        kept[at] = position  # written always, kept by the count: no branch to mispredict
-        at += 0 <= position < end - begin
-    return kept[:at].copy()
+        position = suffix_array[i]
+        kept[at] = position - begin  # written always, kept by the count: no branch to mispredict
+        at += begin <= position < end

@@ -34,6 +34,7 @@ ROWS = 5
 FEW = 3  # so few shards are searched one after another
 
 STRIDE = 3  # tokens
+LINE = 8  # suffixes that are read one by one
 
 
 def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
@@ -88,8 +89,15 @@ def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[i
     """Return the part of an interval at `depth` whose next token is `token`: an interval one
     deeper.
 
-    Its end is near its begin: it is found by galloping.
+    Its end is near its begin: it is found by galloping. A few suffixes are read one by one.
     """
+    if high - low <= LINE:
+        while low < high and token_at(shard, position_at(shard, low) + depth) < token:
+            low += 1
+        begin = low
+        while low < high and token_at(shard, position_at(shard, low) + depth) == token:
+            low += 1
+        return begin, low
     low = lower_bound(shard, low, high, depth, token)
     begin, step = low, 1
     while low + step <= high and (
