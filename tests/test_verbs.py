@@ -27,6 +27,7 @@ COMMANDS = {
     "verify": ("inspect_cmd", "verify", "verify"),
     "history inspect": ("history_cmd", "inspect", "history"),
     "history merge": ("history_cmd", "merge", "merge_histories"),
+    "history forget": ("history_cmd", "forget", "forget_history"),
     "history trim": ("history_cmd", "trim", "trim_history"),
     "build": ("recipe_cmd", "build", "build_recipe"),
     "push": ("hub_cmd", "push", "push"),

@@ -41,6 +41,11 @@ def test_all_keys():
         ('{"threads": 2.0}', "threads"),
         ('{"pause": 1}', "pause of NGRAMKIT_DRAFT must be true or false, is 1"),
         ('{"pause": true, "pause": false}', "twice"),
+        ('{"history": 7}', "history of NGRAMKIT_DRAFT must be a folder, or true, is 7"),
+        ('{"history": true, "history_by": "user"}', "must be one of lora, salt, key"),
+        ('{"history": true, "history_days": 0}', "must be a number above 0"),
+        ('{"history": true, "history_tokens": 0}', "whole number"),
+        ('{"history": true, "store": 1}', "store of NGRAMKIT_DRAFT must be true or false"),
         ("[1]", "no such file"),
         ("{", "not JSON"),
     ],
@@ -85,7 +90,7 @@ def test_artifacts_that_cannot_be_opened_are_named(tmp_path):
     with pytest.raises(ArtifactError):
         open_source(DraftConfig(datastores=(str(tmp_path / "none"),)), 100)
     with pytest.raises(ArtifactError, match="there is no history"):
-        open_source(DraftConfig(history=str(tmp_path / "none")), 100)
+        open_source(DraftConfig(history=str(tmp_path / "none"), store=False), 100)
 
 
 def test_another_tokenizers_artifact_is_refused(token_store, tmp_path):

@@ -160,6 +160,7 @@ def learn(sources, place, begin, end):
     live = sources.live
     for position in range(begin, end):
         written = np.int64(live.tokens[position])
+        keep_own_text(place.copied, live)
         predict(
             sources, ALL, place.root, place.past, place.recent, place.aligned, place.copied,
             position, np.float32(0), written,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ngramkit.kernels.arrays import Array
-from ngramkit.kernels.blend.copying import COLUMNS, copy_places, step_places
+from ngramkit.kernels.blend.copying import COLUMNS, copy_places, keep_own_text, step_places
 from ngramkit.kernels.blend.counts import DEPTH, EOS, RECENT
 from ngramkit.kernels.blend.mixture import awake_for
 from ngramkit.kernels.blend.prediction import (
@@ -105,7 +105,7 @@ def file_node(tree, job, at, token, parent, origin, score):
 
 
 @part
-def enter(place, tree, room):
+def enter(live, place, tree, room):
     """Set the root's context, in the last row, after `room` nodes."""
     copy_intervals(place.root, tree.intervals[room])
     copy_intervals(place.past[0], tree.past[room, 0])
@@ -113,6 +113,7 @@ def enter(place, tree, room):
     for i in range(RECENT):
         tree.recents[room, i] = place.recent[i]
     copy_state(place.aligned, tree.aligned[room])
+    keep_own_text(place.copied, live)
     copy_places(place.copied, tree.copied[room])
 
 
@@ -187,7 +188,7 @@ def _several(sources, place, tree, count):
 @part
 def grow(sources, place, size, tree, budget):
     """Fill `tree`, which has room for `budget` nodes, best first; return the number of nodes."""
-    enter(place, tree, budget)
+    enter(sources.live, place, tree, budget)
     tokens, parents, scores = tree.tokens, tree.parents, tree.scores
     queue_p, queue = tree.queue_p, tree.queue
     nodes, waiting, node, score = 0, 0, budget, np.float32(1)
@@ -282,7 +283,7 @@ def best_chain(sources, place, size, tree, length):
     sources in column 2, their scores in tree.queue_p. A token's cost is tree.least; `room` is the
     length of the arrays."""
     room = len(tree.tokens)
-    enter(place, tree, room)
+    enter(sources.live, place, tree, room)
     least = tree.least[0]
     floor = max(least, RARE)
     nodes, waiting, node, score, gain, depth = 0, 0, room, np.float32(1), np.float32(0), 0
