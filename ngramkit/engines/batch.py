@@ -105,13 +105,12 @@ class BatchDrafter:
         counters: EngineCounters | None = None,
         tokenizer: TokenizerRecord | None = None,
         writes: bool = True,
-        alone: bool = False,
     ) -> BatchDrafter:
         """Open what `config` names, and compile all kernels.
 
         Without a min_probability in `config` a token is supposed to cost `cost` passes, and the
         threshold is learnt. `timed`: for `engines.timed`, which decides both and the pauses.
-        `tokenizer`, `writes` and `alone` as in `open_source`.
+        `tokenizer` and `writes` as in `open_source`.
 
         Raises as `open_source`, and UsageError for a `clock` of the configuration without `timed`.
         """
@@ -122,7 +121,7 @@ class BatchDrafter:
                 option="clock",
             )
         drafter = cls(
-            open_source(config, vocabulary, tokenizer=tokenizer, writes=writes, alone=alone),
+            open_source(config, vocabulary, tokenizer=tokenizer, writes=writes),
             cost=cost if config.min_probability is None else config.min_probability,
             sessions=config.sessions,
             threads=config.threads,

@@ -6,7 +6,8 @@ when the engine starts (a tenant's at its first request), and requests of other 
 it come in at the next start. So ranks of one engine, which see the same requests in the same steps,
 draft alike without talking; one of them writes.
 
-Writing is a thread's (`engines.history_writer`): no step waits for it.
+Writing is a thread's (`engines.history_writer`): no step waits for it. So is merging what has
+grown: what comes of it is drafted from after as many tokens more on every rank.
 
 What is remembered is somebody's text. It is off unless a history was named, said in the log where
 it is on, and lies in files that only their owner may read.
@@ -59,26 +60,19 @@ class _FixedPastRequests(PastRequests):
 class GrowingHistory:
     """The past requests that an engine drafts from, by tenant: "" where there is one history.
 
-    `stores`: requests of this engine join them; `writes`: this process writes them to the folder;
-    `alone`: no other rank has to draft alike, so a thread may sort what has grown.
+    `stores`: requests of this engine join them; `writes`: this process writes them to the folder.
     Raises ArtifactError where something else is there, or a history of another tokenizer.
     """
 
     def __init__(
-        self,
-        config: DraftConfig,
-        tokenizer: TokenizerRecord,
-        *,
-        stores: bool,
-        writes: bool,
-        alone: bool = False,
+        self, config: DraftConfig, tokenizer: TokenizerRecord, *, stores: bool, writes: bool
     ) -> None:
         self.stores = stores
         self.told = False  # the engine says which requests have finished
         self.keyed = config.history_by is not None
         self._folder = Path(config.history) if isinstance(config.history, str) else None
         self._tokenizer, self._tokens = tokenizer, config.history_tokens
-        self._prompts, self._alone = config.history_prompts, alone
+        self._prompts = config.history_prompts
         self._waiting: list[Finished] = []  # to be taken in, in the next step
         self._taken_in = 0  # requests
         self._by_key: OrderedDict[str, PastRequests] = OrderedDict()  # by use, the oldest first
@@ -122,7 +116,6 @@ class GrowingHistory:
                 history,
                 tokenizer=self._tokenizer,
                 capacity=self._tokens,
-                background=self._alone,
                 read_only=True,
             )
             if len(self._by_key) > TENANTS:

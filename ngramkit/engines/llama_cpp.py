@@ -61,7 +61,7 @@ class Drafter:
             )
         timed = config.min_probability is None and config.clock is not False
         self._batch = BatchDrafter.open(
-            config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=timed, alone=True
+            config, vocabulary=vocabulary, cost=MIN_PROBABILITY, timed=timed
         )
         self.timed: TimedDrafter | None = None
         if timed:

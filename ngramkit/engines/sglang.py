@@ -64,13 +64,12 @@ class Corpus:
         self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
-        tokenizer, rank, ranks = _of_server(config)
+        tokenizer, rank = _of_server(config)
         self._batch = BatchDrafter.open(
             config,
             counters=EngineCounters(),
             tokenizer=engine_record(tokenizer, config.vocabulary),
             writes=rank == 0,
-            alone=ranks == 1,
         )
         self._departures, self._tenants = Departures(), config.history_by
         self.draft_token_num = draft_token_num
@@ -231,19 +230,19 @@ def _parameters(request: Any) -> dict[str, Any]:
     return custom if isinstance(custom, dict) else {}
 
 
-def _of_server(config: DraftConfig) -> tuple[Any, int, int]:
-    """Return the server's tokenizer, the tensor-parallel rank of this process, and how many there
-    are, where a history needs them."""
+def _of_server(config: DraftConfig) -> tuple[Any, int]:
+    """Return the server's tokenizer, where a history needs it, and the tensor-parallel rank of this
+    process."""
     context = sys.modules.get("sglang.srt.runtime_context")
     if context is None or not config.history:
-        return None, 0, 1
-    parallel, server = context.get_parallel(), context.get_server_args()
-    rank, ranks = int(parallel.tp_rank), int(parallel.tp_size)
+        return None, 0
+    rank = int(context.get_parallel().tp_rank)
+    server = context.get_server_args()
     name = getattr(server, "tokenizer_path", None)
     if not name:
-        return None, rank, ranks
+        return None, rank
     trusted = bool(getattr(server, "trust_remote_code", False))
-    return load_engine_tokenizer(name, trust_remote_code=trusted), rank, ranks
+    return load_engine_tokenizer(name, trust_remote_code=trusted), rank
 
 
 def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:

@@ -38,14 +38,13 @@ def open_source(
     *,
     tokenizer: TokenizerRecord | None = None,
     writes: bool = True,
-    alone: bool = False,
 ) -> DraftSource:
     """Open the artifacts and the history that `config` names, and log what was opened.
 
     `vocabulary` is how many ids the engine's model knows: an artifact with more is another
     tokenizer's. Without artifacts and history it must be given, here or in `config`. `tokenizer`:
     the engine's own, where it is known, for a new history. `writes`: this process writes finished
-    requests to the history; of several ranks one does. `alone`: there are no others.
+    requests to the history; of several ranks one does.
 
     Raises ArtifactError where an artifact cannot be opened or does not fit, UsageError where the
     drafter misses one or a tokenizer, NetworkError where the Hub cannot be reached.
@@ -72,7 +71,7 @@ def open_source(
             LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)
     history = None
     if config.history and record is not None and "past" in entry.sources:
-        history = GrowingHistory(config, record, stores=config.store, writes=writes, alone=alone)
+        history = GrowingHistory(config, record, stores=config.store, writes=writes)
     names = [str(each.path) for each in artifacts] + [str(config.history)] * bool(config.history)
     LOG.info("drafting with %s over %s", spec, ", ".join(names) or "the requests' own text alone")
     if history is not None and history.stores:

@@ -47,7 +47,7 @@ class Proposer:
             config = _config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
             parallel = getattr(vllm_config, "parallel_config", None)
-            rank, ranks = getattr(parallel, "rank", 0), getattr(parallel, "tensor_parallel_size", 1)
+            rank = getattr(parallel, "rank", 0)
             tokenizer = _tokenizer(vllm_config.model_config) if config.named else None
             if config.history_by == "salt":
                 raise UsageError(
@@ -63,8 +63,7 @@ class Proposer:
                 counters=None if rank else EngineCounters(),  # ranks count alike
                 tokenizer=engine_record(tokenizer, vocabulary),
                 # Of ranks that hold parts of one layer the first; none else need have a drafter.
-                writes=rank % ranks == 0,
-                alone=ranks == 1,
+                writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0,
             )
             self._batch.require_same(tokenizer)
             if self._batch.history is not None and (self._batch.grows or config.history_by):

@@ -253,7 +253,7 @@ def test_the_next_request_drafts_from_its_tenants_history(by, monkeypatch, tmp_p
 def test_the_first_rank_writes_and_its_server_names_the_tokenizer(rank, monkeypatch, tmp_path):
     path = growing(monkeypatch, tmp_path)
     context = ModuleType("sglang.srt.runtime_context")
-    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank, tp_size=2)
+    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank)
     context.get_server_args = lambda: SimpleNamespace(tokenizer_path="/nowhere")
     monkeypatch.setitem(sys.modules, context.__name__, context)
     corpus, one = Corpus(draft_token_num=K), Req("a", [1, 2])
