@@ -110,7 +110,7 @@ def test_a_bad_question_line_and_missing_or_empty_files_are_named(tokenizer, tmp
         read(tokenizer, answers, lines(tmp_path / "q", {"question_id": 1, "turns": "x"}))
     with pytest.raises(InputError, match="no file"):
         read(tokenizer, tmp_path / "nothing")
-    with pytest.raises(InputError, match="no answers"):
+    with pytest.raises(InputError, match="holds no requests"):
         read(tokenizer, lines(tmp_path / "empty", "\n"))
 
 
