@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ngramkit.exchange.convert import export as export, import_ as import_
     from ngramkit.histories import (
         history as history,
+        import_history as import_history,
         merge_histories as merge_histories,
         trim_history as trim_history,
     )
@@ -100,7 +101,7 @@ _NAMES = {
     "ngramkit.evaluate.replay": "KeepState replay",
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
-    "ngramkit.histories": "history merge_histories trim_history",
+    "ngramkit.histories": "history import_history merge_histories trim_history",
     "ngramkit.hub.pull": "pull",
     "ngramkit.hub.push": "push",
     "ngramkit.hub.search": "search",

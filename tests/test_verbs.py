@@ -26,6 +26,7 @@ COMMANDS = {
     "inspect": ("inspect_cmd", "inspect", "inspect"),
     "verify": ("inspect_cmd", "verify", "verify"),
     "history inspect": ("history_cmd", "inspect", "history"),
+    "history import": ("history_cmd", "import_", "import_history"),
     "history merge": ("history_cmd", "merge", "merge_histories"),
     "history trim": ("history_cmd", "trim", "trim_history"),
     "build": ("recipe_cmd", "build", "build_recipe"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -166,7 +166,7 @@ def _is_log(name: str) -> bool:
     return plain.endswith(SUFFIXES)
 
 
-def _numbered(path: Path) -> Sequence[Any]:
+def _numbered(path: Path) -> list[tuple[int, str]]:
     """Return a key that sorts step_2 before step_10."""
     parts = MANY_DIGITS.split(str(path))
     return [(int(part[:300]), "") if part.isdecimal() else (0, part) for part in parts]

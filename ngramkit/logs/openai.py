@@ -138,13 +138,14 @@ def _answers(
 
 
 def _prompt(where: str, request: Mapping[str, Any], key: str, tools: Any) -> Prompt:
-    asked = request.get(key)
-    if asked is None:
-        return ""
-    if isinstance(asked, str) or is_ids(asked):
-        if key != "input" or not isinstance(asked, str):
+    asked: Any = request.get(key, "")
+    if isinstance(asked, str):
+        if key != "input":
             return asked
         asked = [{"role": "user", "content": asked}]
+    if is_ids(asked):
+        ids: list[int] = asked
+        return ids
     instructions = request.get("instructions")
     before = [Message("system", instructions)] if isinstance(instructions, str) else []
     return with_tools([*before, *messages_of(where, asked)], tools)

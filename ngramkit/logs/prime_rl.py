@@ -113,10 +113,10 @@ def _path(where: str, nodes: list[Any], number: int) -> list[Node]:
 
 
 def _texts(where: str, path: list[Node], tools: Any) -> tuple[Prompt, Any]:
-    ids = [node.get("token_ids") for node in path]
+    ids: list[Any] = [node.get("token_ids") for node in path]
     mask = path[-1].get("mask")
     if all(is_ids(each) and each for each in ids) and isinstance(mask, list):
-        own: list[int] = ids[-1]
+        own = ids[-1]
         if len(mask) != len(own):
             raise InputError(f"{where}: a node's mask is not as long as its token ids")
         begin = next((i for i, sampled in enumerate(mask) if sampled), len(own))
@@ -134,7 +134,7 @@ def _of_call(
     kind = str(body.get("task") or body.get("env_id") or "prime-rl")
     tokens = call.get("tokens")
     if isinstance(tokens, dict) and is_ids(tokens.get("completion_ids")):
-        prompt = tokens.get("prompt_ids")
+        prompt: Any = tokens.get("prompt_ids")
         output = tokens["completion_ids"]
         if output and is_ids(prompt):
             yield LoggedRequest(prompt, output, name, kind, run=run, turn=turn)

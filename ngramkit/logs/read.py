@@ -40,7 +40,8 @@ def read_log(
             "leave out one of them",
             option=("columns", "format"),
         )
-    named = format_named("columns" if columns else format) if columns or format else None
+    chosen = "columns" if columns else format
+    named = format_named(chosen) if chosen else None
     read_columns = reader(columns) if columns else None
     paths, inside = log_files(files)
     told, others = _told(paths, inside, named)

@@ -28,7 +28,7 @@ Line = tuple[str, Any]  # where ("FILE, line N"); an object of JSON, or the line
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
 ROLES = {
     "system": SYSTEM, "developer": SYSTEM, "user": USER, "human": USER, "assistant": ASSISTANT,
-    "ai": ASSISTANT, "gpt": ASSISTANT, "tool": USER, "function": USER,
+    "ai": ASSISTANT, "gpt": ASSISTANT, "tool": USER, "function": USER, "environment": USER,
 }  # fmt: skip
 RESULT_ENDS = "\n</tool_response>"
 RESULTS = ("tool", "function")  # roles of what a tool returned

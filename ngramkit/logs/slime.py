@@ -65,7 +65,9 @@ def read(lines: Iterator[Line]) -> Iterator[Found]:
             raise InputError(f"{where}: a sample is not an object", HINT)
         name, run = str(body.get("index", "")), step_of(where)
         prompt, response = body.get("prompt"), body.get("response")
-        ids, length, mask = (body.get(key) for key in ("tokens", "response_length", "loss_mask"))
+        ids: Any = body.get("tokens")
+        mask: Any = body.get("loss_mask")
+        length = body.get("response_length")
         if is_ids(ids) and ids and type(length) is int and 0 < length <= len(ids):
             own = mask if is_ids(mask) and len(mask) == length else [1] * length
             text = response if isinstance(response, str) and all(own) else ""

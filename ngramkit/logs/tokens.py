@@ -64,7 +64,8 @@ class RequestTokenizer:
         if self.template is None:
             self.template = find_template(self._name, self._tokenizer)
             self._reporter.note(str(self.template))
-        spoken = [Message(m.role, m.content.removesuffix(self._eos)) for m in prompt]
+        messages = [message for message in prompt if isinstance(message, Message)]
+        spoken = [Message(m.role, m.content.removesuffix(self._eos)) for m in messages]
         return self.template.prompt(spoken), self.template.joint, self.template.name == OWN
 
     def _require_own(self, prompt: TokenIds, output: TokenIds, text: str) -> None:
