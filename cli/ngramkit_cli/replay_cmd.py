@@ -47,6 +47,12 @@ RecordFolder = Annotated[
     ),
 ]
 Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]
+Chain = Annotated[
+    bool,
+    typer.Option(
+        "--chain", help="Draft one path of that many tokens, as for engines that verify no trees."
+    ),
+]
 KeepState = Annotated[
     bool,
     typer.Option(
@@ -220,6 +226,7 @@ def replay(
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,
     budget: Budgets = "8,16,32,64,96",
+    chain: Chain = False,
     sources: ReplaySources,
     keep_state: KeepState = False,
     prompts: Prompts = False,
@@ -256,6 +263,7 @@ def replay(
         budgets=budgets,
         artifacts=sources.sources(),
         template=template,
+        chain=chain,
         keep_state=replay.KeepState(seed, repeat, prompts) if keep_state else None,
         drop_leaked=drop_leaked,
         limit=limit,

@@ -156,6 +156,7 @@ class Record:
     category: str
     turns: list[Turn]
     run: str = ""  # of the same tasks, as a trial, or a step of training
+    turn: int = 0  # the first one's, of a conversation whose other turns are records too
 
 
 def read_records(
@@ -196,7 +197,8 @@ def _conversation(request: LoggedRequest) -> tuple[str, str, str]:
 
 def _record(requests: list[LoggedRequest], tokens: RequestTokenizer) -> Record:
     turns = [Turn(*tokens(request)) for request in requests]
-    return Record(requests[0].name, requests[0].kind, turns, requests[0].run)
+    first = requests[0]
+    return Record(first.name, first.kind, turns, first.run, first.turn)
 
 
 def _named(answers: str | Path | Sequence[str | Path]) -> str:

@@ -129,6 +129,7 @@ def replay(
     budgets: Sequence[int] = BUDGETS,
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
     template: str = "auto",
+    chain: bool = False,
     keep_state: KeepState | None = None,
     drop_leaked: bool = False,
     limit: int | None = None,
@@ -144,7 +145,8 @@ def replay(
     the folder. `model`: whose tokenizer the answers are read with; None: as
     `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that make one.
     `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
-    `Replays.by_bytes`. `budgets`: draft nodes per pass. `template` is how prompts were built; auto:
+    `Replays.by_bytes`. `budgets`: draft nodes per pass; with `chain` a draft is one path, as for
+    engines that verify no trees. `template` is how prompts were built; auto:
     the model's own, else the one known for its name. `drop_leaked` leaves out answers that stand in
     a datastore's corpus. `limit`: only the first records.
 
@@ -176,7 +178,7 @@ def replay(
             try:
                 result = replay_drafter(
                     choice.label, choice.load, _fitting(records, choice, reporter), nodes,
-                    keep_state=keep_state is not None,
+                    keep_state=keep_state is not None, chain=chain,
                     topk_record=topk_record, reporter=reporter,
                 )  # fmt: skip
             finally:

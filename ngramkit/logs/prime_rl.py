@@ -79,7 +79,7 @@ def _of_trace(where: str, trace: Mapping[str, Any], name: str) -> Iterator[Found
     task = trace["task"]
     kind = str(task.get("type", "prime-rl")) if isinstance(task, dict) else "prime-rl"
     timing = trace.get("timing")
-    time = seconds(timing.get("start")) if isinstance(timing, dict) else None
+    begun = timing.get("start") if isinstance(timing, dict) else None
     turn = 0
     for number, node in enumerate(trace["nodes"]):
         if not isinstance(node, dict):
@@ -87,12 +87,13 @@ def _of_trace(where: str, trace: Mapping[str, Any], name: str) -> Iterator[Found
         if not node.get("sampled"):
             continue
         path = _path(where, trace["nodes"], number)
-        prompt, output = _texts(where, path, trace.get("tools"))
+        prompt, output = _texts(where, path, path[0].get("tools") or trace.get("tools"))
         if not output:
             yield "the answer has no text"
             continue
         message = node.get("message")
         text = text_of(where, message.get("content")) if isinstance(message, dict) else ""
+        time = seconds(node.get("timestamp", begun))
         yield LoggedRequest(
             prompt, output, name, kind, time=time, run=step_of(where), turn=turn, text=text
         )
