@@ -23,6 +23,7 @@ from ngramkit.text import visible
 
 # Which file it is and when it was last written; files of equal identity hold the same bytes.
 Identity = tuple[int, int, int, int, int]
+OWNER_ONLY = 0o600  # the mode of files that no other user of the machine may read
 
 
 def identity(state: os.stat_result) -> Identity:
@@ -76,12 +77,12 @@ def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:
     return raw
 
 
-def not_linked(path: str, flags: int) -> int:
+def not_linked(path: str, flags: int, mode: int = 0o666) -> int:
     """Open for `open(..., opener=not_linked)`: OSError where a link, a pipe or a device stands at
     `path`, which is not waited for."""
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, mode)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a pipe that nobody reads from
             raise _not_plain(path) from error
@@ -94,6 +95,11 @@ def not_linked(path: str, flags: int) -> int:
 
 def _not_plain(path: str) -> OSError:
     return OSError(errno.EINVAL, "it is not a plain file", path)
+
+
+def owner_only(path: str, flags: int) -> int:
+    """Open as `not_linked`; a file that this makes is for no other user of the machine."""
+    return not_linked(path, flags, OWNER_ONLY)
 
 
 def require_no_links(folder: Path) -> None:

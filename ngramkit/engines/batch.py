@@ -12,14 +12,16 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import NOTHING, DraftTree, TokenArray
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.growth import Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.pass_cost import PassCost
 from ngramkit.engines.sessions import Session, Sessions, clipped
@@ -27,14 +29,24 @@ from ngramkit.engines.source import DraftSource, open_source, require_same
 from ngramkit.engines.threshold import ScoreThreshold
 from ngramkit.engines.workspace import DrafterSource, Job, Workspace
 from ngramkit.errors import UsageError, reason
+from ngramkit.formats.manifest import TokenizerRecord
 
 LOG = logging.getLogger("ngramkit")
 THREADS = 4  # at most, where nobody says
 SHARE = 128  # nodes that are worth a thread: fewer are drafted before another is awake
+LAGGING = 8  # rows for which one version of past requests is left out: looking up takes 0.1 ms
 NEVER = 2.0  # passes: at that cost no token is drafted
+FIRST = 20  # priority of Finalize
 
 Rows = Sequence[npt.ArrayLike]
 Keep = Callable[[DraftTree], DraftTree]
+
+
+class Asked(NamedTuple):
+    """What an engine knows of the request of a row."""
+
+    prompt: int  # tokens that the model did not write, or not in this step
+    tenant: str = ""  # whose history it drafts from, and joins
 
 
 class BatchDrafter:
@@ -45,6 +57,10 @@ class BatchDrafter:
     they saved pauses (unless `pause` is False). With `learn` the score of that end is learnt from
     acceptance, see engines.threshold. `statistics` counts, shown by `counters` after each step;
     every `log_steps` rows they are logged and written to `metrics`.
+
+    Where the source's history grows, a request joins it in the step in which its row is gone. What
+    it wrote by then is remembered; should it come back, as one that was preempted, what it writes
+    from there on. An engine that knows better says so (`tells`) and hands them over (`finish`).
     """
 
     def __init__(
@@ -72,6 +88,10 @@ class BatchDrafter:
         self._counters = counters
         self._logged = 0  # rows at the last line of the log
         self.threshold = ScoreThreshold() if learn else None
+        self.history = source.history
+        self.grows = self.history is not None and self.history.stores
+        if self.grows:  # before the thread that writes is waited for
+            Finalize(self, _finish_all, (self.history, self.sessions), exitpriority=FIRST)
 
     @classmethod
     def open(
@@ -82,11 +102,14 @@ class BatchDrafter:
         cost: float | PassCost = 0.0,
         timed: bool = False,
         counters: EngineCounters | None = None,
+        tokenizer: TokenizerRecord | None = None,
+        writes: bool = True,
     ) -> BatchDrafter:
         """Open what `config` names, and compile all kernels.
 
         Without a min_probability in `config` a token is supposed to cost `cost` passes, and the
         threshold is learnt. `timed`: for `engines.timed`, which decides both and the pauses.
+        `tokenizer` and `writes` as in `open_source`.
 
         Raises as `open_source`, and UsageError for a `clock` of the configuration without `timed`.
         """
@@ -97,7 +120,7 @@ class BatchDrafter:
                 option="clock",
             )
         drafter = cls(
-            open_source(config, vocabulary),
+            open_source(config, vocabulary, tokenizer=tokenizer, writes=writes),
             cost=cost if config.min_probability is None else config.min_probability,
             sessions=config.sessions,
             threads=config.threads,
@@ -113,23 +136,44 @@ class BatchDrafter:
     def require_same(self, tokenizer: Any) -> None:
         """Raise ArtifactError where an artifact's ids are not `tokenizer`'s; see
         engines.source.require_same."""
-        require_same(self.source.artifacts, tokenizer)
+        require_same([*self.source.artifacts, *self.source.compared], tokenizer)
 
     def warm(self) -> None:
         """Run two dummy requests, whose text repeats itself, so that all drafters draft: compile
         kernels and open artifacts before a request waits for it."""
         prompt = np.tile(np.array([0, 1], np.int32), 8)
         for workspace in self._workspaces:
-            requests = [workspace.request(prompt) for _ in range(2)]
+            requests = [workspace.request(prompt, self.source.past("")) for _ in range(2)]
             workspace.trees([Job(request, prompt[:1], 2) for request in requests])
             workspace.chains([Job(request, prompt[1:2], 2) for request in requests], 0.0)
             requests[0].append(prompt[:1])
             requests[0].rewind(workspace, 4)
 
-    def draft_batch(self, rows: Rows, budgets: Sequence[int]) -> list[DraftTree]:
+    @property
+    def told(self) -> bool:
+        """Whether the engine says which requests have finished."""
+        return self.history is not None and self.history.told
+
+    def tells(self) -> None:
+        """Rely on the engine from now on to say which requests have finished."""
+        if self.history is not None:
+            self.history.told = True
+
+    def finish(self, request: Finished) -> None:
+        """Let a request of an engine that `tells` join the history, in the next step."""
+        if self.history is not None and self.grows:
+            self.history.finish(request)
+
+    def draft_batch(
+        self, rows: Rows, budgets: Sequence[int], asked: Sequence[Asked] | None = None
+    ) -> list[DraftTree]:
         """Return a tree of at most budgets[i] nodes for each rows[i]: all token ids of a request so
-        far, int32[n]. A row of budget 0 is not drafted for in this call."""
-        return self._draft(rows, budgets)
+        far, int32[n]. A row of budget 0 is not drafted for in this call.
+
+        `asked`: what is known of each row's request. Without it a request's prompt is all but the
+        last token of its first row.
+        """
+        return self._draft(rows, budgets, asked=asked)
 
     def chain_batch(
         self,
@@ -137,24 +181,25 @@ class BatchDrafter:
         lengths: Sequence[int],
         cost: float | None = None,
         keep: Keep | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> list[DraftTree]:
         """Return for each row the path that is worth most, at most lengths[i] tokens, for engines
         that verify one path.
 
         `cost` of a token in passes, in place of the own one; `keep` returns the part of a chain
-        that is verified.
+        that is verified; `asked` as in `draft_batch`.
         """
         if self.pass_cost is not None:
             self.cost = self.pass_cost.of_token(sum(length > 0 for length in lengths))
         if cost is None:
             cost = self.cost if self.threshold is None else self.threshold.step(self.cost)
-        return self._draft(rows, lengths, cost, keep)
+        return self._draft(rows, lengths, cost, keep, asked)
 
-    def skip(self, row: TokenArray | None = None) -> None:
+    def skip(self, row: TokenArray | None = None, asked: Asked | None = None) -> None:
         """Count a row that is not drafted for. If it is given, its session takes in its tokens."""
         self.statistics.paused += 1
         if row is not None:
-            self._draft([row], [1], NEVER)
+            self._draft([row], [1], NEVER, asked=asked and [asked])
             return
         self.statistics.rows += 1
         self._report()
@@ -165,14 +210,27 @@ class BatchDrafter:
         sizes: Sequence[int],
         cost: float | None = None,
         keep: Keep | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> list[DraftTree]:
         """Draft trees, or chains where a token costs `cost` passes."""
         started = time.perf_counter()
-        wanted = [i for i in range(len(rows)) if sizes[i] > 0 and len(rows[i])]  # type: ignore[arg-type]
+        # Where requests are remembered, a row that is not drafted for is followed all the same.
+        follows = self.grows and not self.told
+        wanted = [i for i in range(len(rows)) if (follows or sizes[i] > 0) and len(rows[i])]  # type: ignore[arg-type]
         contexts = [np.ascontiguousarray(rows[i], np.int32) for i in wanted]
-        sessions = self.sessions.find(contexts)
+        tenants = [asked[i].tenant for i in wanted] if asked else ()
+        sessions = self.sessions.find(contexts, tenants)
+        if self.history is not None:
+            if follows:
+                prompts = [asked[i].prompt if asked else None for i in wanted]
+                self._follow(self.history, sessions, contexts, prompts)
+            if self.history.take_in():
+                self.source.refresh()
+            for session in self.sessions.left:
+                if session.request is not None:
+                    session.request.rest()
         jobs = [
-            self._job(session, row, sizes[i])
+            self._job(session, row, sizes[i], len(wanted) // LAGGING)
             for session, row, i in zip(sessions, contexts, wanted, strict=True)
         ]
         drafts = [DraftTree.empty()] * len(rows)
@@ -186,12 +244,33 @@ class BatchDrafter:
         self._report()
         return drafts
 
-    def _job(self, session: Session, row: TokenArray, size: int) -> Job:
-        """Return what to do for one row, after learning what became of its last draft."""
+    def _follow(
+        self,
+        history: GrowingHistory,
+        sessions: Sequence[Session],
+        rows: Sequence[TokenArray],
+        prompts: Sequence[int | None],
+    ) -> None:
+        """Finish the requests whose rows are gone, and those whose sessions go on with another one:
+        one that begins as they do, such as an agent's next turn."""
+        others = []  # sessions that begin a request in this step, and where its output begins
+        for session, row, given in zip(sessions, rows, prompts, strict=True):
+            prompt = _unwritten(session, len(row)) if given is None else given
+            if session.kept < max(session.size, prompt):
+                others.append((session, prompt))
+        for session in self.sessions.left + [session for session, _ in others]:
+            _finish(history, session)
+        for session, prompt in others:
+            session.begin = session.remembered = prompt
+
+    def _job(self, session: Session, row: TokenArray, size: int, lag: int) -> Job:
+        """Return what to do for one row, after learning what became of its last draft. Its past
+        requests may be `lag` to 2 `lag` versions behind."""
         written, session.outcome = NOTHING, None
         if session.request is None:
             prompt = clipped(row, self.source.vocabulary)
-            session.request = self._workspaces[0].request(prompt)
+            past = self.source.past(session.tenant)
+            session.request = self._workspaces[0].request(prompt, past)
         else:
             if session.kept < session.request.size:
                 session.request.rewind(self._workspaces[0], session.kept)
@@ -202,7 +281,8 @@ class BatchDrafter:
                 session.outcome = session.draft, accepted
                 session.pause.judge(len(session.draft), accepted, self.cost)
         session.drafting = not self.pause or session.pause.opens()
-        return Job(session.request, written, size if session.drafting else 0)
+        lag += session.number % max(lag, 1)  # so that not all catch up in one step
+        return Job(session.request, written, size if session.drafting else 0, lag)
 
     def _run(
         self, sessions: Sequence[Session], jobs: Sequence[Job], cost: float | None
@@ -283,6 +363,32 @@ class _Pool:
             self._pool = ThreadPoolExecutor(self._threads, "ngramkit")
             self._process = os.getpid()
         return self._pool.submit(work, part)
+
+
+def _unwritten(session: Session, size: int) -> int:
+    """Return how many of a row's tokens the model cannot have written in its last pass."""
+    drafted = 0 if session.draft is None else len(session.draft)
+    new = size - session.kept
+    return size - (new if session.kept == session.size and new <= drafted + 1 else 1)
+
+
+def _finish(history: GrowingHistory, session: Session) -> None:
+    """Let what a session's model wrote, and is not remembered yet, join the history."""
+    if session.request is not None and session.remembered < session.size:
+        text, begin = session.request.tokens[: session.size], session.begin
+        if session.remembered > begin:  # its request came back, and goes again
+            text, begin = text[session.remembered :], 0
+        name = f"{session.number:020}"  # so that names are in order
+        history.finish(Finished(text, begin, name, session.tenant))
+        session.remembered = session.size
+
+
+def _finish_all(history: GrowingHistory, sessions: Sessions) -> None:
+    """Remember the last step's requests as the process ends, and write what waits."""
+    if not history.told:
+        for session in sessions.latest():
+            _finish(history, session)
+    history.flush()
 
 
 def accepted_length(tree: DraftTree, written: TokenArray) -> int:

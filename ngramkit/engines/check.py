@@ -9,15 +9,14 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.registry import require_kind
-from ngramkit.engines.config import VARIABLE, DraftConfig, no_history
+from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
 from ngramkit.errors import NgramkitError, UsageError, one_line
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
@@ -107,7 +106,7 @@ def check_engine(
         )
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
     vocabulary = tokenizer.record.vocabulary if tokenizer is not None else None
-    drafter = BatchDrafter.open(config, vocabulary=vocabulary)
+    drafter = BatchDrafter.open(_without_writing(config), vocabulary=vocabulary)
     if tokenizer is not None:
         drafter.require_same(tokenizer.encode)
     artifacts = drafter.source.artifacts
@@ -129,7 +128,7 @@ def check_engine(
             CheckedArtifact(str(a.path), a.kind, a.tokenizer.id, a.tokenizer.vocabulary)
             for a in artifacts
         ),
-        config.history,
+        str(config.history) if config.history else None,
         model,
         text,
         tokenizer.decode(chain) if tokenizer is not None else None,
@@ -159,8 +158,14 @@ def _require_folders(config: DraftConfig) -> None:
         for name in names:
             if as_url(name) is None and not is_hub_name(name):
                 require_kind(name, read_manifest(as_path(name)).kind, role)
-    if config.history is not None and not Path(config.history).is_dir():
-        raise no_history(config.history)
+    existing_history(config)
+
+
+def _without_writing(config: DraftConfig) -> DraftConfig:
+    """Return a configuration by which nothing is remembered, and no history made."""
+    if isinstance(config.history, str) and existing_history(config) is None:
+        config = replace(config, history=True)  # the engine makes it
+    return replace(config, store=False)
 
 
 def _version(package: str) -> str | None:

@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.drafters.registry import DrafterSpec
+from ngramkit.drafters.sources import HISTORY_TOKENS
 from ngramkit.errors import ArtifactError, InputError, UsageError, reason
+from ngramkit.formats.history import History, require_no_other
+from ngramkit.formats.manifest import NAME
 from ngramkit.kinds import KIND_OF_ROLE
+from ngramkit.remote.urls import as_url
 from ngramkit.untrusted import parse_json, read_json
 
 VARIABLE = "NGRAMKIT_DRAFT"
 PATHS = ("frozen_table", "bigram", "unigram", "history", "metrics")
+SWITCHES = ("pause", "clock", "store", "history_prompts")
+KEYS = ("lora", "salt", "key")  # what may tell the requests of one tenant
 RANGES = {  # whole numbers: key -> least and most
     "tokens": (1, 64),
     "budget": (1, 512),
@@ -27,6 +33,8 @@ RANGES = {  # whole numbers: key -> least and most
     "threads": (1, 256),
     "vocabulary": (1, 1 << 30),
     "log_steps": (0, 1 << 40),
+    "history_tokens": (1, (1 << 31) - 1),
+    "history_bytes": (1 << 16, 1 << 40),
 }
 
 
@@ -39,7 +47,12 @@ class DraftConfig:
     frozen_table: str | None = None
     bigram: str | None = None
     unigram: str | None = None
-    history: str | None = None  # past requests, as they are when the engine starts
+    history: str | bool | None = None  # a folder of past requests; True: in memory alone
+    history_tokens: int = HISTORY_TOKENS  # newest ones that are drafted from
+    history_bytes: int = 1 << 26  # of the folder's log; the oldest half of more is dropped
+    history_prompts: bool = False  # prompts are remembered too, not outputs alone
+    history_by: str | None = None  # one history for each: of KEYS
+    store: bool = True  # finished requests join the history
     min_probability: float | None = None  # of a drafted token to be accepted; None: learnt
     tokens: int | None = None  # of a chain, at most; None: what the engine asks for
     budget: int | None = None  # nodes of a tree, at most; None: what the engine asks for
@@ -67,9 +80,11 @@ class DraftConfig:
                     f"{where} has no key {key!r}", f"{meant}there are: {', '.join(names)}"
                 )
             _check(key, value, where)
+        if given.get("history_by") is not None and not given.get("history"):
+            raise UsageError(f"history_by of {where} needs a history", option="history_by")
         values: dict[str, Any] = dict(given)
         values["datastores"] = tuple(map(_expanded, given.get("datastores", ())))
-        values |= {key: _expanded(given[key]) for key in PATHS if key in given}
+        values |= {key: _expanded(given[key]) for key in PATHS if isinstance(given.get(key), str)}
         if "drafter" in values:
             DrafterSpec.parse(values["drafter"])
         return cls(**values)
@@ -80,6 +95,11 @@ class DraftConfig:
         given = {role: getattr(self, role) or () for role in KIND_OF_ROLE}
         named = {r: names if isinstance(names, tuple) else (names,) for r, names in given.items()}
         return {role: names for role, names in named.items() if names}
+
+    @property
+    def named(self) -> bool:
+        """Whether anything is named whose ids must be the engine's: an artifact, a history."""
+        return bool(self.artifacts) or isinstance(self.history, str)
 
     @classmethod
     def read(cls, text: str) -> DraftConfig:
@@ -108,9 +128,32 @@ class DraftConfig:
         return cls.read(text) if text.strip() else None
 
 
-def no_history(path: str) -> ArtifactError:
-    """Return the error where there is no history at `path`."""
-    return ArtifactError(f"there is no history at {path}", "check the path, or leave history out")
+def existing_history(config: DraftConfig) -> History | None:
+    """Return the one history that an engine's requests draft from, if it is there.
+
+    Raises ArtifactError where something else is, or where none is and none is made; UsageError for
+    a URL: a history grows while it is used.
+    """
+    if not isinstance(config.history, str):
+        return None
+    path = Path(config.history)
+    if as_url(config.history) is not None:
+        raise UsageError("a history is a folder of this machine, not a URL", option="history")
+    one = (path / NAME).exists()
+    if one and config.history_by is not None:
+        raise ArtifactError(
+            f"{path} is one history, and history_by makes one for each tenant",
+            "choose another folder, or leave history_by out",
+        )
+    if one:
+        return History.open(path)
+    if not config.store and not path.exists():
+        raise ArtifactError(
+            f"there is no history at {path}", "check the path, or leave history out"
+        )
+    if config.history_by is None:
+        require_no_other(path)
+    return None
 
 
 def _expanded(name: str) -> str:
@@ -125,10 +168,15 @@ def _check(key: str, value: Any, where: str) -> None:
     if key == "datastores":
         if not (isinstance(value, list | tuple) and all(isinstance(v, str) and v for v in value)):
             refuse('a list of folders or hf:// names, as ["hf://me/chat@v1"]')
+    elif key == "history" and isinstance(value, bool):
+        return
     elif key == "drafter" or key in PATHS:
         if not isinstance(value, str) or not value:
-            refuse("a text")
-    elif key in ("pause", "clock"):
+            refuse("a folder, or true" if key == "history" else "a text")
+    elif key == "history_by":
+        if value not in KEYS:
+            refuse(f"one of {', '.join(KEYS)}")
+    elif key in SWITCHES:
         if not isinstance(value, bool):
             refuse("true or false")
     elif key == "min_probability":

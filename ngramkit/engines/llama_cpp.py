@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.engines.batch import BatchDrafter
-from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.config import VARIABLE, DraftConfig, existing_history
+from ngramkit.engines.growth import GrowingHistory
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.timed import Clock, TimedDrafter
 from ngramkit.errors import UsageError
@@ -68,6 +69,8 @@ class Drafter:
         self._length = config.tokens or TOKENS
         self.enabled = True
         self._checked = False
+        self._text = np.empty(0, np.int32)  # of the last call
+        self._drafted = self._prompt = 0  # tokens of its draft, and of its prompt
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **options: Any) -> npt.NDArray[np.intc]:
         """Return intc[k], tokens that may follow `input_ids`, intc[n]; none while switched off."""
@@ -76,11 +79,24 @@ class Drafter:
         if not self._checked:
             self._batch.require_same(None)
             self._checked = True
+        asked = self._asked(input_ids)
         if self.timed is None:
-            (chain,) = self._batch.chain_batch([input_ids], [self._length])
+            (chain,) = self._batch.chain_batch([input_ids], [self._length], asked=[asked])
         else:
-            chain = self.timed.chain(input_ids, self._length)
+            chain = self.timed.chain(input_ids, self._length, asked)
+        self._drafted = len(chain)
         return chain.token_ids.astype(np.intc)
+
+    def _asked(self, text: npt.NDArray[np.intc]) -> Asked:
+        """Return where the output of the text begins: a pass writes what was drafted and one token,
+        and all else that is new is another prompt."""
+        if self._batch.grows:
+            size = len(self._text)
+            goes_on = 0 < len(text) - size <= self._drafted + 1
+            if not goes_on or not np.array_equal(text[:size], self._text):
+                self._prompt = len(text) - 1
+            self._text = text.copy()
+        return Asked(self._prompt)
 
     def check(self, llama: Any) -> None:
         """Raise ArtifactError where an artifact was built for another tokenizer than that of
@@ -93,11 +109,16 @@ class Drafter:
         self._checked = True
 
     @property
+    def history(self) -> GrowingHistory | None:
+        """The past requests that are drafted from, if there are any."""
+        return self._batch.history
+
+    @property
     def statistics(self) -> Statistics:
         """The counters of drafted and accepted tokens."""
         return self._batch.statistics
 
 
 def _has_artifacts(config: DraftConfig) -> bool:
-    named = (config.datastores, config.frozen_table, config.bigram, config.unigram)
-    return any(named) or config.drafter.partition(":")[0] != "blend"
+    history = existing_history(config) is not None
+    return bool(config.artifacts) or history or config.drafter.partition(":")[0] != "blend"

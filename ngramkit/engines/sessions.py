@@ -31,12 +31,13 @@ class Session:
     """A request and its last draft."""
 
     __slots__ = (
-        "draft", "drafting", "kept", "keys", "marks", "number", "outcome", "pause", "request",
-        "size", "used",
+        "begin", "draft", "drafting", "kept", "keys", "marks", "number", "outcome", "pause",
+        "remembered", "request", "size", "tenant", "used",
     )  # fmt: skip
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, tenant: str = "") -> None:
         self.number = number  # of all sessions, from 0
+        self.tenant = tenant  # whose requests it may be found by
         self.request: Any = None  # None until it is begun
         self.size = 0  # tokens that it is found by
         self.kept = 0  # of these, those that its row begins with in this step; 0: it is new
@@ -47,6 +48,8 @@ class Session:
         self.pause = CountedPause()
         self.drafting = False  # in this step; else it pauses
         self.used = 0  # last step in which it was asked for
+        self.begin = 0  # where what the model wrote begins
+        self.remembered = 0  # tokens that joined a history, or are never to
 
 
 class Sessions:
@@ -56,6 +59,7 @@ class Sessions:
     def __init__(self, most: int = 512, vocabulary: int = ALL_IDS, *, stride: int = STRIDE) -> None:
         self.most, self._vocabulary, self._stride = most, vocabulary, stride
         self._placed: list[Session] = []  # of the last step's rows
+        self._before: list[Session] = []  # of the step's before it
         self._by_key: dict[Key, list[Session]] = {}
         self._order: OrderedDict[int, Session] = OrderedDict()  # by use, the oldest first
         self._step = self._begun = 0
@@ -67,24 +71,32 @@ class Sessions:
         """Return the sessions that were drafted for in the last step."""
         return [session for session in self._order.values() if session.used == self._step]
 
-    def find(self, rows: Sequence[TokenArray]) -> list[Session]:
-        """Return a session for each row, int32[n], no session twice.
+    def find(self, rows: Sequence[TokenArray], tenants: Sequence[str] = ()) -> list[Session]:
+        """Return a session for each row, int32[n], no session twice, none of another tenant.
 
         Continued sessions are looked for first, so that no row rewinds another row's session.
         """
         self._step += 1
+        asked = list(zip(rows, tenants or [""] * len(rows), strict=True))
         placed = chain(self._placed, repeat(None))
         sessions = [
-            self._in_place(session, row) for session, row in zip(placed, rows, strict=False)
+            self._in_place(session, *each) for session, each in zip(placed, asked, strict=False)
         ]
         sessions = [
-            session or self._continued(row) for session, row in zip(sessions, rows, strict=True)
+            session or self._continued(*each) for session, each in zip(sessions, asked, strict=True)
         ]
+        self._before = self._placed
         self._placed = [
-            session or self._rewound(row) or self._new()
-            for session, row in zip(sessions, rows, strict=True)
+            session or self._rewound(*each) or self._new(each[1])
+            for session, each in zip(sessions, asked, strict=True)
         ]
         return self._placed
+
+    @property
+    def left(self) -> list[Session]:
+        """The sessions of the step before the last whose rows are gone, oldest first."""
+        gone = [session for session in self._before if session.used < self._step]
+        return sorted(gone, key=lambda session: session.number)
 
     def settle(self, session: Session, row: TokenArray) -> None:
         """Let the session be found by the tokens of `row` from now on."""
@@ -108,9 +120,11 @@ class Sessions:
         for session in list(self._order.values()):
             self._forget(session)
 
-    def _in_place(self, session: Session | None, row: TokenArray) -> Session | None:
+    def _in_place(self, session: Session | None, row: TokenArray, tenant: str) -> Session | None:
         """Return the session whose row stood there in the last step, if the row continues it."""
-        if session is None or not session.keys or not 0 <= len(row) - session.size <= NEAR:
+        if session is None or not session.keys or session.tenant != tenant:
+            return None
+        if not 0 <= len(row) - session.size <= NEAR:
             return None
         return self._take(session, session.size) if self._begins(row, session) else None
 
@@ -122,36 +136,37 @@ class Sessions:
             return True
         return np.array_equal(tokens, clipped(beginning, self._vocabulary))
 
-    def _continued(self, row: TokenArray) -> Session | None:
+    def _continued(self, row: TokenArray, tenant: str) -> Session | None:
         n = len(row)
         near = range(n, max(n - NEAR, 0) - 1, -1)
         far = range((n - NEAR) // self._stride * self._stride, 0, -self._stride)
         for length in chain(near, far):
             for session in self._by_key.get(_key(row, length), ()):
                 usable = session.used < self._step and session.size <= n
+                usable = usable and session.tenant == tenant
                 if usable and self._begins(row, session):
                     return self._take(session, session.size)
         return None
 
-    def _rewound(self, row: TokenArray) -> Session | None:
+    def _rewound(self, row: TokenArray, tenant: str) -> Session | None:
         """Return the session that shares most tokens with the row, but for its last ones."""
         best, most = None, 0
         clear = clipped(row, self._vocabulary)
         n, stride = len(row), self._stride
         for mark in range(n // stride * stride, max(n // stride - 2, 0) * stride, -stride):
             for session in self._by_key.get(_key(row, mark), ()):
-                if session.used < self._step:
+                if session.used < self._step and session.tenant == tenant:
                     shared = common_beginning(session.request.tokens, clear)
                     if shared > most and session.size - shared < 2 * stride:
                         best, most = session, shared
         return None if best is None else self._take(best, most)
 
-    def _new(self) -> Session:
+    def _new(self, tenant: str) -> Session:
         if len(self._order) >= self.most:
             oldest = next(iter(self._order.values()))
             if oldest.used < self._step:
                 self._forget(oldest)
-        session = Session(self._begun)
+        session = Session(self._begun, tenant)
         self._begun += 1
         self._order[id(session)] = session
         return self._take(session, 0)

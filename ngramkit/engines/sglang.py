@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,9 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.drafters.base import DraftTree, LiveContext, TokenArray
-from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.growth import REQUEST_KEY, Departures, Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
+from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import ArtifactError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
@@ -61,7 +64,14 @@ class Corpus:
         self, *, draft_token_num: int = 8, max_bfs_breadth: int = 8, **others: Any
     ) -> None:
         config = DraftConfig.from_environment() or DraftConfig()
-        self._batch = BatchDrafter.open(config, counters=EngineCounters())
+        tokenizer, rank = _of_server(config)
+        self._batch = BatchDrafter.open(
+            config,
+            counters=EngineCounters(),
+            tokenizer=engine_record(tokenizer, config.vocabulary),
+            writes=rank == 0,
+        )
+        self._departures, self._tenants = Departures(), config.history_by
         self.draft_token_num = draft_token_num
         nodes = draft_token_num - 1  # the first is the last token of the context
         self._nodes = min(config.budget or nodes, nodes)
@@ -85,6 +95,24 @@ class Corpus:
                 LOG.error("%s; nothing is drafted", one_line(error))
                 self._nodes = 0
         self._requests = {request.rid: request for request in requests}
+        if requests and all(hasattr(request, "finished_reason") for request in requests):
+            self._batch.tells()
+        if self._batch.grows and self._batch.told:
+            self._remember()
+
+    def _remember(self) -> None:
+        """Remember the requests that left the batch and have finished by now: SGLang may say so a
+        step later, and one that it took back says nothing until it goes on."""
+        for name, request in self._departures.left(self._requests.items()).items():
+            reason = request.finished_reason
+            if reason is None:
+                continue
+            self._departures.forget(name)
+            if "ABORT" not in type(reason).__name__ and self._remembered(request):
+                prompt = request.origin_input_ids_unpadded
+                output = getattr(request, "output_ids_through_stop", request.output_ids)
+                tokens = np.concatenate([np.array(part, np.int32) for part in (prompt, output)])
+                self._batch.finish(Finished(tokens, len(prompt), name, self._tenant(request)))
 
     def batch_get(
         self,
@@ -100,7 +128,10 @@ class Corpus:
         """
         rows = [self._text(*each) for each in zip(req_ids, batch_tokens, total_lens, strict=True)]
         draft = self._batch.chain_batch if self._chain else self._batch.draft_batch
-        trees = draft(rows, [self._nodes if self._wanted(name) else 0 for name in req_ids])
+        nodes = [self._nodes if self._wanted(name) else 0 for name in req_ids]
+        trees = draft(
+            rows, nodes, asked=[self._asked(*each) for each in zip(req_ids, rows, strict=True)]
+        )
         last = np.array([tokens[-1] if len(tokens) else 0 for tokens in batch_tokens], np.int64)
         return pack(trees, last, self.draft_token_num)
 
@@ -139,15 +170,41 @@ class Corpus:
         return {}
 
     @property
+    def history(self) -> GrowingHistory | None:
+        """The past requests that are drafted from, if there are any."""
+        return self._batch.history
+
+    @property
     def statistics(self) -> Statistics:
         """The counters of drafted and accepted tokens."""
         return self._batch.statistics
 
     def _wanted(self, name: str) -> bool:
         """Return whether the request, as far as it is known, did not switch drafting off."""
-        sampling = getattr(self._requests.get(name), "sampling_params", None)
-        custom = getattr(sampling, "custom_params", None)
-        return not isinstance(custom, dict) or custom.get("ngramkit", True) is not False
+        return _parameters(self._requests.get(name)).get("ngramkit", True) is not False
+
+    def _remembered(self, request: Any) -> bool:
+        """Return whether a request leaves it to the configuration that it is remembered."""
+        said = _parameters(request)
+        return said.get("ngramkit", True) is not False and said.get(REQUEST_KEY, "") is not False
+
+    def _tenant(self, request: Any) -> str:
+        if self._tenants is None:
+            return ""
+        said = {
+            "lora": getattr(request, "lora_id", None),
+            "salt": getattr(request, "cache_salt", None),
+            "key": _parameters(request).get(REQUEST_KEY),
+        }
+        return str(said[self._tenants] or "")
+
+    def _asked(self, name: str, row: TokenArray) -> Asked:
+        request = self._requests.get(name)
+        if request is None:
+            return Asked(len(row))  # its prompt is not known: nothing of it is remembered
+        unknown = self._texts[name][1]
+        prompt = len(request.origin_input_ids_unpadded) - unknown
+        return Asked(max(prompt, 0), self._tenant(request))
 
     def _text(self, name: str, tail: Sequence[int], total: int) -> TokenArray:
         """Return all tokens of the request, int32[total]; its tail where the rest is unknown."""
@@ -165,6 +222,27 @@ class Corpus:
         parts = request.origin_input_ids_unpadded, request.output_ids
         text = LiveContext(np.concatenate([np.array(part, np.int32) for part in parts]))
         return text.tokens if _continued(text, tail, total) else tail
+
+
+def _parameters(request: Any) -> dict[str, Any]:
+    """Return the request's custom_params."""
+    custom = getattr(getattr(request, "sampling_params", None), "custom_params", None)
+    return custom if isinstance(custom, dict) else {}
+
+
+def _of_server(config: DraftConfig) -> tuple[Any, int]:
+    """Return the server's tokenizer, where a history needs it, and the tensor-parallel rank of this
+    process."""
+    context = sys.modules.get("sglang.srt.runtime_context")
+    if context is None:
+        return None, 0
+    rank = int(context.get_parallel().tp_rank)
+    server = context.get_server_args()
+    name = getattr(server, "tokenizer_path", None)
+    if not name or not isinstance(config.history, str):
+        return None, rank
+    trusted = bool(getattr(server, "trust_remote_code", False))
+    return load_engine_tokenizer(name, trust_remote_code=trusted), rank
 
 
 def _continued(text: LiveContext, tail: TokenArray, total: int) -> bool:

@@ -13,14 +13,14 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DrafterSpec, drafter_entry, load_drafter
-from ngramkit.drafters.sources import PastUse, open_given
-from ngramkit.engines.config import DraftConfig, no_history
+from ngramkit.drafters.sources import open_given
+from ngramkit.engines.config import DraftConfig, existing_history
+from ngramkit.engines.growth import GrowingHistory
 from ngramkit.engines.workspace import BlendSource, DrafterSource
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.artifact import Artifact
@@ -32,11 +32,19 @@ DraftSource = BlendSource | DrafterSource
 Encode = Callable[[str], Sequence[int]]
 
 
-def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSource:
-    """Open the artifacts that `config` names, and log what was opened.
+def open_source(
+    config: DraftConfig,
+    vocabulary: int | None = None,
+    *,
+    tokenizer: TokenizerRecord | None = None,
+    writes: bool = True,
+) -> DraftSource:
+    """Open the artifacts and the history that `config` names, and log what was opened.
 
     `vocabulary` is how many ids the engine's model knows: an artifact with more is another
-    tokenizer's. Without artifacts it must be given, here or in `config`.
+    tokenizer's. Without artifacts and history it must be given, here or in `config`. `tokenizer`:
+    the engine's own, where it is known, for a new history. `writes`: this process writes finished
+    requests to the history; of several ranks one does.
 
     Raises ArtifactError where an artifact cannot be opened or does not fit, UsageError where the
     drafter misses one or a tokenizer, NetworkError where the Hub cannot be reached.
@@ -52,45 +60,39 @@ def open_source(config: DraftConfig, vocabulary: int | None = None) -> DraftSour
         role: of_role if role == "datastores" else of_role[0] for role, of_role in opened.items()
     }
     vocabulary = config.vocabulary if vocabulary is None else vocabulary
-    tokenizer = _tokenizer(artifacts, vocabulary)
+    kept = existing_history(config)
+    compared = [] if kept is None else [kept]
+    record = _tokenizer([*artifacts, *compared], vocabulary, tokenizer)
     if entry.needs_evidence:
         LOG.warning("the drafter %s wants evidence of the model, and engines give none", spec.name)
     roles = [*sources, "history"] if config.history else [*sources]
     for role in roles:
         if ("past" if role == "history" else role) not in entry.sources:
             LOG.warning("%s is not used: the drafter %s takes none", role, spec.name)
-    past = _past(config, tokenizer) if tokenizer and "past" in entry.sources else None
-    names = [str(each.path) for each in artifacts] + [config.history or ""] * bool(config.history)
+    history = None
+    if config.history and record is not None and "past" in entry.sources:
+        history = GrowingHistory(config, record, stores=config.store, writes=writes)
+    names = [str(each.path) for each in artifacts] + [str(config.history)] * bool(config.history)
     LOG.info("drafting with %s over %s", spec, ", ".join(names) or "the requests' own text alone")
+    if history is not None and history.stores:
+        LOG.warning("%s", history.notice)
 
-    def make() -> Any:
-        given = {**sources, "past": past, "tokenizer": tokenizer}
+    def make(past: PastRequests | None = None) -> Any:
+        given = {**sources, "past": past, "tokenizer": record}
         return load_drafter(spec.name, **given, **spec.options)
 
-    first = make()
-    ids = tokenizer.vocabulary if tokenizer else (1 << 31) - 1
+    first = make(None if history is None else history.past(""))
+    ids = record.vocabulary if record else (1 << 31) - 1
     source = BlendSource(first) if isinstance(first, Blend) else DrafterSource(make, ids)
-    source.artifacts = artifacts
+    source.artifacts, source.history = artifacts, history
+    source.compared = [each for each in compared if each.tokenizer.encodes is not None]
     return source
 
 
-class _FixedPastRequests(PastRequests):
-    """Past requests that no other process adds to, so that every rank of an engine has the same."""
-
-    def refresh(self) -> None: ...
-
-
-def _past(config: DraftConfig, tokenizer: TokenizerRecord) -> PastRequests | None:
-    if config.history is None:
-        return None
-    history = PastUse(Path(config.history), recorded=True).history(tokenizer)
-    if history is None:
-        raise no_history(config.history)
-    return _FixedPastRequests(history, background=False, read_only=True, forgetful=True)
-
-
-def _tokenizer(artifacts: Sequence[Artifact], vocabulary: int | None) -> TokenizerRecord | None:
-    """Return the artifacts' tokenizer, else one made up of the engine's vocabulary."""
+def _tokenizer(
+    artifacts: Sequence[Artifact], vocabulary: int | None, engine: TokenizerRecord | None
+) -> TokenizerRecord | None:
+    """Return the artifacts' tokenizer, else the engine's, else one made up of its vocabulary."""
     for artifact in artifacts:
         record = artifact.tokenizer
         if vocabulary is not None and record.vocabulary > vocabulary:
@@ -101,8 +103,8 @@ def _tokenizer(artifacts: Sequence[Artifact], vocabulary: int | None) -> Tokeniz
             )
     if artifacts:
         return artifacts[0].tokenizer
-    if vocabulary is None:
-        return None
+    if engine is not None or vocabulary is None:
+        return engine
     return TokenizerRecord("the engine's model", vocabulary, f"engine-{vocabulary}")
 
 
@@ -139,6 +141,22 @@ def require_same(artifacts: Sequence[Artifact], tokenizer: Any) -> None:
             differs = difference(record.encodes, encodes(vocabulary, encode))
             if differs:  # as where tokens were added
                 LOG.warning("%s and the engine's model: %s", path, differs)
+
+
+def engine_record(tokenizer: Any, vocabulary: int | None) -> TokenizerRecord | None:
+    """Return the record of an engine's tokenizer, for a new history; None of no fast one, or of one
+    with more ids than the model knows."""
+    from ngramkit.corpus.tokenizer import digests
+
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    found = digests(backend)
+    if vocabulary is not None and found.vocabulary > vocabulary:
+        return None
+    eos = getattr(tokenizer, "eos_token_id", None)
+    name = str(getattr(tokenizer, "name_or_path", "")) or "the engine's model"
+    return TokenizerRecord(id=name, eos=eos if type(eos) is int else None, **found._asdict())
 
 
 def _encode(backend: Any, text: str) -> Sequence[int]:

@@ -14,19 +14,25 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence, Sized
 from functools import cache
 from typing import Any
 
-from ngramkit.engines.batch import BatchDrafter
+import numpy as np
+
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.growth import Departures, Finished, GrowingHistory
 from ngramkit.engines.metrics import Statistics
 from ngramkit.engines.pass_cost import PassCost
-from ngramkit.engines.source import load_engine_tokenizer
+from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import UsageError, require_between
 
 BASE = "tensorrt_llm._torch.speculative.drafter"
 MOST = 64  # tokens of a chain
+COMPLETE, CANCELLED = "is_generation_complete_state", "is_finished_due_to_cancellation"
+TENANT_OF = {"lora": "lora_task_id", "salt": "cache_salt_id"}  # attributes of a request
 
 
 def make_drafter(
@@ -88,9 +94,22 @@ def _class_over(base: type[Any]) -> type[Any]:
             super().__init__(**_arguments(base, length, options))
             self._made_of = (length, config, vocabulary, tokenizer, options)
             self._length = min(config.tokens or length, length)
-            self._batch = BatchDrafter.open(config, vocabulary=vocabulary, cost=PassCost())
-            named = isinstance(tokenizer, str)
-            self._batch.require_same(load_engine_tokenizer(tokenizer) if named else tokenizer)
+            own = load_engine_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+            self._batch = BatchDrafter.open(
+                config,
+                vocabulary=vocabulary,
+                cost=PassCost(),
+                tokenizer=engine_record(own, vocabulary),
+                writes=_rank() == 0,
+            )
+            self._batch.require_same(own)
+            self._departures, self._tenants = Departures(), config.history_by
+            if self._tenants == "key":
+                raise UsageError(
+                    "TensorRT-LLM shows no key of a request to a drafter",
+                    'use "lora" or "salt"',
+                    option="history_by",
+                )
             self.enabled = True
 
         def __reduce__(self) -> Any:
@@ -102,20 +121,51 @@ def _class_over(base: type[Any]) -> type[Any]:
         ) -> None:
             """Set py_draft_tokens, list[int], of every request that generates."""
             requests = list(scheduled_requests.generation_requests)
+            self._remember(requests)
             rows = [list(request.get_tokens(0)) for request in requests]
             longest = self._longest() if self.enabled else 0
             lengths = [
                 max(min(longest, _room(request, len(row))), 0)
                 for request, row in zip(requests, rows, strict=True)
             ]
-            chains = self._batch.chain_batch(rows, lengths)
+            asked = [
+                Asked(_prompt(request, row), self._tenant(request))
+                for request, row in zip(requests, rows, strict=True)
+            ]
+            chains = self._batch.chain_batch(rows, lengths, asked=asked)
             for request, chain in zip(requests, chains, strict=True):
                 request.py_draft_tokens = chain.token_ids.tolist()
+
+        def _remember(self, requests: Sequence[Any]) -> None:
+            """Remember those that are gone and complete, where this version's requests say so."""
+            if requests and all(hasattr(request, COMPLETE) for request in requests):
+                self._batch.tells()
+            if not self._batch.grows or not self._batch.told:
+                return
+            running = [(f"{request.request_id:020}", request) for request in requests]
+            for name, request in self._departures.left(running).items():
+                if getattr(request, CANCELLED, False):
+                    self._departures.forget(name)
+                elif getattr(request, COMPLETE):
+                    self._departures.forget(name)
+                    tokens = np.array(request.get_tokens(0), np.int32)
+                    prompt, tenant = _prompt(request, tokens), self._tenant(request)
+                    self._batch.finish(Finished(tokens, prompt, name, tenant))
+
+        def _tenant(self, request: Any) -> str:
+            attribute = TENANT_OF.get(self._tenants or "")
+            said = attribute and getattr(request, attribute, None)
+            return "" if said is None else str(said)
 
         def _longest(self) -> int:
             """Return the longest chain that TensorRT-LLM's schedule allows now."""
             now = getattr(self, "max_total_draft_tokens", None)
             return self._length if now is None else min(self._length, int(now))
+
+        @property
+        def history(self) -> GrowingHistory | None:
+            """The past requests that are drafted from, if there are any."""
+            return self._batch.history
 
         @property
         def statistics(self) -> Statistics:
@@ -137,6 +187,20 @@ def _arguments(base: type[Any], length: int, options: Mapping[str, Any]) -> dict
             raise UsageError(f"this TensorRT-LLM's Drafter has no {name}", "leave it out")
     names = ("max_draft_len", "max_draft_tokens", "max_total_draft_tokens")
     return {**{name: length for name in names if name in parameters}, **options}
+
+
+def _rank() -> int:
+    """Return the rank of this process, by the variables of the launchers that TensorRT-LLM is run
+    under."""
+    names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK")
+    ranks = [os.environ[name] for name in names if os.environ.get(name, "").isdigit()]
+    return int(ranks[0]) if ranks else 0
+
+
+def _prompt(request: Any, row: Sized) -> int:
+    """Return the tokens of the request's prompt; all but the last where it does not tell."""
+    prompt = getattr(request, "py_orig_prompt_len", None)
+    return len(row) - 1 if prompt is None else int(prompt)
 
 
 def _room(request: Any, tokens: int) -> int:

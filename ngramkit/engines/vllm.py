@@ -6,26 +6,32 @@
 
 vLLM makes a Proposer on every rank and asks it after every step for the chains of all rows. It
 swaps rows between steps and does not say which request a row is: a request is found by its tokens.
-Nothing here depends on time, so every rank drafts the same. Imports nothing of vLLM.
+Where requests are remembered, its model runner is made to show them, and tells of each that ends
+(`watch`). Nothing here depends on time, so every rank drafts the same. Imports nothing of vLLM.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.growth import REQUEST_KEY, Finished, GrowingHistory
 from ngramkit.engines.metrics import EngineCounters, Statistics
 from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU, PassCost
-from ngramkit.engines.source import load_engine_tokenizer
+from ngramkit.engines.source import engine_record, load_engine_tokenizer
 from ngramkit.errors import NgramkitError, UsageError, one_line
 
 LOG = logging.getLogger("ngramkit")
+RUNNER = "vllm.v1.worker.gpu_model_runner"  # has the class that every platform's runner is based on
+SHOWN, ENDED = "propose_draft_token_ids", "_on_request_state_removed"  # its methods
 
 
 class Proposer:
@@ -40,16 +46,26 @@ class Proposer:
         try:
             config = _config(vllm_config)
             vocabulary = int(vllm_config.model_config.get_vocab_size())
-            rank = getattr(getattr(vllm_config, "parallel_config", None), "rank", 0)
+            parallel = getattr(vllm_config, "parallel_config", None)
+            rank = getattr(parallel, "rank", 0)
+            tokenizer = _tokenizer(vllm_config.model_config) if config.named else None
+            if config.history_by == "salt":
+                raise UsageError(
+                    "vLLM shows no cache salt to a drafter",
+                    'use "lora" or "key"',
+                    option="history_by",
+                )
             device = getattr(getattr(vllm_config, "device_config", None), "device_type", "")
             self._batch = BatchDrafter.open(
                 config,
                 vocabulary=vocabulary,
                 cost=PassCost(FREE_ON_CPU if device == "cpu" else FREE),
                 counters=None if rank else EngineCounters(),  # ranks count alike
+                tokenizer=engine_record(tokenizer, vocabulary),
+                # Of ranks that hold parts of one layer the first; none else need have a drafter.
+                writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0,
             )
-            if self._batch.source.artifacts:
-                self._batch.require_same(_tokenizer(vllm_config.model_config))
+            self._batch.require_same(tokenizer)
         except NgramkitError as error:
             raise type(error)(one_line(error), option=error.option) from error
         running = int(vllm_config.scheduler_config.max_num_seqs)
@@ -57,7 +73,11 @@ class Proposer:
         asked = int(vllm_config.speculative_config.num_speculative_tokens)
         self._length = min(config.tokens or asked, asked)
         self._longest = int(vllm_config.model_config.max_model_len)
+        self._tenants = config.history_by
+        self._states: list[Any] = []  # of the requests that the next rows are
         self.enabled = True
+        if self._batch.grows:
+            watch()
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: there is no model. vLLM's CPU runner calls this without asking for it."""
@@ -76,19 +96,100 @@ class Proposer:
         `token_ids_cpu` int32[rows or more, max_model_len].
         """
         count = len(sampled_token_ids)
-        lengths = [
-            min(self._length, self._longest - int(num_tokens_no_spec[i]) - 1)
-            if self.enabled and len(sampled_token_ids[i])
-            else 0
-            for i in range(count)
+        if not self.enabled:
+            return [[] for _ in range(count)]
+        sizes = [
+            int(num_tokens_no_spec[i]) if len(sampled_token_ids[i]) else 0 for i in range(count)
         ]
-        rows = [token_ids_cpu[i, : num_tokens_no_spec[i]] for i in range(count)]
-        return [chain.token_ids.tolist() for chain in self._batch.chain_batch(rows, lengths)]
+        lengths = [
+            max(min(self._length, self._longest - size - 1), 0) if size else 0 for size in sizes
+        ]
+        rows = [token_ids_cpu[i, : sizes[i]] for i in range(count)]
+        asked = [Asked(sizes[i] - len(sampled_token_ids[i])) for i in range(count)]
+        if len(self._states) == count:
+            pairs = zip(asked, self._states, strict=True)
+            asked = [Asked(one.prompt, self._tenant(state)) for one, state in pairs]
+        chains = self._batch.chain_batch(rows, lengths, asked=asked)
+        return [chain.token_ids.tolist() for chain in chains]
+
+    def see(self, states: Sequence[Any]) -> None:
+        """Take the requests, CachedRequestState, that the rows of the next `propose` are."""
+        self._states = list(states)
+        self._batch.tells()
+
+    def left(self, name: str, state: Any) -> None:
+        """Remember a request that ended, a CachedRequestState, unless it was aborted."""
+        prompt, sampling = state.prompt_token_ids, state.sampling_params
+        if prompt is None or sampling is None or (sampling.extra_args or {}).get(REQUEST_KEY) == 0:
+            return
+        output = answered(state, self._longest)
+        if output is not None:
+            tokens = np.array([*prompt, *output], np.int32)
+            self._batch.finish(Finished(tokens, len(prompt), name, self._tenant(state)))
+
+    def _tenant(self, state: Any) -> str:
+        if self._tenants == "lora":
+            return str(getattr(state.lora_request, "lora_name", ""))
+        if self._tenants == "key":
+            return str(
+                (getattr(state.sampling_params, "extra_args", None) or {}).get(REQUEST_KEY, "")
+            )
+        return ""
+
+    @property
+    def history(self) -> GrowingHistory | None:
+        """The past requests that are drafted from, if there are any."""
+        return self._batch.history
 
     @property
     def statistics(self) -> Statistics:
         """The counters of drafted and accepted tokens."""
         return self._batch.statistics
+
+
+def watch() -> None:
+    """Let vLLM's model runners show their requests to a Proposer that drafts for them.
+
+    A class of vLLM's is changed, once in a process, and only where requests are remembered. Where
+    another vLLM has no such methods, a request has ended when its row is gone.
+    """
+    runner = getattr(sys.modules.get(RUNNER), "GPUModelRunner", None)
+    if not hasattr(runner, SHOWN) or not hasattr(runner, ENDED):
+        LOG.warning("this vLLM does not tell which requests end: those whose rows are gone count")
+        return
+    if hasattr(getattr(runner, SHOWN), "__wrapped__"):
+        return
+    show, end = getattr(runner, SHOWN), getattr(runner, ENDED)
+
+    @wraps(show)
+    def shown(self: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(getattr(self, "drafter", None), Proposer):
+            self.drafter.see([self.requests[name] for name in self.input_batch.req_ids])
+        return show(self, *args, **options)
+
+    @wraps(end)
+    def ended(self: Any, name: str, state: Any) -> Any:
+        if state is not None and isinstance(getattr(self, "drafter", None), Proposer):
+            self.drafter.left(name, state)
+        return end(self, name, state)
+
+    setattr(runner, SHOWN, shown)
+    setattr(runner, ENDED, ended)
+
+
+def answered(state: Any, longest: int) -> list[int] | None:
+    """Return the token ids of a request's answer; None where it was aborted.
+
+    The last pass may have gone on behind its end. A stop text ends a request as an abort does, so
+    one that has any counts as finished.
+    """
+    sampling, output = state.sampling_params, list(state.output_token_ids)
+    stops = {*(sampling.stop_token_ids or ()), sampling.eos_token_id}
+    most = min(sampling.max_tokens or longest, longest - len(state.prompt_token_ids))
+    for i, token in enumerate(output[:most]):
+        if token in stops:
+            return output[: i + 1]
+    return output[:most] if len(output) >= most or sampling.stop else None
 
 
 def _log_where_vllm_does() -> None:

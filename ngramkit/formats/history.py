@@ -26,7 +26,7 @@ from __future__ import annotations
 import itertools
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -48,7 +48,7 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
 from ngramkit.formats.writer import write_text
-from ngramkit.untrusted import not_linked, require_no_links
+from ngramkit.untrusted import OWNER_ONLY, owner_only, require_no_links
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
 DAMAGED = "requests.damaged"
@@ -76,8 +76,7 @@ class History(Artifact):
         """
         path = Path(path)
         require_no_links(path)
-        if path.exists() and not (path / NAME).exists() and _holds_other_things(path):
-            raise ArtifactError(f"{path} exists and is no history", "choose another folder")
+        require_no_other(path)
         if not (path / NAME).exists():
             path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             with locked(path / LOCK):
@@ -116,6 +115,21 @@ class History(Artifact):
             assert self.mark is not None
             self.mark = self.log.append(request, self.mark)
         self._waiting.append(request)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the log."""
+        return self.log.path.stat().st_size
+
+    def forget(self, wanted: Callable[[PastRequest], bool]) -> int:
+        """Drop the requests that are `wanted`, and all damaged bytes; return how many went."""
+        with locked(self.path / LOCK):
+            reading = self.log.read()
+            kept = [request for request in reading.requests if not wanted(request)]
+            for name in (INDEX, DAMAGED):
+                (self.path / name).unlink(missing_ok=True)
+            self.log.create(kept, reading.mark.generation + 1)
+        return len(reading.requests) - len(kept)
 
     def trim(self, tokens: int) -> int:
         """Keep the newest whole requests of at most `tokens` together; return how many went.
@@ -174,6 +188,8 @@ class History(Artifact):
         arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
         temporary = self.path / f"{INDEX}.tmp"
         with locked(self.path / LOCK):
+            with open(temporary, "wb", opener=owner_only):
+                pass  # for no other user of the machine, from its first byte on
             write_arrays(temporary, arrays)
             temporary.replace(self.path / INDEX)
 
@@ -220,11 +236,17 @@ def create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastReques
     size = tokenizer.vocabulary
     RequestLog(path / LOG, token_dtype(size), size).create(requests)
     write_text(path / NAME, manifest.to_json())
+    (path / NAME).chmod(OWNER_ONLY)
 
 
-def _holds_other_things(path: Path) -> bool:
+def require_no_other(path: Path) -> None:
+    """Raise ArtifactError where something stands at `path` that is no history, and not the begin of
+    one."""
+    if not path.exists() or (path / NAME).exists():
+        return
     own = {NAME, LOCK, LOG, f"{LOG}.tmp", f"{NAME}.tmp", f"{INDEX}.tmp"}
-    return not path.is_dir() or any(entry.name not in own for entry in path.iterdir())
+    if not path.is_dir() or any(entry.name not in own for entry in path.iterdir()):
+        raise ArtifactError(f"{path} exists and is no history", "choose another folder")
 
 
 def _clear_strays(path: Path) -> None:
@@ -239,7 +261,7 @@ def _clear_strays(path: Path) -> None:
 def _append_damage(path: Path, damage: Sequence[bytes]) -> None:
     if not damage:
         return
-    with open(path, "ab", opener=not_linked) as file:
+    with open(path, "ab", opener=owner_only) as file:
         file.writelines(damage)
         file.flush()
         os.fsync(file.fileno())

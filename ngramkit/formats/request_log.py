@@ -33,7 +33,7 @@ import numpy as np
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.container import Array
 from ngramkit.formats.replacing import sync_folder
-from ngramkit.untrusted import not_linked
+from ngramkit.untrusted import owner_only
 
 HEADER, LOG_MAGIC = struct.Struct("<6sHII"), b"NGKLOG"
 CHECKED = HEADER.size - 4  # bytes of the header before its checksum
@@ -89,7 +89,7 @@ class RequestLog:
     def create(self, requests: Iterable[PastRequest] = (), generation: int = 1) -> None:
         """Put a log of exactly `requests` in place; whole or not at all."""
         temporary = self.path.with_name(self.path.name + ".tmp")
-        with open(temporary, "wb", opener=not_linked) as file:
+        with open(temporary, "wb", opener=owner_only) as file:
             file.write(self._header(generation))
             for request in requests:
                 file.write(self._packed(request))

@@ -53,7 +53,9 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
     with pytest.raises(ArtifactError, match="there is no artifact at"):
         ngramkit.check_engine("vllm", draft=f'{{"datastores": ["{tmp_path}/nowhere"]}}')
     with pytest.raises(ArtifactError, match="there is no history at"):
-        ngramkit.check_engine("vllm", draft=f'{{"history": "{tmp_path}/past"}}', model="demo")
+        ngramkit.check_engine(
+            "vllm", draft=f'{{"history": "{tmp_path}/past", "store": false}}', model="demo"
+        )
     with pytest.raises(UsageError, match="no key 'datastore'"):
         ngramkit.check_engine("vllm", draft='{"datastore": "d"}')
     monkeypatch.delenv(VARIABLE)
@@ -66,7 +68,13 @@ def test_what_cannot_work_is_refused(built, tmp_path, monkeypatch):
     [
         ("{", "not JSON"),
         ('{"datastores": ["/nowhere"]}', "there is no artifact at /nowhere (check the path"),
-        ('{"history": "/nowhere"}', "there is no history at /nowhere (check the path"),
+        (
+            '{"history": "/nowhere", "store": false}',
+            "there is no history at /nowhere (check the path",
+        ),
+        ('{"history": "/usr"}', "/usr exists and is no history"),
+        ('{"history": "s3://a/b"}', "a history is a folder of this machine, not a URL"),
+        ('{"history_by": "lora"}', "history_by of NGRAMKIT_DRAFT needs a history"),
         (
             '{"frozen_table": "DATASTORE"}',
             "is a datastore, not a frozen-table",

@@ -85,7 +85,7 @@ def test_artifacts_that_cannot_be_opened_are_named(tmp_path):
     with pytest.raises(ArtifactError):
         open_source(DraftConfig(datastores=(str(tmp_path / "none"),)), 100)
     with pytest.raises(ArtifactError, match="there is no history"):
-        open_source(DraftConfig(history=str(tmp_path / "none")), 100)
+        open_source(DraftConfig(history=str(tmp_path / "none"), store=False), 100)
 
 
 def test_another_tokenizers_artifact_is_refused(token_store, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import random
 from pathlib import Path
@@ -13,6 +14,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
 from ngramkit.engines.llama_cpp import Drafter
 from ngramkit.errors import UsageError
+from ngramkit.formats.history import History
 
 PERIOD = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -99,6 +101,34 @@ def test_the_environment_configures_it(monkeypatch, token_store, tmp_path):
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(UsageError, match="vocabulary must be known"):
         Drafter()
+
+
+def held(path):
+    return [(r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0]]
+
+
+@pytest.mark.parametrize("how", [{"min_probability": 0.3}, {"clock": True}])
+def test_what_was_written_joins_the_history_and_is_drafted_from(how, tmp_path):
+    """A text, another one, the first one's next turn, another sample of its prompt; `how` passes
+    cost more than any draft is worth, or nothing."""
+    now = iter(range(10**6))
+    config = DraftConfig(history=str(tmp_path / "h"), **how)
+    drafter = Drafter(config, vocabulary=10, clock=lambda: next(now))
+    first, _ = generate([1, 2], 20, drafter)
+    second, _ = generate([8, 8, 8], 9, drafter)
+    turn = [1, 2, *first, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    third, _ = generate(turn, 15, drafter)
+    fourth, _ = generate([1, 2], 12, drafter)
+    del drafter  # its last text is remembered too
+    gc.collect()
+    kept = [tokens for tokens, _ in held(tmp_path / "h")]
+    for tokens, answer in zip(kept, (first, second, third, fourth), strict=True):
+        # The last pass of each is not shown to the drafter, or goes on behind the end.
+        assert tokens[: len(answer)] == answer[: len(tokens)]
+        assert len(tokens) >= len(answer) - 9
+    again = Drafter(DraftConfig(history=str(tmp_path / "h"), min_probability=0.3), vocabulary=10)
+    assert generate([1, 2], 20, again)[1] < 20
+    assert Drafter(DraftConfig(history=str(tmp_path / "h"))).history is not None
 
 
 def gguf():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import sys
 import zipfile
@@ -20,6 +21,7 @@ from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.sglang import Corpus, pack, plugin
 from ngramkit.errors import UsageError
 from ngramkit.formats.datastore import Datastore
+from ngramkit.formats.history import History
 
 VOCABULARY, K, DEPTH = 12, 8, 6
 
@@ -144,6 +146,123 @@ def test_a_request_may_switch_drafting_off(folder):
     drafted = tokens.reshape(-1, K)[:, 1:].any(axis=1)
     assert drafted.tolist() == [True, True, True, False]
     assert corpus.statistics.rows == 3
+
+
+def growing(monkeypatch, tmp_path, **keys):
+    """A history in NGRAMKIT_DRAFT, which grows."""
+    said = {"history": str(tmp_path / "h"), "vocabulary": VOCABULARY, "threads": 1, **keys}
+    monkeypatch.setenv(VARIABLE, json.dumps(said))
+    return tmp_path / "h"
+
+
+def held(path):
+    return sorted((r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0])
+
+
+class FINISH_ABORT:  # noqa: N801 as SGLang calls it
+    pass
+
+
+class Req:
+    """The part of SGLang's request that a corpus sees."""
+
+    def __init__(self, name, prompt, lora=None, salt=None, custom=None):
+        self.rid, self.origin_input_ids_unpadded = name, prompt
+        self.output_ids, self.finished_reason, self.finished_len = [], None, None
+        self.lora_id, self.cache_salt = lora, salt
+        self.sampling_params = SimpleNamespace(custom_params=custom)
+
+    @property
+    def output_ids_through_stop(self):
+        return self.output_ids[: self.finished_len]
+
+
+def decode(corpus, *requests):
+    """A decode batch of the worker; return the first drafted token of each."""
+    corpus.see(requests)
+    texts = [[*each.origin_input_ids_unpadded, *each.output_ids] for each in requests]
+    tokens, _ = corpus.batch_get(
+        [each.rid for each in requests], [t[-DEPTH:] for t in texts], [len(t) for t in texts]
+    )
+    return tokens.reshape(-1, K)[:, 1].tolist()
+
+
+def test_finished_requests_join_the_history(monkeypatch, tmp_path):
+    """SGLang may say a step later that one has finished; one that it took back has not."""
+    path = growing(monkeypatch, tmp_path)
+    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH)
+    names = ("late", "retracted", "aborted", "private", "off")
+    custom = {"private": {"ngramkit_history": False}, "off": {"ngramkit": False}}
+    requests = {n: Req(n, [9, i, 8], custom=custom.get(n)) for i, n in enumerate(names)}
+    for token in (1, 4, 2):
+        for each in requests.values():
+            each.output_ids.append(token)
+        decode(corpus, *requests.values())
+    rest = Req("rest", [5, 5])
+    decode(corpus, rest)  # all others are gone
+    corpus.history.flush()
+    assert held(path) == []
+    requests["late"].output_ids += [6, 7]
+    requests["late"].finished_reason, requests["late"].finished_len = object(), 4
+    requests["aborted"].finished_reason = FINISH_ABORT()
+    requests["private"].finished_reason = requests["off"].finished_reason = object()
+    decode(corpus, rest, requests["retracted"])
+    requests["retracted"].output_ids.append(3)
+    decode(corpus, rest, requests["retracted"])
+    requests["retracted"].finished_reason = object()
+    decode(corpus, rest)
+    decode(corpus, rest)
+    corpus.history.flush()
+    assert held(path) == [([1, 4, 2, 3], 0), ([1, 4, 2, 6], 0)]
+
+
+def test_requests_that_do_not_tell_have_finished_when_they_are_gone(monkeypatch, tmp_path):
+    path = growing(monkeypatch, tmp_path)
+    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH)
+    for text in ([3, 1, 7], [3, 1, 7, 0], [3, 1, 7, 0, 2, 2]):
+        asked(corpus, {"a": [4, 4, 4, *text], "b": [6, 6, 6, 1]})
+    asked(corpus, {"b": [6, 6, 6, 1, 1]})
+    corpus.history.flush()
+    assert held(path) == [([3, 1, 7, 0, 2, 2], 0)]
+
+
+@pytest.mark.parametrize("by", [None, "lora", "salt", "key"])
+def test_the_next_request_drafts_from_its_tenants_history(by, monkeypatch, tmp_path):
+    growing(monkeypatch, tmp_path, **({"history_by": by} if by else {}))
+    corpus = Corpus(draft_token_num=K, max_trie_depth=DEPTH)
+    said = np.random.default_rng(2).permutation(VOCABULARY - 2).tolist()
+
+    def right(name, tenant):
+        given = {by: tenant} if by in ("lora", "salt") else {}
+        one = Req(name, [11, 10], custom={"ngramkit_history": tenant}, **given)
+        found = 0
+        for i, token in enumerate(said[:-1]):
+            one.output_ids.append(token)
+            found += decode(corpus, one)[0] == said[i + 1]
+        one.output_ids.append(said[-1])
+        one.finished_reason = object()
+        return found
+
+    first, other, again = right("a", "acme"), right("b", "other"), right("c", "acme")
+    assert again >= 6
+    assert first <= 2
+    assert (other <= 2) == (by is not None)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_rank_writes_and_its_server_names_the_tokenizer(rank, monkeypatch, tmp_path):
+    path = growing(monkeypatch, tmp_path)
+    context = ModuleType("sglang.srt.runtime_context")
+    context.get_parallel = lambda: SimpleNamespace(tp_rank=rank)
+    context.get_server_args = lambda: SimpleNamespace(tokenizer_path="/nowhere")
+    monkeypatch.setitem(sys.modules, context.__name__, context)
+    corpus, one = Corpus(draft_token_num=K), Req("a", [1, 2])
+    one.output_ids = [3, 4]
+    decode(corpus, one)
+    one.finished_reason = object()
+    decode(corpus, Req("b", [1, 2]))
+    corpus.history.flush()
+    assert held(path) == [([3, 4], 0)] * (rank == 0)
 
 
 def test_external_corpora_are_refused(folder):

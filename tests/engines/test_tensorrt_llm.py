@@ -12,8 +12,10 @@ import pytest
 
 from ngramkit.builders.datastore import build_datastore
 from ngramkit.engines.config import VARIABLE, DraftConfig
+from ngramkit.engines.growth import tenant_folder
 from ngramkit.engines.tensorrt_llm import BASE, make_drafter
 from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.history import History
 
 VOCABULARY, MOST = 12, 5
 
@@ -198,6 +200,60 @@ def test_it_can_be_switched_off_and_pickled(configured):
     drafter.enabled = False
     assert drafted(drafter, request) == [[]]
     assert drafted(drafter) == []
+
+
+def held(path):
+    return sorted((r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0])
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_finished_requests_join_the_history(tells, version, tmp_path):
+    config = DraftConfig(history=str(tmp_path / "h"), min_probability=0.05, pause=False)
+    drafter = make_drafter(MOST, config, vocabulary=VOCABULARY)
+    requests = [Request(name, [9, name, 8], most=20) for name in range(3)]
+    answer = [1, 4, 2, 7, 0, 3, 3, 5]
+    for each in requests:
+        each.is_generation_complete_state = False
+        if not tells:
+            del each.is_generation_complete_state
+    for token in answer[:4]:
+        for each in requests:
+            each.said.append(token)
+        drafted(drafter, *requests)
+    drafted(drafter, requests[0])  # the others are paused, one of them for good
+    requests[1].said += answer[4:]
+    drafted(drafter, *requests[:2])
+    if tells:
+        requests[2].is_finished_due_to_cancellation = True
+        for each in requests[1:]:
+            each.is_generation_complete_state = True
+    drafted(drafter, requests[0])
+    drafted(drafter, requests[0])
+    drafter.history.flush()
+    wanted = [(answer, 0)] if tells else [(answer[:4], 0), (answer[:4], 0), (answer[4:], 0)]
+    assert held(tmp_path / "h") == sorted(wanted)
+    later, right = Request(5, [6, 6], most=20), 0
+    for i, token in enumerate(answer[:-1]):
+        later.said.append(token)
+        right += drafted(drafter, requests[0], later)[1][:1] == answer[i + 1 : i + 2]
+    assert right >= 3
+
+
+def test_one_rank_writes_and_tenants_are_told_apart(version, tmp_path, monkeypatch):
+    config = DraftConfig(history=str(tmp_path / "h"), history_by="lora")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    with pytest.raises(UsageError, match="shows no key of a request"):
+        make_drafter(MOST, DraftConfig(history=True, history_by="key"), vocabulary=VOCABULARY)
+    for rank in ("1", "0"):
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+        drafter = make_drafter(MOST, config, vocabulary=VOCABULARY)
+        one = Request(1, [1, 2])
+        one.lora_task_id = 77
+        one.said.append(3)
+        drafted(drafter, one)
+        drafted(drafter)
+        drafter.history.flush()
+        assert held(tmp_path / "h" / tenant_folder("77")) == [([3], 0)] * (rank == "0")
 
 
 def test_the_configuration_is_checked_at_once(monkeypatch, version):

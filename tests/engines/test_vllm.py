@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import logging
 import os
 import re
@@ -23,10 +24,12 @@ from ngramkit.engines.config import VARIABLE
 from ngramkit.engines.pass_cost import FREE, FREE_ON_CPU, PassCost
 from ngramkit.engines.vllm import Proposer
 from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.history import History
 
 VOCABULARY, LONGEST, MOST, ROWS = 12, 96, 5, 6
 MODULE = "vllm/v1/spec_decode/custom_class_proposer.py"
 CPU_RUNNER = "vllm/v1/worker/cpu_model_runner.py"
+RUNNER = "vllm/v1/worker/gpu_model_runner.py"
 
 
 def config(**additional):
@@ -172,6 +175,208 @@ def test_additional_config_configures_it(monkeypatch):
         Proposer(config(ngramkit={"drafer": "context"}))
     with pytest.raises(ArtifactError):
         Proposer(config(ngramkit={"datastores": ["/nowhere"]}))
+
+
+def growing(monkeypatch, tmp_path, **keys):
+    """A history in NGRAMKIT_DRAFT, which grows."""
+    said = {"history": str(tmp_path / "h"), "min_probability": 0.05, "pause": False, **keys}
+    monkeypatch.setenv(VARIABLE, json.dumps(said))
+    return tmp_path / "h"
+
+
+def held(path, proposer):
+    """What the history holds after the next step, in which no row is left."""
+    proposer.propose([], np.zeros(0, np.int32), np.zeros((0, LONGEST), np.int32))
+    proposer.history.flush()
+    return [(r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0]]
+
+
+def output(seed, length):
+    return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
+
+
+def test_finished_rows_join_the_history_and_are_drafted_from(monkeypatch, tmp_path):
+    """Rows are swapped and condensed, one is preempted and resumed, one is partly prefilled."""
+    path = growing(monkeypatch, tmp_path)
+    proposer, batch = Proposer(config()), Batch()
+    outputs = {name: output(name, 24) for name in range(4)}
+    for name in (0, 1):
+        batch.add(name, [8 + name, 0, 3])
+    done = dict.fromkeys(range(4), 0)
+
+    def step(prefilled=()):
+        sampled = []
+        for row, name in enumerate(batch.names):
+            new = [] if name in prefilled else outputs[name][done[name] : done[name] + 1]
+            batch.append(row, new)
+            done[name] += len(new)
+            sampled.append(new)
+        return proposer.propose(sampled, batch.lengths, batch.tokens)
+
+    for _ in range(4):
+        step()
+        batch.swap(0, 1)
+    preempted = batch.remove(batch.names.index(1))
+    batch.add(2, [5, 5, 5])
+    step(prefilled=[2])
+    batch.add(1, preempted)
+    step(prefilled=[2])
+    batch.swap(0, 2)
+    step()
+    batch.remove(batch.names.index(0))
+    step()
+    kept = held(path, proposer)
+    assert (
+        kept
+        == [
+            (outputs[1][:4], 0),  # preempted
+            (outputs[0][:7], 0),
+            (outputs[1][4:7], 0),
+            (outputs[2][:2], 0),
+        ]
+    )
+    again = Proposer(config())
+    tokens = np.zeros((1, LONGEST), np.int32)
+    right = 0
+    for n in range(1, 7):
+        tokens[0, : 3 + n] = [1, 2, 3, *outputs[0][:n]]
+        (chain,) = again.propose([outputs[0][n - 1 : n]], np.array([3 + n], np.int32), tokens)
+        right += chain[:1] == outputs[0][n : n + 1]
+    assert right >= 4
+
+
+class Runner:
+    """The part of vLLM's GPUModelRunner that tells of requests."""
+
+    def __init__(self):
+        self.drafter = Proposer(config())
+        self.requests, self.batch = {}, Batch()
+
+    @property
+    def input_batch(self):
+        return SimpleNamespace(req_ids=self.batch.names)
+
+    def begin(self, name, prompt, lora=None, **sampling):
+        said = {
+            "stop": [], "stop_token_ids": [], "eos_token_id": None, "max_tokens": 1000,
+            "extra_args": None, **sampling,
+        }  # fmt: skip
+        self.requests[name] = SimpleNamespace(
+            prompt_token_ids=prompt, output_token_ids=[], sampling_params=SimpleNamespace(**said),
+            lora_request=lora and SimpleNamespace(lora_name=lora),
+        )  # fmt: skip
+        self.batch.add(name, prompt)
+
+    def propose_draft_token_ids(self, sampled):
+        return self.drafter.propose(sampled, self.batch.lengths, self.batch.tokens)
+
+    def _on_request_state_removed(self, req_id, req_state):
+        """Do nothing, as in vLLM."""
+
+    def step(self, **written):
+        sampled = []
+        for row, name in enumerate(self.batch.names):
+            new = written.get(name, [])
+            self.batch.append(row, new)
+            self.requests[name].output_token_ids += new
+            sampled.append(new)
+        return dict(zip(self.batch.names, self.propose_draft_token_ids(sampled), strict=True))
+
+    def end(self, *names):
+        for name in names:
+            getattr(self, vllm.ENDED)(name, self.requests.pop(name))
+            if name in self.batch.names:
+                self.batch.remove(self.batch.names.index(name))
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    """A class as vLLM's GPUModelRunner, where `watch` looks for it."""
+    made = type("GPUModelRunner", (Runner,), dict(vars(Runner)))
+    module = ModuleType(vllm.RUNNER)
+    module.GPUModelRunner = made
+    monkeypatch.setitem(sys.modules, vllm.RUNNER, module)
+    return made
+
+
+def test_a_runner_tells_of_ends_and_of_aborts(monkeypatch, tmp_path, runner):
+    path = growing(monkeypatch, tmp_path)
+    model = runner()
+    model.begin("eos", [1, 1], eos_token_id=7)
+    model.begin("length", [1, 2], max_tokens=3)
+    model.begin("aborted", [1, 3])
+    model.begin("stop", [1, 4], stop=["\n"])
+    model.begin("private", [1, 5], max_tokens=2, extra_args={"ngramkit_history": 0})
+    model.step(eos=[3, 4], length=[3, 4], aborted=[3, 4], stop=[3, 4], private=[3, 4])
+    row = model.batch.remove(0)  # preempted: nothing ended
+    model.step(length=[5, 6], aborted=[5], stop=[5], private=[5])
+    model.batch.add("eos", row)
+    model.step(eos=[7, 8], aborted=[6], stop=[6], private=[6])
+    model.end("stop", "private", "length", "eos", "aborted")
+    model.drafter.history.flush()  # although no step follows
+    kept = [(r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0]]
+    assert sorted(kept) == [([3, 4, 5], 0), ([3, 4, 5, 6], 0), ([3, 4, 7], 0)]
+
+
+def test_the_next_request_drafts_from_what_the_runner_told(monkeypatch, tmp_path, runner):
+    growing(monkeypatch, tmp_path)
+    model, said = runner(), output(3, 20)
+    model.begin("a", [1, 2], max_tokens=20)
+    for token in said:
+        model.step(a=[token])
+    model.end("a")
+    model.begin("b", [4, 9])
+    chains = [model.step(b=[token])["b"][:1] for token in said]
+    assert sum(c == said[i + 1 : i + 2] for i, c in enumerate(chains)) >= 15
+
+
+@pytest.mark.parametrize("by", ["lora", "key"])
+def test_a_tenant_drafts_from_its_own_history(by, monkeypatch, tmp_path, runner):
+    growing(monkeypatch, tmp_path, history_by=by)
+    model, said = runner(), output(3, 20)
+
+    def right(name, tenant):
+        lora, extra = (tenant, None) if by == "lora" else (None, {"ngramkit_history": tenant})
+        model.begin(name, [1, 2], lora=lora, extra_args=extra, max_tokens=20)
+        chains = [model.step(**{name: [token]})[name][:1] for token in said]
+        model.end(name)
+        return sum(chain == said[i + 1 : i + 2] for i, chain in enumerate(chains))
+
+    first, other, second = right("a", "acme"), right("b", "other"), right("c", "acme")
+    assert second >= 15
+    assert max(first, other) < 8
+
+
+def test_vllm_has_no_salt_to_tell_tenants_by(monkeypatch, tmp_path):
+    growing(monkeypatch, tmp_path, history_by="salt")
+    with pytest.raises(UsageError, match="vLLM shows no cache salt to a drafter"):
+        Proposer(config())
+
+
+@pytest.mark.parametrize(("rank", "writes"), [(0, True), (1, False), (2, True), (3, False)])
+def test_one_rank_of_a_layer_writes(rank, writes, monkeypatch, tmp_path):
+    """With two stages only ranks 2 and 3 have a drafter."""
+    path = growing(monkeypatch, tmp_path)
+    given = config()
+    given.parallel_config = SimpleNamespace(rank=rank, tensor_parallel_size=2)
+    proposer, tokens = Proposer(given), np.zeros((1, LONGEST), np.int32)
+    proposer.propose([[4]], np.array([5], np.int32), tokens)
+    assert len(held(path, proposer)) == writes
+
+
+def test_without_a_history_vllms_classes_stay_as_they_are(configured, runner):
+    before = dict(vars(runner))
+    Proposer(configured)
+    assert dict(vars(runner)) == before
+
+
+def test_vllms_runner_has_what_is_watched():
+    source = released(RUNNER)
+    for method in (vllm.SHOWN, vllm.ENDED):
+        assert len(re.findall(rf"^    def {method}\(", source, re.MULTILINE)) == 1
+    assert f"self.{vllm.ENDED}(req_id, req_state)" in source
+    assert "self.requests: dict[str, CachedRequestState]" in source
+    assert "req_state = self.requests.pop(req_id, None)" in source
 
 
 @contextmanager

@@ -1,0 +1,396 @@
+"""A history that grows while an engine serves: what joins it, when, in which order, and where."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forked import in_child
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from ngramkit.engines import growth, history_writer
+from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.config import DraftConfig
+from ngramkit.engines.growth import Finished, GrowingHistory, tenant_folder
+from ngramkit.errors import ArtifactError
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import TokenizerRecord
+
+VOCABULARY = 500
+ROOT = Path(__file__).parents[2]
+
+
+def ids(tokens):
+    return np.array(tokens, np.int32)
+
+
+def opened(history=True, **keys):
+    """A drafter whose drafts do not depend on what was accepted, but for the history."""
+    given = {"history": history, "min_probability": 0.05, "pause": False, "threads": 1, **keys}
+    if isinstance(history, Path):
+        given["history"] = str(history)
+    return BatchDrafter.open(DraftConfig.parse(given), vocabulary=VOCABULARY)
+
+
+def text(seed, length=40):
+    return np.random.default_rng(seed).integers(0, VOCABULARY, length).tolist()
+
+
+def serve(drafter, *requests, tenant=""):
+    """Let the model write each (prompt, answer) at once, a token a step; then their rows are gone.
+    Return how many tokens were drafted right."""
+    right = 0
+    for step in range(1, 1 + max(len(answer) for _, answer in requests)):
+        running = [(p, a) for p, a in requests if len(a) >= step]
+        rows = [ids([*prompt, *answer[:step]]) for prompt, answer in running]
+        asked = [Asked(len(prompt), tenant) for prompt, _ in running]
+        chains = drafter.chain_batch(rows, [4] * len(rows), asked=asked)
+        for (_, answer), chain in zip(running, chains, strict=True):
+            right += chain.token_ids[:1].tolist() == answer[step : step + 1] != []
+    return right
+
+
+def held(path):
+    return [(r.tokens.tolist(), r.prompt) for r in History.open(path).news()[0]]
+
+
+@pytest.mark.parametrize("drafter", ["blend", "ssd"])
+def test_the_next_request_drafts_from_the_last(drafter):
+    engine = opened(drafter=drafter)
+    prompt, answer = text(1, 10), text(2)
+    assert serve(engine, (prompt, answer)) == 0
+    assert serve(engine, (text(3, 7), answer)) >= 35
+
+
+def test_an_existing_history_needs_no_artifact(tmp_path):
+    record = TokenizerRecord("some/model", VOCABULARY - 1, "f" * 64)
+    answer = [token % (VOCABULARY - 1) for token in text(5)]
+    History.at(tmp_path / "h", record).append(ids(answer), 0)
+    assert serve(opened(tmp_path / "h"), (text(6, 7), answer)) >= 35
+    with pytest.raises(ArtifactError, match="the engine's model knows 498"):
+        BatchDrafter.open(DraftConfig(history=str(tmp_path / "h")), vocabulary=498)
+
+
+def test_what_was_written_is_kept_and_a_restart_drafts_from_it(tmp_path):
+    engine = opened(tmp_path / "h")
+    answers = [text(seed, 12) for seed in (1, 2)]
+    serve(engine, (text(7, 5), answers[0]), (text(8, 9), answers[1]))
+    engine.chain_batch([ids(text(9, 4))], [4])
+    engine.history.flush()
+    assert held(tmp_path / "h") == [(answers[0], 0), (answers[1], 0)]
+    assert serve(opened(tmp_path / "h"), (text(3, 5), answers[1])) >= 8
+
+
+def test_prompts_are_remembered_by_choice(tmp_path):
+    engine = opened(tmp_path / "h", history_prompts=True)
+    prompt, answer = text(1, 6), text(2, 5)
+    serve(engine, (prompt, answer))
+    engine.chain_batch([], [])
+    engine.history.flush()
+    assert held(tmp_path / "h") == [([*prompt, *answer], 6)]
+
+
+def test_nothing_is_remembered_unless_it_is_asked_for(tmp_path):
+    record = TokenizerRecord("some/model", VOCABULARY, "f" * 64)
+    History.at(tmp_path / "h", record)
+    engine = opened(tmp_path / "h", store=False)
+    serve(engine, (text(1, 6), text(2, 5)))
+    engine.chain_batch([], [])
+    engine.history.flush()
+    assert held(tmp_path / "h") == []
+    assert opened(False).history is None
+
+
+def test_a_request_that_comes_back_is_remembered_once(tmp_path):
+    """It is preempted, resumed, and swapped with another row."""
+    engine = opened(tmp_path / "h")
+    prompts, answers = [text(1, 6), text(2, 8)], [text(3, 30), text(4, 30)]
+
+    def step(*which, upto):
+        rows = [ids([*prompts[i], *answers[i][:upto]]) for i in which]
+        engine.chain_batch(rows, [4] * len(rows), asked=[Asked(len(prompts[i])) for i in which])
+
+    step(0, 1, upto=5)
+    step(1, upto=8)  # the first is preempted
+    step(1, 0, upto=9)
+    step(0, 1, upto=12)
+    step(upto=0)
+    engine.history.flush()
+    pieces = [tokens for tokens, _ in held(tmp_path / "h")]
+    assert pieces == [answers[0][:5], answers[0][5:12], answers[1][:12]]
+
+
+def test_the_next_turn_of_a_conversation_is_another_request(tmp_path):
+    engine = opened(tmp_path / "h")
+    prompt, answer, question = text(1, 6), text(2, 9), text(3, 5)
+    serve(engine, (prompt, answer))
+    second = [*prompt, *answer, *question]
+    serve(engine, (second, text(4, 7)))
+    engine.chain_batch([], [])
+    engine.history.flush()
+    assert held(tmp_path / "h") == [(answer, 0), (text(4, 7), 0)]
+
+
+def test_samples_of_a_prompt_are_remembered_whole(tmp_path):
+    """One after another, so that each takes the session of the one before back to the prompt."""
+    engine = opened(tmp_path / "h")
+    prompt = text(1, 80)
+    answers = [[7, *text(seed, 9)] for seed in (2, 3, 4)]
+    for answer in answers:
+        serve(engine, (prompt, answer))
+    engine.chain_batch([], [])
+    engine.history.flush()
+    assert [tokens for tokens, _ in held(tmp_path / "h")] == answers
+
+
+def test_running_requests_draft_from_those_that_finish_meanwhile():
+    engine = opened()
+    answer = text(2, 60)
+    short, long = (text(3, 5), answer[:40]), (text(4, 5), [*text(5, 41), *answer[5:40]])
+    assert serve(engine, short, long) >= 25
+
+
+step = st.tuples(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=4),  # rows: request, tokens
+    st.booleans(),  # rows change places
+)
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=st.lists(step, max_size=12))
+def test_ranks_draft_alike_and_what_was_written_joins_once(tmp_path_factory, steps):
+    """Two ranks are fed the same steps, and one of them writes. Requests go and come back."""
+    folder = tmp_path_factory.mktemp("history") / "h"
+    config = DraftConfig(history=str(folder), min_probability=0.02, threads=2)
+    ranks = [
+        BatchDrafter.open(config, vocabulary=VOCABULARY, writes=writes) for writes in (True, False)
+    ]
+    texts = {name: text(name % 2, 6) for name in range(5)}  # prompts that are alike in part
+    size = dict.fromkeys(range(5), 0)
+    for rows, swapped in steps:
+        chosen = dict(rows)
+        names = sorted(chosen, reverse=swapped)
+        for name in names:
+            size[name] += chosen[name] + 1
+        full = [ids([*texts[n], 400 + n, *text(n + 50, 60)[: size[n]]]) for n in names]
+        asked = [Asked(7)] * len(names)
+        one, other = (rank.chain_batch(full, [4] * len(full), asked=asked) for rank in ranks)
+        for left, right in zip(one, other, strict=True):
+            assert left.token_ids.tolist() == right.token_ids.tolist()
+            assert left.scores.tolist() == right.scores.tolist()
+    for rank in ranks:
+        rank.chain_batch([], [])
+        rank.history.flush()
+    joined = sorted(token for tokens, _ in held(folder) for token in tokens)
+    assert joined == sorted(t for n in range(5) for t in text(n + 50, 60)[: size[n]])
+    assert ranks[1].history.written == 0
+
+
+def test_the_order_of_what_an_engine_tells_changes_nothing():
+    """A set of names has another order in each process."""
+    config = DraftConfig(history=True)
+    record = TokenizerRecord("some/model", VOCABULARY, "f" * 64)
+    finished = [Finished(ids([i, i + 1, i + 2]), 0, f"request-{i}") for i in range(5)]
+    shards = []
+    for order in (finished, finished[::-1]):
+        history = GrowingHistory(config, record, stores=True, writes=False)
+        for request in order:
+            history.finish(request)
+        assert history.take_in() == 5
+        found = history.past("").shards
+        shards.append([part.tokens.tolist() for parts in found for part in parts])
+    assert shards[0] == shards[1]
+
+
+def test_an_answer_ends_with_eos(tmp_path):
+    record = TokenizerRecord("some/model", VOCABULARY, "f" * 64, eos=3)
+    config = DraftConfig(history=str(tmp_path / "h"))
+    history = GrowingHistory(config, record, stores=True, writes=True)
+    history.finish(Finished(ids([3, 8, 9, 3, 5]), 1))
+    history.finish(Finished(ids([3, 8]), 2))  # no answer at all
+    history.flush()
+    assert held(tmp_path / "h") == [([8, 9, 3], 0)]
+
+
+def test_tenants_have_histories_of_their_own(tmp_path):
+    engine = opened(tmp_path / "h", history_by="key")
+    prompt, answer = text(1, 6), text(2, 30)
+    serve(engine, (prompt, answer), tenant="acme")
+    assert serve(engine, (prompt, answer), tenant="other") == 0
+    assert serve(engine, (prompt, answer), tenant="acme") >= 25
+    engine.chain_batch([], [])
+    engine.history.flush()
+    names = {tenant_folder(key) for key in ("", "acme", "other")}
+    assert {entry.name for entry in (tmp_path / "h").iterdir()} == names
+    assert len(held(tmp_path / "h" / tenant_folder("acme"))) == 2
+    assert serve(opened(tmp_path / "h", history_by="key"), (prompt, answer), tenant="other") >= 25
+    with pytest.raises(ArtifactError, match="one history, and history_by makes one for each"):
+        opened(tmp_path / "h" / tenant_folder("acme"), history_by="key")
+
+
+def test_rows_of_two_tenants_are_drafted_for_in_one_step(tmp_path):
+    engine = opened(history_by="key")
+    prompt, answers = text(1, 6), {"a": text(2, 30), "b": text(3, 30)}
+    for tenant, answer in answers.items():
+        serve(engine, (prompt, answer), tenant=tenant)
+    right = 0
+    for step in range(1, 30):
+        rows = [ids([*prompt, *answer[:step]]) for answer in answers.values()]
+        asked = [Asked(len(prompt), tenant) for tenant in answers]
+        chains = engine.chain_batch(rows, [4, 4], asked=asked)
+        for answer, chain in zip(answers.values(), chains, strict=True):
+            right += chain.token_ids[:1].tolist() == answer[step : step + 1]
+    assert right >= 50
+
+
+def test_a_tenant_that_was_let_go_begins_with_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "TENANTS", 2)
+    engine = opened(tmp_path / "h", history_by="key")
+    prompt, answer = text(1, 6), text(2, 30)
+    serve(engine, (prompt, answer), tenant="acme")
+    for other in ("b", "c", "d"):
+        serve(engine, (prompt, text(9, 3)), tenant=other)
+    engine.history.flush()
+    assert serve(engine, (text(8, 6), answer), tenant="acme") == 0
+
+
+def modes(folder):
+    return {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_only_the_owner_may_read_what_is_remembered(tmp_path):
+    before = os.umask(0)
+    try:
+        for by in (None, "key"):
+            folder = tmp_path / str(by)
+            engine = opened(folder, **({"history_by": by} if by else {}))
+            serve(engine, (text(1, 6), text(2, 30)), tenant="acme" if by else "")
+            engine.chain_batch([], [])
+            engine.history.flush()
+            History.open(next(folder.rglob("manifest.json")).parent).trim(1000)
+            folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+            assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
+            assert modes(folder) == {0o600}
+    finally:
+        os.umask(before)
+
+
+def test_whoever_runs_the_server_is_told(tmp_path, caplog):
+    opened(tmp_path / "h", history_prompts=True)
+    opened()
+    said = [each.getMessage() for each in caplog.records if "remembered" in each.getMessage()]
+    assert said == [
+        f"finished requests are remembered: their prompts and answers, in {tmp_path}/h",
+        "finished requests are remembered: their answers, in memory",
+    ]
+
+
+def test_the_oldest_half_goes_where_the_log_is_too_long(tmp_path):
+    engine = opened(tmp_path / "h", history_bytes=1 << 16)
+    record = engine.history
+    for i in range(120):
+        record.finish(Finished(np.full(400, i, np.int32), 0, f"{i:04}"))
+    record.take_in()
+    record.flush()
+    tokens = [tokens[0] for tokens, _ in held(tmp_path / "h")]
+    assert tokens == list(range(tokens[0], 120))
+    assert 40 <= len(tokens) <= 82
+    assert (tmp_path / "h" / "requests.log").stat().st_size <= 1 << 16
+
+
+def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch):
+    engine = opened(tmp_path / "h")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(History, "append", full)
+    prompt, answer = text(1, 6), text(2, 30)
+    for _ in range(3):
+        right = serve(engine, (prompt, answer))
+    engine.history.flush()
+    assert right >= 25
+    said = [each.getMessage() for each in caplog.records if "not written" in each.getMessage()]
+    assert said == ["the history is not written: No space left on device; drafts go on"]
+
+
+def test_a_writer_that_cannot_keep_up_stops_no_step(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(history_writer, "WAITING", 2)
+    engine = opened(tmp_path / "h")
+    append = History.append
+    monkeypatch.setattr(History, "append", lambda *each: (time.sleep(0.3), append(*each)))
+    started = time.perf_counter()
+    for i in range(20):
+        engine.finish(Finished(ids([i, 1, 2]), 0, str(i)))
+    assert time.perf_counter() - started < 0.25
+    engine.history.flush()
+    assert 1 <= len(held(tmp_path / "h")) < 20
+    assert sum("faster than they are written" in each.getMessage() for each in caplog.records) == 1
+
+
+def test_a_forked_child_writes_on_a_thread_of_its_own(tmp_path):
+    engine = opened(tmp_path / "h")
+    engine.finish(Finished(ids([1, 2]), 0))
+    engine.history.flush()
+
+    def child():
+        engine.finish(Finished(ids([3, 4]), 0))
+        engine.history.flush()
+
+    assert in_child(child) == "done"
+    assert held(tmp_path / "h") == [([1, 2], 0), ([3, 4], 0)]
+
+
+SERVER = """
+import sys, numpy as np
+from ngramkit.engines.batch import Asked, BatchDrafter
+from ngramkit.engines.config import DraftConfig
+folder, ends = sys.argv[1:]
+engine = BatchDrafter.open(
+    DraftConfig(drafter="ssd", history=folder, threads=1), vocabulary=500
+)
+for request in range(5 if ends == "ends" else 100_000):
+    rows = [np.array([9, request % 500, 7, i % 500], np.int32) for i in range(3)]
+    engine.chain_batch(rows, [4] * 3, asked=[Asked(1)] * 3)
+    print(engine.history.written, flush=True)
+"""
+
+
+def server(folder, ends):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", SERVER, str(folder), ends]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_a_kill_loses_no_request_that_was_counted(tmp_path):
+    for round_ in range(3):
+        running = server(tmp_path / "h", "runs")
+        before = len(held(tmp_path / "h")) if round_ else 0
+        counted = 0
+        while counted < 40 * (round_ + 1):
+            counted = int(running.stdout.readline())
+        os.kill(running.pid, signal.SIGKILL)
+        counted = max([counted, *map(int, running.stdout.read().split())])
+        running.wait()
+        kept = held(tmp_path / "h")
+        assert len(kept) >= before + counted
+        assert all(len(tokens) == 3 and prompt == 0 for tokens, prompt in kept)
+
+
+def test_a_process_that_ends_writes_what_is_left(tmp_path):
+    running = server(tmp_path / "h", "ends")
+    running.communicate(timeout=100)
+    assert running.returncode == 0
+    assert len(held(tmp_path / "h")) == 15  # those of the last step too
