@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ngramkit.drafters.sources import PastUse as PastUse, Sources as Sources
     from ngramkit.engines.check import check_engine as check_engine
     from ngramkit.evaluate.bench import bench as bench
+    from ngramkit.evaluate.forecast import forecast as forecast
     from ngramkit.evaluate.prune import prune as prune
     from ngramkit.evaluate.record import record as record
     from ngramkit.evaluate.replay import KeepState as KeepState, replay as replay
@@ -96,6 +97,7 @@ _NAMES = {
     "ngramkit.drafters.sources": "PastUse Sources",
     "ngramkit.engines.check": "check_engine",
     "ngramkit.evaluate.bench": "bench",
+    "ngramkit.evaluate.forecast": "forecast",
     "ngramkit.evaluate.prune": "prune",
     "ngramkit.evaluate.record": "record",
     "ngramkit.evaluate.replay": "KeepState replay",

@@ -29,6 +29,7 @@ COMMANDS = {
     "history import": ("history_cmd", "import_", "import_history"),
     "history merge": ("history_cmd", "merge", "merge_histories"),
     "history trim": ("history_cmd", "trim", "trim_history"),
+    "forecast": ("forecast_cmd", "forecast", "forecast"),
     "build": ("recipe_cmd", "build", "build_recipe"),
     "push": ("hub_cmd", "push", "push"),
     "pull": ("hub_cmd", "pull", "pull"),

@@ -75,6 +75,24 @@ def plot(
             draw_categories(axes[-1], values, rows, colors, "tokens/step")
 
 
+def plot_warming(results: Sequence[Replay], path: Path) -> None:
+    """Draw tokens/step against requests answered, a line per result, and by kind of request."""
+    require_picture(path)
+    rows = categories(results)
+    colors = colors_of(result.drafter for result in results)
+    with saved_figure(path, (0.5 + 6.3 * (1 + (len(rows) > 1)), 5.5)) as figure:
+        axes = figure.subplots(1, 1 + (len(rows) > 1), squeeze=False)[0]
+        axes[0].set_title("over the log, drafts of at most")
+        draw_learning(axes[0], results, colors)
+        if len(rows) > 1:
+            values = {
+                result.drafter: [result.by_category[row].tokens_per_step for row in rows]
+                for result in results
+            }
+            axes[-1].set_title("by kind of request")
+            draw_categories(axes[-1], values, rows, colors, "tokens/step")
+
+
 @contextmanager
 def saved_figure(target: Path | IO[bytes], size: tuple[float, float]) -> Iterator[Any]:
     """Yield a new matplotlib figure of `size` inches, and save it to `target`.
