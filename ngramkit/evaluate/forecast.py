@@ -194,7 +194,7 @@ class Forecasts(Entries[Forecast], Tabular):
         return {
             "drafter": self.drafter,
             "concurrency": self.concurrency,
-            "pass_cost": self.times.cost,
+            "pass_cost": round(self.times.cost, 6),
             "sentence": self.sentence,
             "results": [each.to_dict() for each in self],
         }
