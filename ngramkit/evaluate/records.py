@@ -35,9 +35,11 @@ from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.models import DEFAULT
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.text import visible
 from ngramkit.untrusted import parse_json
 
 EMBEDDED = 20  # questions of the embedded model
+NAME = 80  # characters of a request's name and kind
 Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
 
 
@@ -198,7 +200,8 @@ def _conversation(request: LoggedRequest) -> tuple[str, str, str]:
 def _record(requests: list[LoggedRequest], tokens: RequestTokenizer) -> Record:
     turns = [Turn(*tokens(request)) for request in requests]
     first = requests[0]
-    return Record(first.name, first.kind, turns, first.run, first.turn)
+    name, kind, run = (visible(text, NAME) for text in (first.name, first.kind, first.run))
+    return Record(name, kind, turns, run, first.turn)
 
 
 def _named(answers: str | Path | Sequence[str | Path]) -> str:
