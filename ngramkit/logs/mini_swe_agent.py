@@ -6,7 +6,7 @@ Messages are as the model's API has them, answers of the Responses API whole; th
 may be `exit`, which no model reads. `extra` holds a time.
 
 Read from: SWE-agent/mini-swe-agent src/minisweagent/agents/default.py (save, serialize) at 14e642f
-(format 1), and run/utils/save.py at 02e25f7.
+(format 1), and run/utils/save.py at 02e25f7. Tried with files of 2.4.6.
 """
 
 from __future__ import annotations

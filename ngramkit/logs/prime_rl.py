@@ -12,7 +12,7 @@ each counts once. Before traces it wrote verifiers' RolloutOutput, a list of cal
 
 Read from: PrimeIntellect-ai/prime-rl src/prime_rl/utils/trace_index.py at 0e4f7ef, pathing.py at
 06c96a8, and save_rollouts of orchestrator/utils.py; PrimeIntellect-ai/verifiers verifiers/v1/
-trace.py at 00eee6c and graph.py at 0184474.
+trace.py at 00eee6c and graph.py at 0184474. Tried with files of verifiers 0.4.0.
 """
 
 from __future__ import annotations

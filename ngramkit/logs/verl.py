@@ -5,7 +5,8 @@
 Both texts are decoded without special tokens. What tools returned stands in the output: verl's
 writer does not mark it.
 
-Read from: volcengine/verl verl/trainer/ppo/ray_trainer.py (_dump_generations) at 0040110.
+Read from: volcengine/verl verl/trainer/ppo/ray_trainer.py (_dump_generations) at 0040110. Tried
+with a file of 0.9.1.
 """
 
 from __future__ import annotations
