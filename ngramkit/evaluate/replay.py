@@ -163,7 +163,7 @@ def replay(
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, reporter
         )
-    choices, curves = _choices(names, _growing(artifacts, keep_state), tokenizer, reporter)
+    choices, curves = _choices(names, artifacts, tokenizer, keep_state, reporter)
     untold = [choice.label for choice in choices if choice.needs_evidence]
     if untold and topk_record is None:
         reporter.note(f"no recorded logits (--oracle): {', '.join(untold)} runs without evidence")
@@ -195,22 +195,14 @@ def _choices(
     names: Sequence[Any],
     artifacts: Sources | Curves | Sequence[Given] | Given,
     tokenizer: TokenizerRecord,
+    keep_state: KeepState | None,
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    choose = partial(_choose, tokenizer=tokenizer, reporter=reporter)
+    choose = partial(_choose, tokenizer=tokenizer, keep_state=keep_state, reporter=reporter)
     if isinstance(artifacts, Mapping):
         return choose_along(names, artifacts, choose, reporter)
     given = Sources.of(artifacts).recorded()
     return distinct(choose(each, given) for each in names), []
-
-
-def _growing(artifacts: Any, keep_state: KeepState | None) -> Any:
-    """Return the artifacts with past requests that grow, where the drafter keeps its state."""
-    if keep_state is None or isinstance(artifacts, Mapping):
-        return artifacts
-    sources = Sources.of(artifacts)
-    past = replace(sources.past, grows=True, prompts=keep_state.prompts)
-    return replace(sources, past=past)
 
 
 def _fitting(records: list[Record], choice: DrafterChoice, reporter: Reporter) -> list[Record]:
@@ -284,10 +276,14 @@ def _choose(
     drafter: str | Callable[[], Drafter],
     artifacts: Sources,
     tokenizer: TokenizerRecord,
+    keep_state: KeepState | None,
     reporter: Reporter,
 ) -> DrafterChoice:
     if not isinstance(drafter, str):
         return given_drafter(drafter, tokenizer)
+    if keep_state is not None:
+        past = replace(artifacts.past, grows=True, prompts=keep_state.prompts)
+        artifacts = replace(artifacts, past=past)
 
     def load() -> Any:
         from ngramkit.decode.load import load_model
