@@ -76,7 +76,9 @@ def _of_text(line: str, begin: re.Match[str]) -> Found:
     output: Any = _text(answered[1])
     if prompt is None:  # ids of both
         ids = ASKED_IDS.search(line, begin.end(), answered.start())
-        prompt, output = _ids(ids and ids[1]), _ids(answered[3])
+        if ids is None:
+            return "the log has no texts (--log-requests-level 3)"
+        prompt, output = _ids(ids[1]), _ids(answered[3])
     if not output:
         return "the answer has no text"
     return LoggedRequest(prompt, output, (_text(name) or "") if name[:1] in "'\"" else "")

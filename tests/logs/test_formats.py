@@ -12,6 +12,7 @@ from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.logs.formats import FORMATS
 from ngramkit.logs.read import in_time, read_log
+from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.progress import Reporter
 
@@ -248,10 +249,13 @@ def test_ids_of_another_tokenizer_are_refused(tokenizer):
     assert tokenizer.decode(tokens.output) == "    return x\n"
     assert notes.lines == ["token ids of the log, as demo's"]
     other = [n + 1 for n in requests[2].output]
+    spaced = LoggedRequest(requests[2].prompt, requests[2].output, text=" return  x")
+    assert len(RequestTokenizer(tokenizer)(spaced).output)
     with pytest.raises(InputError, match="not those of demo"):
-        encode(type(requests[2])(requests[2].prompt, other, text="    return x\n"))
+        RequestTokenizer(tokenizer)(LoggedRequest([], other, text="    return x\n"))
     with pytest.raises(InputError, match="not those of demo"):
-        encode(type(requests[2])([1], [1 << 30]))
+        encode(LoggedRequest([1], [1 << 30]))
+    assert encode(LoggedRequest([], requests[2].output)).prompt.tolist() == []
 
 
 def test_a_conversation_becomes_the_models_own_prompt(tokenizer):
