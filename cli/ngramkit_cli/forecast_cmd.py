@@ -43,9 +43,10 @@ Tokens = Annotated[
 PassCost = Annotated[
     str | None,
     typer.Option(
-        metavar="X|FILE",
-        help="What a pass over 9 tokens costs, in passes over one, like 1.1; or a profile of "
-        "ngramkit calibrate. Default: what engines suppose of a GPU.",
+        metavar="X|N:X,...|FILE",
+        help="What a pass over 9 tokens costs, in passes over one, like 1.1; or times by tokens, "
+        "like 1:57,9:109; or a profile of ngramkit calibrate. Default: as engines suppose of a "
+        "GPU.",
     ),
 ]
 Prompts = Annotated[
@@ -64,12 +65,23 @@ def parse_lengths(text: str) -> list[int]:
         raise UsageError(f"--tokens {text!r} is not a list of numbers", "like 8,16") from None
 
 
-def parse_cost(text: str | None) -> float | Path | None:
-    """Return a number, or the path of a profile."""
+def parse_cost(text: str | None) -> float | dict[int, float] | Path | None:
+    """Return a number, a curve's times by tokens, or the path of a profile.
+
+    >>> parse_cost("1.1"), parse_cost("1:57,9:109")
+    (1.1, {1: 57.0, 9: 109.0})
+    """
+    if text is None:
+        return None
+    if Path(text).is_file():
+        return Path(text)
     try:
-        return None if text is None else float(text)
+        if ":" not in text:
+            return float(text)
+        pairs = [part.split(":", 1) for part in text.split(",")]
+        return {int(tokens): float(time) for tokens, time in pairs}
     except ValueError:
-        return Path(text or "")
+        return Path(text)
 
 
 def say(results: Forecasts, out: Output) -> None:

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ngramkit.budget.profile import Profile
 from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
-from ngramkit.engines.pass_cost import FREE, PassCost
-from ngramkit.errors import InputError, UsageError, require_between
+from ngramkit.engines.pass_cost import PassCost
+from ngramkit.errors import UsageError, require_between
+from ngramkit.evaluate.pass_times import SHOWN, Cost, PassTimes
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.replay import read_answers
-from ngramkit.evaluate.serving import Passes, Served, serve
+from ngramkit.evaluate.serving import Served, serve
 from ngramkit.evaluate.simulation import Replay, Tally
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.progress import SILENT, Reporter
@@ -28,57 +27,7 @@ from ngramkit.results import Entries, Tabular
 
 CONCURRENCY = 16  # requests at once
 TOKENS = (16,)  # of a draft, at most
-SHOWN = 9  # tokens of the pass whose cost is told
 PARTS = 10  # of the log, to show how the history warms up
-MOST_COST = SHOWN - 0.01
-ONE_SHOWN = np.array([float(SHOWN)])
-UNBOUNDED = 1e9  # tokens that cost nothing
-
-
-class PassTimes:
-    """The time of a server's pass by the tokens that it reads, in passes of one token.
-
-    `cost`: what a pass of SHOWN tokens costs; a pass of T is then taken to last 1 + T / free, as
-    engines.pass_cost has it. Or a Profile that `ngramkit calibrate` measured, by tokens and
-    context; beyond its largest draft it goes on as at its end.
-    """
-
-    def __init__(self, cost: float | Profile | None = None) -> None:
-        self.profile = cost if isinstance(cost, Profile) else None
-        self.free = float(FREE)
-        shown = cost if self.profile is None else float(self._measured(ONE_SHOWN, np.zeros(1))[0])
-        if isinstance(shown, float | int):
-            require_between("pass_cost", shown, 1, MOST_COST)
-            self.free = min((SHOWN - shown) / max(shown - 1, 1e-12), UNBOUNDED)
-        self.cost = (1 + SHOWN / self.free) / (1 + 1 / self.free)
-
-    def of(self, passes: Passes) -> npt.NDArray[np.float64]:
-        """Return each pass's time, float64[passes]."""
-        tokens = np.array(passes.tokens, np.float64)
-        if self.profile is not None:
-            return self._measured(tokens, np.array(passes.contexts))
-        times: npt.NDArray[np.float64] = (1 + tokens / self.free) / (1 + 1 / self.free)
-        return times
-
-    def _measured(
-        self, tokens: npt.NDArray[Any], contexts: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        assert self.profile is not None
-        table, sizes = self.profile.table(), np.array(self.profile.sizes) + 1.0
-        lengths = np.array(self.profile.contexts)
-        if len(sizes) < 2:
-            raise UsageError(
-                "the profile has one size of draft", "measure several", option="pass_cost"
-            )
-        nearest = np.abs(contexts[:, None] - lengths).argmin(1)
-        times = np.empty(len(tokens))
-        for row in np.unique(nearest):
-            own, seconds = nearest == row, table[row]
-            inside = np.interp(tokens[own], sizes, seconds)
-            slope = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
-            times[own] = inside + slope * np.maximum(tokens[own] - sizes[-1], 0)
-        one: float = np.interp(1.0, sizes, table[0])
-        return times / one
 
 
 @dataclass(frozen=True)
@@ -214,7 +163,7 @@ def forecast(
     artifacts: Sources | Sequence[Given] | Given = (),
     concurrency: int = CONCURRENCY,
     tokens: Sequence[int] = TOKENS,
-    pass_cost: float | str | Path | None = None,
+    pass_cost: Cost = None,
     prompts: bool = False,
     limit: int | None = None,
     reporter: Reporter = SILENT,
@@ -225,8 +174,9 @@ def forecast(
     False, and begins with the one that is named there, which is left alone. `files`, `format` and
     `columns`: see ngramkit.logs.read.read_log; or Records, as `replay`. `concurrency`: requests at
     once; `tokens`: of a draft, at most, one forecast for each. `pass_cost`: what a pass of 9 tokens
-    costs, in passes of one, or a profile of `ngramkit calibrate`; None: as engines suppose of a
-    GPU. `prompts`: the history remembers prompts, too. `limit`: only the first requests.
+    costs, in passes of one, or a curve or profile, see evaluate.pass_times; None: as engines
+    suppose of a GPU. `prompts`: the history remembers prompts, too. `limit`: only the first
+    requests.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
@@ -235,7 +185,7 @@ def forecast(
         raise UsageError("no length of drafts", "like 16", option="tokens")
     for most in tokens:
         require_between("tokens", most, 1, 64)
-    times = PassTimes(_profile(pass_cost) if isinstance(pass_cost, str | Path) else pass_cost)
+    times = PassTimes(pass_cost)
     tokenizer, records, _ = read_answers(files, None, model, template, format, columns, reporter)
     records = records[:limit]
     if any(len(turn.references) for record in records for turn in record.turns):
@@ -255,16 +205,6 @@ def forecast(
         share = len(served.passes) / max(len(served.plain), 1)
         results.append(Forecast(most, share, spent / plain if plain else 1.0, served))
     return Forecasts(results, choice.label, concurrency, times)
-
-
-def _profile(path: str | Path) -> Profile:
-    if not Path(path).is_file():
-        raise InputError(
-            f"there is no profile {path}",
-            f"give one of ngramkit calibrate, or what a pass of {SHOWN} tokens costs",
-            option="pass_cost",
-        )
-    return Profile.load(Path(path))
 
 
 def _engine(

@@ -14,7 +14,7 @@ from ngramkit.drafters.sources import PastUse, Sources
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate.forecast import PassTimes
+from ngramkit.evaluate.pass_times import PassTimes
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.serving import Passes, serve, without_drafts
 from ngramkit.formats.history import History
@@ -173,7 +173,7 @@ def test_a_forecast_refuses_what_makes_no_sense(log, tmp_path):
             ngramkit.forecast(log, model="demo", **options)
 
 
-def test_what_a_pass_costs():
+def test_what_a_pass_costs(tmp_path):
     assert PassTimes().cost == pytest.approx((1 + 9 / 128) / (1 + 1 / 128))
     for cost in (1.0, 1.5, 4.0):
         times = PassTimes(cost)
@@ -183,9 +183,24 @@ def test_what_a_pass_costs():
         Pass(size, context, (1 + size / 8) * (1 + context / 1000))
         for size in (0, 8, 16) for context in (0, 1000)
     ]  # fmt: skip
-    times = PassTimes(Profile("m", "cpu", "float32", passes))
+    path = tmp_path / "profile.json"
+    Profile("m", "cpu", "float32", passes).save(path)
+    times = PassTimes(path)
     assert times.cost == pytest.approx(2)
     read = Passes([1, 1, 1, 1], [1, 9, 33, 1], [0.0, 10.0, 0.0, 990.0])
     assert times.of(read).tolist() == pytest.approx([1, 2, 5, 2])
-    with pytest.raises(UsageError, match="one size of draft"):
-        PassTimes(Profile("m", "cpu", "float32", passes[:2]))
+    curve = PassTimes({1: 50, 9: 100, 17: 110})
+    assert curve.cost == pytest.approx(2)
+    assert curve.of(read).tolist() == pytest.approx([1, 2, 2.6, 1])
+    Profile("m", "cpu", "float32", passes[:2]).save(path)
+    for cost, said in (
+        (path, "has no two times"),
+        ({1: 50}, "the curve has no two times"),
+        ({1: 0, 9: 4}, "the curve has no two times"),
+        ({1: float("nan"), 9: 4}, "the curve has no two times"),
+        ({0: 1, 9: 4}, "pass_cost must be"),
+        ({1: 1, 9: 10}, "pass_cost must be"),
+        (float("nan"), "pass_cost must be"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            PassTimes(cost)
