@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ngramkit.evaluate.self_corpus import self_corpus as self_corpus
     from ngramkit.exchange.convert import export as export, import_ as import_
     from ngramkit.histories import (
+        forget_history as forget_history,
         history as history,
         import_history as import_history,
         merge_histories as merge_histories,
@@ -103,7 +104,7 @@ _NAMES = {
     "ngramkit.evaluate.replay": "KeepState replay",
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
-    "ngramkit.histories": "history import_history merge_histories trim_history",
+    "ngramkit.histories": "forget_history history import_history merge_histories trim_history",
     "ngramkit.hub.pull": "pull",
     "ngramkit.hub.push": "push",
     "ngramkit.hub.search": "search",

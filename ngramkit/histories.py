@@ -1,4 +1,4 @@
-"""Histories of past requests: made of logs, merged from several machines, trimmed, looked into."""
+"""Histories of past requests: made of logs, merged from several machines, trimmed, forgotten."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.base import TokenArray
-from ngramkit.errors import InputError, require_between
+from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.history import History, merge
 from ngramkit.formats.manifest import NAME
+from ngramkit.formats.request_log import PastRequest
 from ngramkit.logs.read import Files, read_log
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.models import chosen_model
@@ -168,3 +169,30 @@ def trim_history(path: str | Path, tokens: int) -> HistorySize:
     """
     history = History.open(path)
     return HistorySize.of(history, history.trim(tokens))
+
+
+def forget_history(
+    path: str | Path, *, text: str | None = None, everything: bool = False
+) -> HistorySize:
+    """Drop the requests whose text holds `text`, or everything, and all damaged bytes.
+
+    Processes that use the history notice; an engine drafts from what it has read until it starts
+    again. Raises UsageError unless one of the two is given, InputError where the tokenizer cannot
+    be loaded to read the requests.
+    """
+    if (not text) == (not everything):
+        raise UsageError(
+            "it was not said what to forget",
+            "give text, or everything=True",
+            option=("text", "everything"),
+        )
+    history = History.open(path)
+    if everything:
+        return HistorySize.of(history, history.forget(lambda request: True))
+    tokenizer = load_tokenizer(history.tokenizer.id)
+    history.tokenizer.require(tokenizer.record, str(history.path))
+
+    def holds(request: PastRequest) -> bool:
+        return str(text) in tokenizer.decode(request.tokens)
+
+    return HistorySize.of(history, history.forget(holds))

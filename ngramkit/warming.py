@@ -6,6 +6,7 @@ with each drafter over artifacts of a few tokens; the machine code stays on disk
 
     NAME              all that the drafter's requests may need
     NAME@2, NAME@4    what its first draft needs, with token ids of so many bytes
+    serve-NAME        what a serving engine's process needs with that drafter
     build             what building and verifying artifacts needs
 """
 
@@ -32,6 +33,7 @@ from ngramkit.budget.rule import prepare
 from ngramkit.drafters.base import Drafter, Evidence
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, load_drafter
+from ngramkit.engines.check import require_engine
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Artifact, token_dtype
 from ngramkit.formats.container import Array
@@ -51,6 +53,7 @@ from ngramkit.text import many
 
 ALL = "all"
 BUILD = "build"
+SERVE = "serve-"  # and a drafter's name
 TASKS = (*DRAFTERS, BUILD)
 PROGRAM = "from ngramkit.warming import main; main()"
 DONE = ".done"  # after a task's name: an empty file in the folder, where all of it is compiled
@@ -67,15 +70,26 @@ class Warmed(Result):
     seconds: float
 
 
-def warm(drafter: str = ALL, *, workers: int | None = None, reporter: Reporter = SILENT) -> Warmed:
+def warm(
+    drafter: str = ALL,
+    *,
+    engine: str | None = None,
+    workers: int | None = None,
+    reporter: Reporter = SILENT,
+) -> Warmed:
     """Compile the kernels of one drafter and of decoding, or with "all" those of every drafter, of
     building and of verifying.
 
-    At most `workers` processes at a time (default: every core). What is on disk is not compiled
-    again. Raises UsageError for an unknown drafter, InputError where machine code cannot be kept or
-    a kernel cannot be compiled.
+    With `engine`, a name of `check_engine`, those that its process needs with that drafter
+    (default: blend), whatever artifacts and history it is given. At most `workers` processes at a
+    time (default: every core). What is on disk is not compiled again. Raises UsageError for an
+    unknown drafter or engine, InputError where machine code cannot be kept or a kernel cannot be
+    compiled.
     """
     tasks = TASKS if drafter == ALL else (_plain_name(drafter),)
+    if engine is not None:
+        require_engine(engine)
+        tasks = (SERVE + _plain_name("blend" if drafter == ALL else drafter),)
     if workers is not None:
         require_between("workers", workers, 1)
     folder = code_folder.folder()
@@ -205,6 +219,9 @@ def run_task(task: str, scratch: Path) -> None:
         if name == BUILD:
             build(folder, tokenizer)
             continue
+        if name.startswith(SERVE):
+            serve(name.removeprefix(SERVE), folder, tokenizer)
+            continue
         sources: dict[str, Any] = {"tokenizer": tokenizer}
         if _needs_artifacts(name):
             sources = tiny_sources(folder, tokenizer)
@@ -240,6 +257,24 @@ def serve_request(drafter: Drafter, **options: Any) -> None:
         )
         drafter.accept(TOKENS[:2], evidence)
     drafter.finish()
+
+
+def serve(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
+    """Draft as engines do, from all that the drafter takes, with a history that grows."""
+    from ngramkit.engines.batch import BatchDrafter
+    from ngramkit.engines.config import DraftConfig
+
+    sources = tiny_sources(folder, tokenizer)
+    entry = drafter_entry(name)
+    named: dict[str, Any] = {
+        role: tuple(str(each.path) for each in sources[role])
+        if role == "datastores"
+        else str(sources[role].path)
+        for role in entry.artifacts
+    }
+    history = True if "past" in entry.sources else None
+    BatchDrafter.open(DraftConfig(name, history=history, **named), vocabulary=tokenizer.vocabulary)
+    prepare()  # what engines of one text at a time decide by
 
 
 def build(folder: Path, tokenizer: TokenizerRecord) -> None:

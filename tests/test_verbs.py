@@ -28,6 +28,7 @@ COMMANDS = {
     "history inspect": ("history_cmd", "inspect", "history"),
     "history import": ("history_cmd", "import_", "import_history"),
     "history merge": ("history_cmd", "merge", "merge_histories"),
+    "history forget": ("history_cmd", "forget", "forget_history"),
     "history trim": ("history_cmd", "trim", "trim_history"),
     "forecast": ("forecast_cmd", "forecast", "forecast"),
     "build": ("recipe_cmd", "build", "build_recipe"),

@@ -78,9 +78,35 @@ def test_warm_says_what_it_compiled_and_where(ngramkit_cli):
     assert "nothing to compile" in again.err
 
 
+def test_an_engine_s_process_compiles_nothing_after_its_task(tmp_path):
+    """Neither when it starts nor with its first requests, whatever it is given."""
+    compiled = compiled_by(started("serve-ssd@2", tmp_path))
+    assert {"ssd.draft", "ssd.learn", "ssd.merge"} <= set(compiled)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    code = """
+import json
+import numpy as np
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
+from ngramkit.kernels import jit
+engine = BatchDrafter.open(DraftConfig("ssd", history=True), vocabulary=60_000)
+for request in range(8):
+    text = np.arange(8_000, dtype=np.int32) % (50 + request)
+    for row in ([text, text[::-1]], [text[:-5]], [np.append(text, 3), text[::-1]]):
+        engine.chain_batch(row, [4] * len(row))
+        engine.draft_batch(row, [4] * len(row))
+print(json.dumps(jit.compiled()))
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
 def test_unknown_drafters_and_folders_that_cannot_be_written(monkeypatch):
     with pytest.raises(UsageError, match="no drafter is called 'blent'"):
         ngramkit.warm("blent")
+    with pytest.raises(UsageError, match="no adapter for 'vlm'"):
+        ngramkit.warm(engine="vlm")
     with pytest.raises(UsageError, match="workers must be at least 1"):
         ngramkit.warm("none", workers=0)
     monkeypatch.setattr(code_folder, "folder", lambda: None)

@@ -79,7 +79,8 @@ def ways(datastore: Path | None, history: Path | None) -> dict[str, tuple[Any, A
     if datastore is not None:
         sources["datastore"] = {"datastores": [str(datastore.resolve())]}
     if history is not None:
-        sources["history"] = {"history": str(history.resolve())}
+        sources["history"] = {"history": str(history.resolve()), "store": False}
+    sources["its own answers"] = {"history": True}
     servers: dict[str, tuple[Any, Any]] = {"none": (None, None)}
     for source, draft in sources.items():
         for length in (4, 8):

@@ -1,4 +1,4 @@
-"""`ngramkit history`: inspect past requests, take in logs, merge histories, drop old requests."""
+"""`ngramkit history`: inspect past requests, take in logs, merge histories, drop some or all."""
 
 from __future__ import annotations
 
@@ -46,9 +46,14 @@ Tokens = Annotated[
     int, typer.Option("--tokens", min=0, help="Keep the newest requests of so many tokens at most.")
 ]
 
+Text = Annotated[
+    str | None, typer.Option("--text", help="Forget the requests whose text holds this.")
+]
+Everything = Annotated[bool, typer.Option("--everything", help="Forget all requests.")]
+
 app = App(
     name="history",
-    help="Past requests, which ssd and blend draft from: inspect, import, merge, trim.",
+    help="Past requests, which ssd and blend draft from: inspect, import, merge, trim, forget.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -128,3 +133,17 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
         f"({trimmed.tokens:,} tokens)"
     )
     out.result(path, dropped=trimmed.dropped, requests=trimmed.requests, tokens=trimmed.tokens)
+
+
+@app.command()
+def forget(*, path: Folder, text: Text = None, everything: Everything = False, out: Output) -> None:
+    """Forget requests by what they say, or all; an engine does when it starts again.
+
+    Example: ngramkit history forget my-history --text "jane@example.org"
+    """
+    left = ngramkit.forget_history(path, text=text, everything=everything)
+    out.say(
+        f"{path}: {many(left.dropped, 'request')} forgotten, {left.requests:,} kept "
+        f"({left.tokens:,} tokens)"
+    )
+    out.result(path, dropped=left.dropped, requests=left.requests, tokens=left.tokens)

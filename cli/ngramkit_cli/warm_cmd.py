@@ -18,17 +18,26 @@ Name = Annotated[
         help="Only what this drafter needs; all: every drafter, building and verifying.",
     ),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENGINE",
+        help="What a server's process needs: vllm, sglang, llama-cpp or tensorrt-llm.",
+    ),
+]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes at a time. Default: every core.")
 ]
 
 
-def warm(*, drafter: Name = "all", workers: Workers = None, out: Output) -> None:
+def warm(
+    *, drafter: Name = "all", engine: Engine = None, workers: Workers = None, out: Output
+) -> None:
     """Compile the kernels now, so that no command has to: for images and new machines.
 
-    Example: ngramkit warm --drafter blend
+    Example: ngramkit warm --engine vllm
     """
-    done = ngramkit.warm(drafter, workers=workers, reporter=out.reporter)
+    done = ngramkit.warm(drafter, engine=engine, workers=workers, reporter=out.reporter)
     fresh = sum(map(len, done.compiled.values()))
     what = f"{fresh:,} compiled" if fresh else "nothing to compile"
     out.say(f"{done.folder}: {many(done.kernels, 'kernel')}, {what} in {done.seconds:.1f} s")

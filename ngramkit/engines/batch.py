@@ -7,6 +7,7 @@ its lock as long as for their drafts. A draft does not depend on the thread.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import time
@@ -140,10 +141,14 @@ class BatchDrafter:
 
     def warm(self) -> None:
         """Run two dummy requests, whose text repeats itself, so that all drafters draft: compile
-        kernels and open artifacts before a request waits for it."""
+        kernels and open artifacts before a request waits for it. Where there is a history, two more
+        with a dummy one, which has grown."""
         prompt = np.tile(np.array([0, 1], np.int32), 8)
-        for workspace in self._workspaces:
-            requests = [workspace.request(prompt, self.source.past("")) for _ in range(2)]
+        pasts = [self.source.past("")]
+        if self.history is not None:
+            pasts.append(self.history.dummy(prompt))
+        for workspace, past in itertools.product(self._workspaces, pasts):
+            requests = [workspace.request(prompt, past) for _ in range(2)]
             workspace.trees([Job(request, prompt[:1], 2) for request in requests])
             workspace.chains([Job(request, prompt[1:2], 2) for request in requests], 0.0)
             requests[0].append(prompt[:1])
@@ -326,6 +331,8 @@ class BatchDrafter:
             counts.paused += not session.drafting
             counts.draft_tokens += 0 if session.draft is None else len(session.draft)
         counts.rows += len(rows)
+        if self.history is not None:
+            counts.remembered = self.history.remembered
         counts.accepted_tokens += sum(accepted)
         if not chained or not outcomes:
             return

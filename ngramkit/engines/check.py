@@ -89,12 +89,7 @@ def check_engine(
     from ngramkit.corpus.tokenizer import load_tokenizer
     from ngramkit.engines.batch import BatchDrafter
 
-    if engine not in ENGINES:
-        raise UsageError(
-            f"there is no adapter for {engine!r}",
-            f"there are: {', '.join(ENGINES)}",
-            option="engine",
-        )
+    require_engine(engine)
     package, tried = ENGINES[engine]
     source = VARIABLE if draft is None else "what was given"
     config = DraftConfig.from_environment() if draft is None else DraftConfig.read(draft)
@@ -135,6 +130,16 @@ def check_engine(
         len(chain),
         1e3 * sorted(seconds)[len(seconds) // 2] if seconds else 0.0,
     )
+
+
+def require_engine(engine: str) -> None:
+    """Raise UsageError where there is no adapter for an engine of that name."""
+    if engine not in ENGINES:
+        raise UsageError(
+            f"there is no adapter for {engine!r}",
+            f"there are: {', '.join(ENGINES)}",
+            option="engine",
+        )
 
 
 def plugin() -> None:

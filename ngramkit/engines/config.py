@@ -50,6 +50,7 @@ class DraftConfig:
     history: str | bool | None = None  # a folder of past requests; True: in memory alone
     history_tokens: int = HISTORY_TOKENS  # newest ones that are drafted from
     history_bytes: int = 1 << 26  # of the folder's log; the oldest half of more is dropped
+    history_days: float | None = None  # after which requests are dropped from it
     history_prompts: bool = False  # prompts are remembered too, not outputs alone
     history_by: str | None = None  # one history for each: of KEYS
     store: bool = True  # finished requests join the history
@@ -179,6 +180,10 @@ def _check(key: str, value: Any, where: str) -> None:
     elif key in SWITCHES:
         if not isinstance(value, bool):
             refuse("true or false")
+    elif key == "history_days":
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (math.isfinite(value) and value > 0):
+            refuse("a number above 0")
     elif key == "min_probability":
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not (math.isfinite(value) and 0 <= value <= 1):

@@ -36,6 +36,7 @@ LOG = logging.getLogger("ngramkit")
 # The key of a request's own parameters that names its tenant; false or 0: it is not remembered.
 REQUEST_KEY = "ngramkit_history"
 TENANTS = 64  # histories in memory at once
+FOLDERS = 4096  # tenants with a folder in one run, at most; others are in memory alone
 DIGITS = 32  # of a tenant's folder
 WATCHED = 4096  # requests that may wait to go on
 
@@ -72,13 +73,14 @@ class GrowingHistory:
         self._tokenizer, self._tokens = tokenizer, config.history_tokens
         self._prompts = config.history_prompts
         self._waiting: list[Finished] = []  # to be taken in, in the next step
+        self._taken_in = 0  # requests
         self._by_key: OrderedDict[str, PastRequests] = OrderedDict()  # by use, the oldest first
         self._read: set[str] = set()  # tenants whose folders were read in this run
         if self.keyed and self._folder is not None and stores:
             self._folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         self._writer = None
         if stores and writes and self._folder is not None:
-            self._writer = HistoryWriter(self._open, config.history_bytes)
+            self._writer = HistoryWriter(self._open, config.history_bytes, config.history_days)
         self.past("")
 
     @property
@@ -90,9 +92,10 @@ class GrowingHistory:
         return f"finished requests are remembered: their {what}, {where}{whose}"
 
     @property
-    def written(self) -> int:
-        """The number of requests that were written to the folder."""
-        return 0 if self._writer is None else self._writer.written
+    def remembered(self) -> int:
+        """The number of requests of this run that are in the folder, or in memory where this
+        process writes to none."""
+        return self._taken_in if self._writer is None else self._writer.written
 
     def past(self, key: str) -> PastRequests:
         """Return a tenant's past requests, read from its folder in the tenant's first step.
@@ -102,8 +105,10 @@ class GrowingHistory:
         """
         past = self._by_key.get(key)
         if past is None:
-            history = None if key in self._read or self._folder is None else self._opened(key)
-            self._read.add(key)
+            history = None
+            if self._stored(key) and key not in self._read:
+                self._read.add(key)
+                history = self._opened(key)
             past = self._by_key[key] = _FixedPastRequests(
                 history,
                 tokenizer=self._tokenizer,
@@ -114,6 +119,20 @@ class GrowingHistory:
             if len(self._by_key) > TENANTS:
                 self._by_key.popitem(last=False)
         self._by_key.move_to_end(key)
+        return past
+
+    def dummy(self, tokens: TokenArray) -> PastRequests:
+        """Return past requests, in memory, that have grown by the same int32[n] again and again, so
+        that all that is ever done to past requests was done."""
+        past = PastRequests(
+            tokenizer=self._tokenizer,
+            capacity=8 * len(tokens),
+            rebuild_tokens=len(tokens) // 2,
+            newest_tokens=2 * len(tokens),
+            background=False,
+        )
+        for _ in range(16):
+            past.remember(tokens, 0)
         return past
 
     def finish(self, request: Finished) -> None:
@@ -130,7 +149,7 @@ class GrowingHistory:
         self.past(request.key)  # read before anything of this run is written there
         kept = request._replace(tokens=np.array(tokens, np.int32), prompt=begin)
         self._waiting.append(kept)
-        if self._writer is not None:
+        if self._writer is not None and self._stored(request.key):
             self._writer.put(kept.key, kept.tokens, begin)
 
     def take_in(self) -> int:
@@ -142,12 +161,17 @@ class GrowingHistory:
         for request in sorted(self._waiting, key=lambda each: each.name):
             self.past(request.key).remember(request.tokens, request.prompt)
         self._waiting.clear()
+        self._taken_in += count
         return count
 
     def flush(self) -> None:
         """Wait until all finished requests are written, or cannot be."""
         if self._writer is not None:
             self._writer.flush()
+
+    def _stored(self, key: str) -> bool:
+        """Return whether a tenant has a folder; keys may come from anybody, so not all have one."""
+        return self._folder is not None and (key in self._read or len(self._read) < FOLDERS)
 
     def _opened(self, key: str) -> History | None:
         """Open a tenant's history; a tenant's that cannot be opened stops no server."""

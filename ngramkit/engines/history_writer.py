@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.util import Finalize
 
@@ -20,6 +21,8 @@ from ngramkit.formats.history import History
 
 LOG = logging.getLogger("ngramkit")
 WAITING = 4096  # requests that wait to be written, at most
+DAY = 86_400.0  # seconds
+LOOKS = 50  # in an age: how often requests that are older are looked for
 PATIENCE = 10.0  # seconds for which a process that ends waits for its thread
 EXIT_PRIORITY = 10  # of Finalize: in children of multiprocessing too, which run no atexit
 
@@ -28,10 +31,18 @@ Item = tuple[str, TokenArray, int]  # key, tokens, tokens of the prompt
 
 class HistoryWriter:
     """Writes requests to the history that `open_history` opens for each key. Of a log of more than
-    `most` bytes the oldest half is dropped."""
+    `most` bytes the oldest half is dropped, and so are requests of more than `days`, where that is
+    given: what was there when it was first looked at counts as written then."""
 
-    def __init__(self, open_history: Callable[[str], History | None], most: int) -> None:
-        self._open, self._most = open_history, most
+    def __init__(
+        self,
+        open_history: Callable[[str], History | None],
+        most: int,
+        days: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._open, self._most, self._clock = open_history, most, clock
+        self._age = None if days is None else days * DAY
         self.written = 0  # requests
         self._process = 0  # whose thread it is; a forked child has none
         self._complained: set[str] = set()
@@ -57,6 +68,8 @@ class HistoryWriter:
         self._process = os.getpid()
         self._queue: queue.Queue[Item] = queue.Queue(WAITING)
         self._histories: dict[str, History] = {}
+        self._requests: dict[str, int] = {}  # in each history's log
+        self._noted: dict[str, float] = {}  # when that was last noted there
         threading.Thread(target=self._run, name="ngramkit history", daemon=True).start()
         Finalize(None, self.flush, exitpriority=EXIT_PRIORITY)
 
@@ -78,11 +91,24 @@ class HistoryWriter:
             return
         history.append(tokens, prompt)
         self._histories[key] = history  # one that failed is opened anew
-        history.news()  # drafts are not made from here
+        added, restarted = history.news()  # others' too
+        self._requests[key] = len(added) + (0 if restarted else self._requests.get(key, 0))
         self.written += 1
+        dropped = self._expired(key, history) if self._age else 0
         if history.bytes > self._most:
-            dropped = history.trim(self._most // 2 // history.log.width.itemsize)
+            dropped += history.trim(self._most // 2 // history.log.width.itemsize)
+        if dropped:
             LOG.info("%s: %s oldest requests were dropped", history.path, f"{dropped:,}")
+
+    def _expired(self, key: str, history: History) -> int:
+        """Now and then, note how many requests there are, and drop those that are too old; return
+        how many went."""
+        now, age = self._clock(), self._age or 0.0
+        if now - self._noted.get(key, 0.0) < age / LOOKS:
+            return 0
+        self._noted[key] = now
+        history.note_age(self._requests[key], now)
+        return history.expire(now - age)
 
     def _complain(self, what: str) -> None:
         if what not in self._complained:

@@ -20,6 +20,7 @@ COUNTERS = {
     "ngramkit_draft_steps_total": ("Rows that were asked for a draft.", "rows"),
     "ngramkit_paused_steps_total": ("Of these, not drafted for: it did not pay.", "paused"),
     "ngramkit_requests_total": ("Requests begun.", "requests"),
+    "ngramkit_remembered_requests_total": ("Requests that are in the history.", "remembered"),
 }
 
 
@@ -34,6 +35,7 @@ class Statistics:
     rows: int = 0
     paused: int = 0
     requests: int = 0
+    remembered: int = 0  # written, where the history is a folder
 
     def line(self) -> str:
         """Return a line for the log, `ngramkit: 1,204 drafted, 873 accepted (72.5%), ...`

@@ -234,7 +234,7 @@ def _of_server(config: DraftConfig) -> tuple[Any, int]:
     """Return the server's tokenizer, where a history needs it, and the tensor-parallel rank of this
     process."""
     context = sys.modules.get("sglang.srt.runtime_context")
-    if context is None:
+    if context is None or not config.history:
         return None, 0
     rank = int(context.get_parallel().tp_rank)
     server = context.get_server_args()

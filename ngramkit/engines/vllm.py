@@ -66,6 +66,8 @@ class Proposer:
                 writes=rank % getattr(parallel, "tensor_parallel_size", 1) == 0,
             )
             self._batch.require_same(tokenizer)
+            if self._batch.history is not None and (self._batch.grows or config.history_by):
+                watch(tenants=config.history_by is not None)
         except NgramkitError as error:
             raise type(error)(one_line(error), option=error.option) from error
         running = int(vllm_config.scheduler_config.max_num_seqs)
@@ -76,8 +78,6 @@ class Proposer:
         self._tenants = config.history_by
         self._states: list[Any] = []  # of the requests that the next rows are
         self.enabled = True
-        if self._batch.grows:
-            watch()
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: there is no model. vLLM's CPU runner calls this without asking for it."""
@@ -131,9 +131,8 @@ class Proposer:
         if self._tenants == "lora":
             return str(getattr(state.lora_request, "lora_name", ""))
         if self._tenants == "key":
-            return str(
-                (getattr(state.sampling_params, "extra_args", None) or {}).get(REQUEST_KEY, "")
-            )
+            said = getattr(state.sampling_params, "extra_args", None) or {}
+            return str(said.get(REQUEST_KEY) or "")
         return ""
 
     @property
@@ -147,14 +146,21 @@ class Proposer:
         return self._batch.statistics
 
 
-def watch() -> None:
+def watch(*, tenants: bool) -> None:
     """Let vLLM's model runners show their requests to a Proposer that drafts for them.
 
     A class of vLLM's is changed, once in a process, and only where requests are remembered. Where
-    another vLLM has no such methods, a request has ended when its row is gone.
+    another vLLM has no such methods, a request has ended when its row is gone. Raises UsageError
+    there if requests of several `tenants` have to be told apart.
     """
     runner = getattr(sys.modules.get(RUNNER), "GPUModelRunner", None)
     if not hasattr(runner, SHOWN) or not hasattr(runner, ENDED):
+        if tenants:
+            raise UsageError(
+                "this vLLM does not tell whose a request is",
+                "leave history_by out",
+                option="history_by",
+            )
         LOG.warning("this vLLM does not tell which requests end: those whose rows are gone count")
         return
     if hasattr(getattr(runner, SHOWN), "__wrapped__"):

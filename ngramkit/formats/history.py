@@ -4,6 +4,7 @@
     requests.log        every request, see ngramkit.formats.request_log; only ever added to
     index.safetensors   made from the log, may be missing: a suffix array over its newest requests
     requests.damaged    bytes of the log that `trim` found to be no request
+    ages.json           may be missing: how many requests the log held at which times
     lock                there while a process adds a request or replaces a file
 
 index.safetensors holds `tokens`, `suffix_array` and `first_token` as a shard of a datastore does
@@ -24,6 +25,7 @@ are those of one tokenizer, as in every artifact.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -46,12 +48,18 @@ from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT, DatastoreShard, check_shard
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.replacing import Replacement, locked
-from ngramkit.formats.request_log import Mark, PastRequest, RequestLog
+from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.writer import write_text
-from ngramkit.untrusted import OWNER_ONLY, owner_only, require_no_links
+from ngramkit.untrusted import (
+    OWNER_ONLY,
+    owner_only,
+    read_json,
+    require_no_links,
+    whole_number,
+)
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
-DAMAGED = "requests.damaged"
+DAMAGED, AGES = "requests.damaged", "ages.json"
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
 PRIVATE = 0o700  # requests are what people wrote: for no other user of the machine
 
@@ -125,11 +133,50 @@ class History(Artifact):
         """Drop the requests that are `wanted`, and all damaged bytes; return how many went."""
         with locked(self.path / LOCK):
             reading = self.log.read()
-            kept = [request for request in reading.requests if not wanted(request)]
-            for name in (INDEX, DAMAGED):
-                (self.path / name).unlink(missing_ok=True)
-            self.log.create(kept, reading.mark.generation + 1)
-        return len(reading.requests) - len(kept)
+            (self.path / DAMAGED).unlink(missing_ok=True)
+            return self._keep(reading, [not wanted(request) for request in reading.requests])
+
+    def note_age(self, requests: int, now: float) -> None:
+        """Note that the log holds so many requests `now`, in seconds of the epoch, for `expire`."""
+        with locked(self.path / LOCK):
+            generation = self.log.read(self.mark).mark.generation
+            self._write_ages(generation, [*self._ages(generation), (now, requests)])
+
+    def expire(self, before: float) -> int:
+        """Drop the requests that were there at `before`, as far as it was noted; return how many
+        went."""
+        with locked(self.path / LOCK):
+            reading = self.log.read()
+            noted = self._ages(reading.mark.generation)
+            old = max((count for at, count in noted if at <= before), default=0)
+            if not old:
+                return 0
+            return self._keep(reading, [i >= old for i in range(len(reading.requests))])
+
+    def _keep(self, reading: Reading, kept: Sequence[bool]) -> int:
+        """Rewrite the log with those requests that are `kept`; return how many went."""
+        generation = reading.mark.generation
+        left = list(itertools.compress(reading.requests, kept))
+        ages = [(at, sum(kept[:count])) for at, count in self._ages(generation)]
+        (self.path / INDEX).unlink(missing_ok=True)  # first: it is of the old log
+        self.log.create(left, generation + 1)
+        if ages:
+            self._write_ages(generation + 1, [age for age in ages if age[1]])
+        return len(reading.requests) - len(left)
+
+    def _ages(self, generation: int) -> list[tuple[float, int]]:
+        """Return when the log held how many requests, where that is known of its generation."""
+        try:
+            body = read_json(self.path / AGES)
+            if body["generation"] != generation:
+                return []
+            return [(float(at), count) for at, count in body["requests"] if whole_number(count)]
+        except (OSError, ValueError, TypeError, KeyError, ArtifactError):
+            return []  # without it requests are only kept for longer
+
+    def _write_ages(self, generation: int, ages: Sequence[tuple[float, int]]) -> None:
+        write_text(self.path / AGES, json.dumps({"generation": generation, "requests": ages}))
+        (self.path / AGES).chmod(OWNER_ONLY)
 
     def trim(self, tokens: int) -> int:
         """Keep the newest whole requests of at most `tokens` together; return how many went.
@@ -144,9 +191,7 @@ class History(Artifact):
                 first -= 1
                 room -= len(reading.requests[first].tokens)
             _append_damage(self.path / DAMAGED, reading.damage)
-            (self.path / INDEX).unlink(missing_ok=True)  # first: it is of the old log
-            self.log.create(reading.requests[first:], reading.mark.generation + 1)
-        return first
+            return self._keep(reading, [i >= first for i in range(len(reading.requests))])
 
     def load_index(self, tokens: int) -> DatastoreShard | None:
         """Return the index and set `mark` to its end; None where there is no valid one.

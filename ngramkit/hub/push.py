@@ -24,6 +24,7 @@ from ngramkit.errors import ArtifactError, NetworkError, NgramkitError, UsageErr
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.history import History
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
@@ -175,8 +176,9 @@ def push(
     """Upload an artifact to the Hub, with a card; files that are there already are not sent.
 
     `private` is for a new repository; `revision` is a branch, made where it is new; `tag` names the
-    commit; `create_pr` asks for a pull request. Raises NetworkError where nobody is logged in or
-    the Hub refuses, ArtifactError where a file is not what the manifest says.
+    commit; `create_pr` asks for a pull request. Raises UsageError for a history, NetworkError where
+    nobody is logged in or the Hub refuses, ArtifactError where a file is not what the manifest
+    says.
     """
     if create_pr and (revision or tag):
         raise UsageError(
@@ -192,7 +194,13 @@ def push(
     if kind == "model":
         uploads = _export(path, reporter)
     else:
-        uploads = _artifact(open_artifact(path), reporter)
+        artifact = open_artifact(path)
+        if artifact.kind == History.kind:
+            raise UsageError(
+                f"{path} is a history: it grows, and holds what people wrote",
+                "copy the folder, and join it to others with ngramkit history merge",
+            )
+        uploads = _artifact(artifact, reporter)
     uploads = [_addressed(upload, name) for upload in uploads]
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)

@@ -19,6 +19,7 @@ from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge as merge_histories
+from ngramkit.formats.request_log import PastRequest
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
 from ngramkit.recipes import build_recipe
@@ -107,6 +108,10 @@ def several_requests() -> None:
             past.remember(np.arange(n, n + 9, dtype=np.int32), 2)
 
 
+def begins_odd(request: PastRequest) -> bool:
+    return int(request.tokens[0]) % 2 == 1
+
+
 def merged_tables() -> None:
     merge([FrozenTable.open("one"), FrozenTable.open("two")], "x", force=True)
 
@@ -144,6 +149,10 @@ def commands(endpoint: str) -> dict[str, Command]:
         ),
         "history trim": Command(
             "x", several_requests, lambda: History.open("x").trim(20), state=requests,
+            settled=names_and_requests,
+        ),
+        "history forget": Command(
+            "x", several_requests, lambda: History.open("x").forget(begins_odd), state=requests,
             settled=names_and_requests,
         ),
         "history merge": Command("y", several_requests, merged_histories),

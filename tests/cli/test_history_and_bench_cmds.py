@@ -57,6 +57,27 @@ def test_requests_are_remembered_across_commands(ngramkit_cli, tmp_path):
     assert History.open(tmp_path / "both").tokenizer == load_tokenizer("demo").record
 
 
+def test_requests_are_forgotten_by_what_they_say(ngramkit_cli, tmp_path):
+    tokenizer = load_tokenizer("demo")
+    past = History.at(tmp_path / "past", tokenizer.record)
+    for text in ("mail jane@example.org", "an answer", "ask jane@example.org again"):
+        past.append(tokenizer.encode(text), 0)
+    log = tmp_path / "past" / LOG
+    log.write_bytes(log.read_bytes() + b"damage of somebody's text")
+    some, none, unsaid, rest = ngramkit_cli(
+        ["history", "forget", "past", "--text", "jane@example.org", "--json"],
+        ["history", "forget", "past", "--text", "jane@example.org", "--json"],
+        ["history", "forget", "past"],
+        ["history", "forget", "past", "--everything", "--json"],
+    )
+    assert (some.json["dropped"], some.json["requests"], none.json["dropped"]) == (2, 1, 0)
+    assert (unsaid.code, rest.json["dropped"], rest.json["requests"]) == (2, 1, 0)
+    assert past.news() == ([], True)
+    left = b"".join(file.read_bytes() for file in (tmp_path / "past").iterdir())
+    assert b"somebody" not in left
+    assert log.stat().st_size == 16
+
+
 def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
     record = load_tokenizer("demo").record
     good = History.at(tmp_path / "good", record)

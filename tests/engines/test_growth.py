@@ -19,6 +19,7 @@ from ngramkit.engines import growth, history_writer
 from ngramkit.engines.batch import Asked, BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.growth import Finished, GrowingHistory, tenant_folder
+from ngramkit.engines.history_writer import HistoryWriter
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.history import History
 from ngramkit.formats.manifest import TokenizerRecord
@@ -193,9 +194,10 @@ def test_ranks_draft_alike_and_what_was_written_joins_once(tmp_path_factory, ste
     for rank in ranks:
         rank.chain_batch([], [])
         rank.history.flush()
-    joined = sorted(token for tokens, _ in held(folder) for token in tokens)
+    kept = held(folder)
+    joined = sorted(token for tokens, _ in kept for token in tokens)
     assert joined == sorted(t for n in range(5) for t in text(n + 50, 60)[: size[n]])
-    assert ranks[1].history.written == 0
+    assert [rank.history.remembered for rank in ranks] == [len(kept)] * 2
 
 
 def test_the_order_of_what_an_engine_tells_changes_nothing():
@@ -266,6 +268,16 @@ def test_a_tenant_that_was_let_go_begins_with_nothing(tmp_path, monkeypatch):
     assert serve(engine, (text(8, 6), answer), tenant="acme") == 0
 
 
+def test_keys_that_anybody_may_choose_do_not_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "FOLDERS", 3)
+    engine = opened(tmp_path / "h", history_by="key")
+    for tenant in map(str, range(6)):
+        serve(engine, (text(1, 6), text(2, 30)), tenant=tenant)
+    assert serve(engine, (text(8, 6), text(2, 30)), tenant="5") >= 25
+    engine.history.flush()
+    assert len(list((tmp_path / "h").iterdir())) == 3
+
+
 def modes(folder):
     return {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
 
@@ -308,6 +320,19 @@ def test_the_oldest_half_goes_where_the_log_is_too_long(tmp_path):
     assert tokens == list(range(tokens[0], 120))
     assert 40 <= len(tokens) <= 82
     assert (tmp_path / "h" / "requests.log").stat().st_size <= 1 << 16
+
+
+def test_requests_are_dropped_when_they_are_too_old(tmp_path):
+    record = TokenizerRecord("some/model", VOCABULARY, "f" * 64)
+    now = [1000.0]
+    writer = HistoryWriter(
+        lambda key: History.at(tmp_path / "h", record), 1 << 20, days=1, clock=lambda: now[0]
+    )
+    for i in range(60):  # four hours lie between two requests
+        writer.put("", ids([i]), 0)
+        writer.flush()
+        now[0] += 4 * 3600
+    assert [tokens for tokens, _ in held(tmp_path / "h")] == [[i] for i in range(54, 60)]
 
 
 def test_a_full_disk_is_told_once_and_drafts_go_on(tmp_path, caplog, monkeypatch):
@@ -364,7 +389,7 @@ engine = BatchDrafter.open(
 for request in range(5 if ends == "ends" else 100_000):
     rows = [np.array([9, request % 500, 7, i % 500], np.int32) for i in range(3)]
     engine.chain_batch(rows, [4] * 3, asked=[Asked(1)] * 3)
-    print(engine.history.written, flush=True)
+    print(engine.statistics.remembered, flush=True)
 """
 
 

@@ -347,6 +347,12 @@ def test_a_tenant_drafts_from_its_own_history(by, monkeypatch, tmp_path, runner)
     assert max(first, other) < 8
 
 
+def test_tenants_are_not_mixed_where_vllm_does_not_tell_them(monkeypatch, tmp_path):
+    growing(monkeypatch, tmp_path, history_by="lora")
+    with pytest.raises(UsageError, match="this vLLM does not tell whose a request is"):
+        Proposer(config())
+
+
 def test_vllm_has_no_salt_to_tell_tenants_by(monkeypatch, tmp_path):
     growing(monkeypatch, tmp_path, history_by="salt")
     with pytest.raises(UsageError, match="vLLM shows no cache salt to a drafter"):

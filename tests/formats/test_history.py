@@ -90,6 +90,34 @@ def test_trim_keeps_the_newest_and_readers_notice(history):
         history.trim(-1)
 
 
+def test_requests_expire_by_what_was_noted_of_their_age(history):
+    history.note_age(0, 50.0)
+    for at, tokens in ((100.0, [1]), (200.0, [2]), (300.0, [3])):
+        history.append(ids(*tokens), 1)
+        history.note_age(tokens[0], at)
+    assert history.expire(99.0) == 0
+    assert History.open(history.path).expire(250.0) == 2
+    assert held(history.path) == [[3]]
+    history.append(ids(4), 1)
+    history.note_age(2, 400.0)
+    assert history.forget(lambda request: request.tokens[0] == 3) == 1
+    history.append(ids(5), 1)
+    assert history.expire(350.0) == 0
+    assert history.expire(400.0) == 1
+    assert held(history.path) == [[5]]
+    history.trim(0)
+    history.append(ids(6), 1)
+    assert history.expire(1e9) == 0  # nothing is known of its age
+
+
+@pytest.mark.parametrize("body", ["", "[", "[1]", '{"generation": 1, "requests": [[1, -3], "x"]}'])
+def test_an_age_that_is_damaged_does_not_count(history, body):
+    history.append(ids(1), 1)
+    (history.path / "ages.json").write_text(body)
+    assert history.expire(1e9) == 0
+    assert held(history.path) == [[1]]
+
+
 def test_merge_puts_the_newest_of_each_last(tmp_path):
     sources = [History.at(tmp_path / name, RECORD) for name in "ab"]
     for i in range(3):
