@@ -133,7 +133,7 @@ def import_history(
     if chosen.why:
         reporter.note(f"model: {chosen.name} ({chosen.why})")
     tokenizer = load_tokenizer(chosen.name)
-    encode = RequestTokenizer(tokenizer, template, reporter)
+    encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     reporter.stage("reading the log", unit="requests")
     requests: deque[tuple[TokenArray, int]] = deque()
     imported = total = held = 0

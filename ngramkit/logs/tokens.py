@@ -14,6 +14,7 @@ from ngramkit.logs.request import LoggedRequest, Prompt, TokenIds
 from ngramkit.progress import SILENT, Reporter
 
 COMPARED = 64  # letters of a text
+NEAR = 1024  # characters of a prompt that may decide how its output is cut into tokens
 
 
 class RequestTokens(NamedTuple):
@@ -26,15 +27,22 @@ class RequestTokens(NamedTuple):
 
 class RequestTokenizer:
     """Requests to ids. `template` is how conversations became prompts, see `find_template`; it is
-    looked for when the first conversation comes, and None until then."""
+    looked for when the first conversation comes, and None until then. Without `prompts` only the
+    ends of prompts are encoded, which decide how their outputs begin."""
 
     def __init__(
-        self, tokenizer: TextTokenizer, template: str = "auto", reporter: Reporter = SILENT
+        self,
+        tokenizer: TextTokenizer,
+        template: str = "auto",
+        reporter: Reporter = SILENT,
+        *,
+        prompts: bool = True,
     ) -> None:
         self.template: Template | None = None
         self._tokenizer, self._name, self._reporter = tokenizer, template, reporter
         self._eos = tokenizer.eos_token or ""
         self._begin = [tokenizer.bos] if tokenizer.adds_bos else []
+        self._prompts = prompts
         self._told = False  # that ids are taken as they are
         self._compared = False  # ids with a text
 
@@ -54,6 +62,7 @@ class RequestTokenizer:
             return RequestTokens(*ids, references)
         text, joint, whole = self._text(request.prompt)
         output = joint + request.output.removesuffix(self._eos)
+        text = text if self._prompts else text[-NEAR:]
         return RequestTokens(*self._encoded(text, output, whole=whole), references)
 
     def _text(self, prompt: Prompt) -> tuple[str, str, bool]:

@@ -258,6 +258,15 @@ def test_ids_of_another_tokenizer_are_refused(tokenizer):
     assert encode(LoggedRequest([], requests[2].output)).prompt.tolist() == []
 
 
+def test_outputs_alone_need_no_whole_prompts(tokenizer):
+    source = Path(__file__).read_text(encoding="utf-8")
+    whole, near = RequestTokenizer(tokenizer), RequestTokenizer(tokenizer, prompts=False)
+    for cut in range(2000, 6000, 97):
+        request = LoggedRequest(source[:cut], source[cut : cut + 200])
+        assert near(request).output.tolist() == whole(request).output.tolist()
+        assert len(near(request).prompt) < len(whole(request).prompt)
+
+
 def test_a_conversation_becomes_the_models_own_prompt(tokenizer):
     (_, last), _ = read("tau-bench.json")
     tokens = RequestTokenizer(tokenizer, "chatml")(last)
