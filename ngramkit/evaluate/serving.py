@@ -90,8 +90,7 @@ def serve(
     queue = _Queue(requests, concurrency)
     while running := queue.running():
         rows = [each.request.text[: each.size] for each in running]
-        # As engines ask: no more tokens than could still be written besides the model's own.
-        lengths = [min(tokens, each.left - 1) for each in running]
+        lengths = [tokens] * len(running)  # engines do not know where an answer will end
         asked = [Asked(each.request.prompt) for each in running]
         before = drafter.statistics.seconds
         drafts = drafter.chain_batch(rows, lengths, asked=asked)
@@ -166,6 +165,7 @@ def _chained(records: Sequence[Record]) -> list[_Request]:
     for record in records:
         follows = (
             last is not None
+            and len(requests) > 0
             and record.turn == last.turn + len(last.turns)
             and record.turn > 0
             and (record.run, record.category) == (last.run, last.category)
