@@ -184,7 +184,7 @@ def run_watched(command: Sequence[str]) -> Spent:
         done, status, used = os.wait4(process.pid, os.WNOHANG)
         if done:
             break
-        peak = max(peak, _own_memory(process.pid))
+        peak = max(peak, own_memory(process.pid))
         time.sleep(0.05)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -192,7 +192,7 @@ def run_watched(command: Sequence[str]) -> Spent:
     return Spent(time.perf_counter() - started, used.ru_utime + used.ru_stime, peak)
 
 
-def _own_memory(pid: int) -> int:
+def own_memory(pid: int) -> int:
     try:
         status = Path(f"/proc/{pid}/status").read_text("utf-8")
     except OSError:

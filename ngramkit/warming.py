@@ -341,7 +341,9 @@ def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
             {"k": 2, "width": 3, "extend": "model"},
         ),
         "unigram": write_tiny(ModelUnigram, *place, unigram, {"rows": 2}, {"k": 2}),
-        "past": PastRequests(tokenizer=tokenizer, background=False),
+        "past": PastRequests(
+            tokenizer=tokenizer, background=False, rebuild_tokens=64, newest_tokens=64
+        ),  # so that two requests are more than the newest
         "tokenizer": tokenizer,
     }
 

@@ -25,7 +25,7 @@ from ngramkit.drafters.references import NONE, Given, ReferenceTexts, reference_
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact, require_one_tokenizer
 from ngramkit.formats.container import open_arrays, write_arrays
-from ngramkit.formats.datastore import Datastore, search_table
+from ngramkit.formats.datastore import Datastore, DatastoreShard, search_table
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
@@ -150,19 +150,15 @@ class Blend(BaseDrafter):
         if self._past is None:
             return
         self._past.refresh()
-        if self._past.shards is self._shards:
+        before, self._shards = self._shards, self._past.shards  # keeps the arrays alive
+        if self._shards is before:
             return
-        self._shards = self._past.shards  # keeps the arrays behind the tables alive
-        since = (*self._shards.since, *self._shards.newest)
-        tables = search_table(self._shards.at_start), search_table(since)
-        at_start, since_start = (new_corpus(table, PAST_ROWS) for table in tables)
         sources = self._sources.parts
-        self._sources = Packed(
-            sources._replace(
-                past_at_start=sources.past_at_start._replace(corpus=at_start),
-                past_since=sources.past_since._replace(corpus=since_start),
-            )
-        )
+        at_start, since = sources.past_at_start, sources.past_since
+        if self._shards.at_start is not before.at_start:  # else what was counted there holds
+            at_start = at_start._replace(corpus=_past_corpus(self._shards.at_start))
+        since = since._replace(corpus=_past_corpus(self._shards.since + self._shards.newest))
+        self._sources = Packed(sources._replace(past_at_start=at_start, past_since=since))
 
     def draft(self, budget: int) -> DraftTree:
         if len(self._tree.parts.tokens) < budget:
@@ -292,6 +288,10 @@ def _shared_corpus(datastores: Sequence[Datastore], sampled: tuple[int, int]) ->
     if sampled not in corpora:
         corpora[sampled] = new()
     return corpora[sampled]
+
+
+def _past_corpus(shards: Sequence[DatastoreShard]) -> Corpus:
+    return new_corpus(search_table(shards), PAST_ROWS)
 
 
 def _first_tokens(datastore: Datastore) -> npt.NDArray[np.int64]:

@@ -1,18 +1,16 @@
-"""Past requests, always searchable: a circular token buffer and suffix arrays over it.
+"""Past requests, always searchable: suffix arrays over them, of sizes that grow geometrically.
 
 Requests that were there at start, those that came since, and the newest of these have separate
 suffix arrays, so that each can be trusted for itself.
 
-The latest requests lie in a short tail whose suffix array is made at once (a few milliseconds).
-When the tail has grown to `rebuild_tokens`, suffix arrays over the whole buffer are made in the
-background, while drafting goes on with the old ones; all are then replaced together. A rebuild
-changes no match: only what the circular buffer has overwritten is lost with it, and of more than
-`newest_tokens` the older half are no longer the newest. (`shards` is one attribute, set at once: a
-drafter sees the old ones or the new ones.)
+A finished request is merged at once into a short tail, a full tail into the newest requests: tenths
+of a millisecond. When these are more than `newest_tokens`, the older half joins those that came
+since, as a suffix array of its own. A thread merges such a one into the one before it, unless that
+is RATIO times as long or more: so there are few of them, and a token is merged a few times however
+many there are. Merging changes no match. Of more than `capacity` tokens the oldest are dropped.
 
-A process may fork at any time: the child has the same requests, and rebuilds for itself. A fork
-waits while the stream or the shards change, not while the background sorts or saves. (filelock
-keeps the child free of a file lock that is held meanwhile.)
+All that changes is one attribute, set at once: drafters see the old shards or the new ones, and so
+does the child of a fork, at any time; it merges for itself what the parent's thread had not done.
 
 One thread adds; `shards` may be read at any time.
 """
@@ -21,27 +19,36 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
-from weakref import WeakSet
 
 import numpy as np
 
 from ngramkit.drafters.base import describe
 from ngramkit.errors import UsageError, require_between
-from ngramkit.formats.artifact import token_dtype
 from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.history import History
+from ngramkit.formats.history import History, joined
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark
-from ngramkit.kernels.suffix.sort import sort_shard
+from ngramkit.formats.request_shards import cut, merge, sort
 
 CAPACITY = 4_000_000  # tokens
-REBUILD = 1 << 15  # tokens; sorting as many takes 5 to 20 ms
+REBUILD = 1 << 11  # tokens; merging as many into the newest takes a quarter of a millisecond
 NEWEST = 1 << 16  # tokens
+RATIO = 64  # of the lengths of two suffix arrays that are not merged
+MOST = 3  # suffix arrays of those that came since, at rest
+PART = 16  # one part of so many is dropped, or added to a saved index, at a time
+
+
+class Shards(NamedTuple):
+    """Past requests by origin, each the oldest first; at most MOST + 1 or two of the newest."""
+
+    at_start: tuple[DatastoreShard, ...] = ()  # there at start, or when the log was rewritten
+    since: tuple[DatastoreShard, ...] = ()  # added since, by any process, but for the newest
+    newest: tuple[DatastoreShard, ...] = ()  # the last of those added since: most, and a tail
 
 
 class PastRequests:
@@ -49,8 +56,9 @@ class PastRequests:
 
     With a `history`, begins with its requests; `remember` adds there, `refresh` takes in what other
     processes have added. Without one, the `tokenizer` must be given. The newest `capacity` tokens
-    are searched. With `background` False a rebuild blocks the caller, so that matches never depend
-    on timing. With `read_only` requests are remembered in memory alone; while the attribute
+    are searched, and up to a sixteenth more. A tail of `rebuild_tokens` is full. With `background`
+    False there is no thread: merging blocks the caller, and what is searched in which order never
+    depends on timing. With `read_only` requests are remembered in memory alone; while the attribute
     `forgetful` is set, none is remembered.
 
     Raises UsageError for a capacity below one, or where neither history nor tokenizer is given.
@@ -74,249 +82,195 @@ class PastRequests:
         if tokenizer is None:
             raise UsageError("past requests need a history or a tokenizer", "give one of them")
         require_between("history_tokens", capacity, 1, (1 << 31) - 1)
-        self.shards = Shards()
         self.tokenizer = tokenizer
         self.separator = tokenizer.vocabulary
         self._history = history
         self._capacity = capacity
         self._rebuild_tokens = rebuild_tokens
-        self._newest_tokens = newest_tokens
+        self._newest_tokens = min(newest_tokens, capacity)
+        self._part = max(rebuild_tokens, capacity // PART)
         self._background = background
-        self._read_only = read_only
+        self._saves = history is not None and not read_only
         self.forgetful = forgetful
-        self._reset_builder()
-        self._clear()
-        _LIVING.add(self)
+        self._state = _State()
         if history is not None:
-            self._load(history)
-
-    def _reset_builder(self) -> None:
-        """Set up the state in which no rebuild is running."""
-        self._swap = threading.Lock()  # held to change the stream or the shards
-        self._builder: threading.Thread | None = None
-        self._building = False  # that thread will check for new requests again
+            index, added, _ = history.newest(capacity)
+            at_start = tuple(shard for shard in (index, added) if shard)
+            self._begin(at_start, history.mark, saved=len(index.tokens) if index else 0)
+            self._advance()
 
     def __repr__(self) -> str:
         return f"<PastRequests {self.tokens:,} tokens, {describe((), self.tokenizer)}>"
 
     @property
+    def shards(self) -> Shards:
+        """Return what is searched."""
+        return self._state.shards
+
+    @property
     def tokens(self) -> int:
         """Return the number of searchable tokens, separators included."""
-        return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
+        return self._state.tokens
+
+    @property
+    def sorted_end(self) -> int:
+        """Return how many tokens were ever added, but for the tail."""
+        return self._state.sorted_end
 
     def remember(self, tokens: Array, prompt: int) -> None:
         """Add a finished request; the first `prompt` of its tokens are the prompt."""
         if self.forgetful:
             return
-        if self._history is not None and not self._read_only:
+        if self._history is not None and self._saves:
             self._history.append(tokens, prompt)
             self.refresh()
             return
         valid = (tokens >= 0) & (tokens < self.separator)
         size = len(tokens) if valid.all() else int(valid.argmin())
-        self._add([tokens[:size]], self._mark)
+        self._add([tokens[:size]], self._state.mark)
 
     def refresh(self) -> None:
         """Take in the requests added to the history since the last call, by any process."""
         if self._history is not None:
+            self._history.mark = self._state.mark  # a fork may have come between the two
             requests, restarted = self._history.news()
-            if requests or restarted:
-                tokens = [request.tokens for request in requests]
-                self._add(tokens, self._history.mark, restarted=restarted)
-        self._rebuild_if_due()
+            tokens = [request.tokens for request in requests]
+            if restarted:
+                newest = joined(tokens, self.separator)[-self._capacity :]
+                at_start = (sort(newest, self.separator),) if requests else ()
+                self._begin(at_start, self._history.mark)
+            elif requests:
+                self._add(tokens, self._history.mark)
+        self._advance()
 
     def wait(self) -> None:
-        """Wait until no rebuild is running."""
-        if self._builder is not None:
-            self._builder.join()
+        """Wait until no thread is merging or saving."""
+        while (job := self._state.job) is not None:
+            if job.is_alive():
+                job.join()
+            self._advance()
 
-    def _clear(self) -> None:
-        self.shards = Shards()
-        self._stream = TokenRing(self._capacity, token_dtype(self.separator))
-        self._since = self._newest = 0  # where in the stream these begin
-        self._ends: list[int] = []  # of the newest requests
-        self._sorted = Shards()  # at most one each, over the stream up to `sorted_end`
-        self.sorted_end = 0
-        self._mark: Mark | None = None  # where in the history the stream ends
-
-    def _load(self, history: History) -> None:
-        shard = history.load_index(self._capacity)
-        if shard is not None:
-            self._stream.add(shard.tokens)
-            self._sorted, self.sorted_end = Shards(at_start=(shard,)), self._stream.end
-        requests, _ = history.news()
-        self._add([r.tokens for r in requests], history.mark, opening=True)
-
-    def _add(
-        self,
-        requests: Sequence[Array],
-        mark: Mark | None,
-        *,
-        restarted: bool = False,
-        opening: bool = False,
+    def _begin(
+        self, at_start: tuple[DatastoreShard, ...], mark: Mark | None, saved: int = 0
     ) -> None:
-        with self._swap:
-            if restarted:
-                self._clear()
-            for request in requests:
-                self._stream.add(np.append(request, self.separator))
-                self._ends.append(self._stream.end)
-            if restarted or opening:
-                self._since = self._newest = self._stream.end
-                self._ends = []
-            self._mark = mark
-            self._publish()
-        self._rebuild_if_due()
+        size = sum(len(shard.tokens) for shard in at_start)
+        self._state = _State(Shards(at_start), sorted_end=size, saved=saved, mark=mark)
 
-    def _rebuild_if_due(self) -> None:
-        with self._swap:
-            start = self._due and not self._building
-            self._building = self._building or start
-        if start:
-            # No daemon: a process that ends waits for it, so that its index is not lost.
-            self._builder = threading.Thread(target=self._rebuild, name="suffix array of requests")
-            self._builder.start()
-            if not self._background:
-                self._builder.join()
+    def _add(self, requests: Sequence[Array], mark: Mark | None) -> None:
+        """Merge requests into the tail, a full tail into the newest, their older half into those
+        that came since."""
+        state, tail = self._state, sort(joined(requests, self.separator), self.separator)
+        since, newest = state.shards.since, state.shards.newest
+        if state.has_tail:
+            newest, tail = newest[:-1], merge(newest[-1], tail)
+        full = len(tail.tokens) >= self._rebuild_tokens
+        sorted_end = state.sorted_end + len(tail.tokens) * full
+        if full and newest:
+            tail = merge(newest[0], tail)
+            newest = ()
+        begin = self._begin_of_newest(tail.tokens) if full and len(since) <= MOST else 0
+        if begin:
+            since = (*since, cut(tail, 0, begin))
+            tail = cut(tail, begin, len(tail.tokens))
+        shards = Shards(state.shards.at_start, since, (*newest, tail))
+        self._state = state._replace(
+            shards=shards, has_tail=not full, sorted_end=sorted_end, mark=mark
+        )
+        self._advance()
+
+    def _begin_of_newest(self, tokens: Array) -> int:
+        """Return where in the newest requests the newer half begins; 0 where they are not many."""
+        if len(tokens) <= self._newest_tokens:
+            return 0
+        limit = len(tokens) - self._newest_tokens // 2
+        ends = np.flatnonzero(tokens[:limit] == self.separator)
+        return int(ends[-1]) + 1 if len(ends) else 0
+
+    def _advance(self) -> None:
+        """Put what a finished job has made in place, and begin the next one that is due."""
+        while self._state.job is None or not self._state.job.is_alive():
+            self._state = self._with_job_due(self._state.after_job())
+            if self._state.job is None:
+                return
+            if self._background:
+                self._state.job.start()
+            else:
+                self._state.job.run()
+
+    def _with_job_due(self, state: _State) -> _State:
+        origins = state.shards.at_start, state.shards.since
+        excess = state.tokens - self._capacity
+        for origin, shards in enumerate(origins):
+            if shards and excess >= self._part:
+                return state._replace(job=_Job(partial(_dropped, shards[0], excess), origin, 0, 1))
+        for origin, shards in enumerate(origins):
+            for i in range(len(shards) - 1, 0, -1):
+                older, newer = shards[i - 1 : i + 1]
+                if len(shards) > MOST or len(older.tokens) < RATIO * len(newer.tokens):
+                    return state._replace(
+                        job=_Job(partial(_merged, older, newer), origin, i - 1, 2)
+                    )
+        part = max(self._rebuild_tokens, state.tokens // PART)
+        if self._saves and state.sorted_end - state.saved >= part:
+            return state._replace(job=_Job(self._save), saved=state.sorted_end)
+        return state
+
+    def _save(self) -> tuple[DatastoreShard, ...]:
+        """Bring the history's index up to its log."""
+        assert self._history is not None
+        # Without its index a history is only slower to load: a full disk is no error here.
+        with contextlib.suppress(OSError):
+            History(self._history.path, self._history.manifest).extend_index(self._capacity)
+        return ()
+
+
+class _Job(threading.Thread):
+    """Work on past requests: `count` shards of an origin, from the one numbered `first` on, become
+    the `result`; None until it is done. A child of a fork has the job, but no thread for it."""
+
+    def __init__(
+        self, work: Callable[[], tuple[DatastoreShard, ...]], origin: int = 0, first: int = 0,
+        count: int = 0,
+    ) -> None:  # fmt: skip
+        # No daemon: a process that ends waits for it, so that its index is not lost.
+        super().__init__(name="merging past requests", daemon=False)
+        self.work, self.origin, self.first, self.count = work, origin, first, count
+        self.result: tuple[DatastoreShard, ...] | None = None
+
+    def run(self) -> None:
+        self.result = self.work()
+
+
+class _State(NamedTuple):
+    """All that changes."""
+
+    shards: Shards = Shards()
+    has_tail: bool = False  # the last of the newest is one
+    sorted_end: int = 0  # tokens ever added, but for the tail
+    saved: int = 0  # of these, how many the history's index holds, or will
+    mark: Mark | None = None  # where in the history they end
+    job: _Job | None = None  # the one that runs
 
     @property
-    def _due(self) -> bool:
-        return self._stream.end - self.sorted_end >= self._rebuild_tokens
+    def tokens(self) -> int:
+        return sum(len(shard.tokens) for shard in itertools.chain(*self.shards))
 
-    def _publish(self) -> None:
-        """Set new shards: the sorted ones, and the tail's, which are sorted now. The tail is
-        bounded: a long history's first load, or a slow rebuild, leaves more to the background."""
-        begin = max(self.sorted_end, self._stream.end - 2 * self._rebuild_tokens)
-        tails = self._by_origin(self._stream.since(begin), self._newest)
-        pairs = zip(self._sorted, tails, strict=True)
-        self.shards = Shards(*(s + sort_requests(tail, self.separator) for s, tail in pairs))
-
-    def _by_origin(self, tokens: Array, newest: int) -> list[Array]:
-        """Split the stream's last `tokens` by origin; `newest` is where the newest begin in it."""
-        begin = self._stream.end - len(tokens)
-        return np.split(tokens, [max(self._since - begin, 0), max(newest - begin, 0)])
-
-    def _rebuild(self) -> None:
-        """Sort until only a short tail was added meanwhile; then save the index."""
-        try:
-            while self._building:
-                shards, end, mark = self._sort_all()
-        except BaseException:
-            self._building = False
-            raise
-        if self._history is not None and mark is not None and not self._read_only:
-            shard = join(shards, self.separator)
-            # Without its index a history is only slower to load: a full disk is no error here.
-            with contextlib.suppress(OSError):
-                self._history.save_index(shard, mark, complete=end < self._capacity)
-
-    def _sort_all(self) -> tuple[Shards, int, Mark | None]:
-        """Make and publish a suffix array per origin over the whole buffer; return them, and where
-        in the stream and in the history they end."""
-        with self._swap:
-            stream, end, mark = self._stream, self._stream.end, self._mark
-            newest = self._next_newest()
-            tokens, *others = self._by_origin(stream.since(0), newest)
-            at_start = self._sorted.at_start if self.sorted_end >= self._since else ()
-        if sum(len(shard.tokens) for shard in at_start) != len(tokens):  # else it has not changed
-            at_start = sort_requests(tokens, self.separator)
-        shards = Shards(at_start, *(sort_requests(added, self.separator) for added in others))
-        with self._swap:
-            if stream is self._stream:  # else the history was rewritten meanwhile
-                self._sorted, self.sorted_end = shards, end
-                self._newest, self._ends = newest, [e for e in self._ends if e > newest]
-                self._publish()
-            self._building = self._due
-        return shards, end, mark
-
-    def _next_newest(self) -> int:
-        """Return where in the stream the newest requests begin after a rebuild."""
-        if self._stream.end - self._newest <= self._newest_tokens:
-            return self._newest
-        limit = self._stream.end - self._newest_tokens // 2
-        return max((end for end in self._ends if end <= limit), default=self._newest)
+    def after_job(self) -> _State:
+        """Return the state with the job's result, where it came to one, and without the job."""
+        shards, job = self.shards, self.job
+        if job is not None and job.count and job.result is not None:
+            origins = list(shards)
+            old = origins[job.origin]
+            origins[job.origin] = (*old[: job.first], *job.result, *old[job.first + job.count :])
+            shards = Shards(*origins)
+        return self._replace(shards=shards, job=None)
 
 
-_LIVING: WeakSet[PastRequests] = WeakSet()
+def _merged(older: DatastoreShard, newer: DatastoreShard) -> tuple[DatastoreShard, ...]:
+    return (merge(older, newer),)
 
 
-class _Fork:
-    """A pause of all changes while the process forks: the child gets a consistent state."""
-
-    def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
-        self._locked: list[PastRequests] = []
-
-    def before(self) -> None:
-        self._one_at_a_time.acquire()
-        for past in list(_LIVING):
-            past._swap.acquire()
-            self._locked.append(past)
-
-    def in_parent(self) -> None:
-        while self._locked:
-            self._locked.pop()._swap.release()
-        self._one_at_a_time.release()
-
-    def in_child(self) -> None:
-        """Forget the parent's builder thread, which the child does not have."""
-        for past in self._locked:
-            past._reset_builder()
-        self.__init__()  # type: ignore[misc]
-
-
-if hasattr(os, "register_at_fork"):
-    _fork = _Fork()
-    os.register_at_fork(
-        before=_fork.before, after_in_parent=_fork.in_parent, after_in_child=_fork.in_child
-    )
-
-
-class Shards(NamedTuple):
-    """Past requests by origin; of each no shard, one (sorted), or two (sorted, and a tail)."""
-
-    at_start: tuple[DatastoreShard, ...] = ()  # there at start, or when the log was rewritten
-    since: tuple[DatastoreShard, ...] = ()  # added since, by any process, but for the newest
-    newest: tuple[DatastoreShard, ...] = ()  # the last of those added since
-
-
-def sort_requests(tokens: Array, separator: int) -> tuple[DatastoreShard, ...]:
-    """Return one shard over requests that each end with `separator`; none of no tokens."""
-    return (DatastoreShard(**sort_shard(tokens, separator)),) if len(tokens) else ()
-
-
-def join(shards: Shards, separator: int) -> DatastoreShard:
-    """Return one shard over all requests, for a later process to start with."""
-    parts = list(itertools.chain(*shards))
-    if len(parts) == 1:
-        return parts[0]
-    return sort_requests(np.concatenate([shard.tokens for shard in parts]), separator)[0]
-
-
-class TokenRing:
-    """A buffer of the last `capacity` tokens of an endless stream; `end` counts all tokens ever
-    added.
-
-    Capacity 4, after [1, 2, 3] and [4, 5]: since(0) is [2, 3, 4, 5], since(3) is [4, 5].
-    """
-
-    def __init__(self, capacity: int, dtype: np.dtype[np.uint16] | np.dtype[np.uint32]) -> None:
-        self.end = 0
-        self._tokens = np.empty(capacity, dtype)
-
-    def add(self, tokens: Array) -> None:
-        capacity = len(self._tokens)
-        last = tokens[-capacity:]
-        begin = (self.end + len(tokens) - len(last)) % capacity
-        first = min(len(last), capacity - begin)
-        self._tokens[begin : begin + first] = last[:first]
-        self._tokens[: len(last) - first] = last[first:]
-        self.end += len(tokens)
-
-    def since(self, begin: int) -> Array:
-        """Return a copy of the stream from `begin`, or from the oldest token in the buffer."""
-        capacity = len(self._tokens)
-        begin = max(begin, self.end - capacity, 0)
-        at, count = begin % capacity, self.end - begin
-        first = min(count, capacity - at)
-        return np.concatenate([self._tokens[at : at + first], self._tokens[: count - first]])
+def _dropped(shard: DatastoreShard, tokens: int) -> tuple[DatastoreShard, ...]:
+    """Return a shard, or none, without its oldest `tokens`."""
+    size = len(shard.tokens)
+    return (cut(shard, tokens, size),) if tokens < size else ()

@@ -12,9 +12,11 @@ From an engine's side down to the artifacts:
   engine may reorder rows and need not name them.
 - A request (`engines.workspace`): a live context, begun with a prompt, extended, rewound. A
   workspace drafts for it; each thread has its own.
-- A source (`engines.source`): artifacts and past requests, opened once and read only.
+- A source (`engines.source`): artifacts, opened once and read only, and a history
+  (`engines.growth`), which finished requests join between two steps and a thread writes
+  (`engines.history_writer`).
 
 Same inputs give the same drafts on every rank: nothing depends on time (unless a clock is asked
-for) and past requests do not grow. Knows token ids only: no text, no model, no tensors, and nothing
-of ngramkit's own decoding.
+for), and past requests grow in the steps that all ranks see. Knows token ids only: no text, no
+model, no tensors, and nothing of ngramkit's own decoding.
 """

@@ -80,7 +80,9 @@ class GrowingHistory:
             self._folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         self._writer = None
         if stores and writes and self._folder is not None:
-            self._writer = HistoryWriter(self._open, config.history_bytes, config.history_days)
+            self._writer = HistoryWriter(
+                self._open, config.history_bytes, config.history_tokens, config.history_days
+            )
         self.past("")
 
     @property

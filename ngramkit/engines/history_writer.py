@@ -23,6 +23,7 @@ LOG = logging.getLogger("ngramkit")
 WAITING = 4096  # requests that wait to be written, at most
 DAY = 86_400.0  # seconds
 LOOKS = 50  # in an age: how often requests that are older are looked for
+PART, LEAST = 16, 1 << 12  # an index lacks so small a part of what is searched, or so many tokens
 PATIENCE = 10.0  # seconds for which a process that ends waits for its thread
 EXIT_PRIORITY = 10  # of Finalize: in children of multiprocessing too, which run no atexit
 
@@ -32,16 +33,19 @@ Item = tuple[str, TokenArray, int]  # key, tokens, tokens of the prompt
 class HistoryWriter:
     """Writes requests to the history that `open_history` opens for each key. Of a log of more than
     `most` bytes the oldest half is dropped, and so are requests of more than `days`, where that is
-    given: what was there when it was first looked at counts as written then."""
+    given: what was there when it was first looked at counts as written then. Its index is kept over
+    the newest `searched` tokens, for the next start."""
 
     def __init__(
         self,
         open_history: Callable[[str], History | None],
         most: int,
+        searched: int,
         days: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._open, self._most, self._clock = open_history, most, clock
+        self._searched = searched
         self._age = None if days is None else days * DAY
         self.written = 0  # requests
         self._process = 0  # whose thread it is; a forked child has none
@@ -70,6 +74,7 @@ class HistoryWriter:
         self._histories: dict[str, History] = {}
         self._requests: dict[str, int] = {}  # in each history's log
         self._noted: dict[str, float] = {}  # when that was last noted there
+        self._unsorted: dict[str, int] = {}  # tokens that each index lacks
         threading.Thread(target=self._run, name="ngramkit history", daemon=True).start()
         Finalize(None, self.flush, exitpriority=EXIT_PRIORITY)
 
@@ -99,6 +104,10 @@ class HistoryWriter:
             dropped += history.trim(self._most // 2 // history.log.width.itemsize)
         if dropped:
             LOG.info("%s: %s oldest requests were dropped", history.path, f"{dropped:,}")
+        self._unsorted[key] = self._unsorted.get(key, 0) + len(tokens)
+        if self._unsorted[key] >= max(self._searched // PART, LEAST):
+            self._unsorted[key] = 0
+            History(history.path, history.manifest).extend_index(self._searched)
 
     def _expired(self, key: str, history: History) -> int:
         """Now and then, note how many requests there are, and drop those that are too old; return

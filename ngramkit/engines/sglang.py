@@ -239,7 +239,7 @@ def _of_server(config: DraftConfig) -> tuple[Any, int]:
     rank = int(context.get_parallel().tp_rank)
     server = context.get_server_args()
     name = getattr(server, "tokenizer_path", None)
-    if not name or not isinstance(config.history, str):
+    if not name:
         return None, rank
     trusted = bool(getattr(server, "trust_remote_code", False))
     return load_engine_tokenizer(name, trust_remote_code=trusted), rank

@@ -31,7 +31,7 @@ from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, LiveContext, Tok
 from ngramkit.drafters.blend import PAST_ROWS, Blend
 from ngramkit.drafters.past_requests import PastRequests, Shards
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.datastore import search_table
+from ngramkit.formats.datastore import DatastoreShard, search_table
 from ngramkit.kernels.blend.counts import (
     MEMO_ROWS,
     SIZE,
@@ -97,13 +97,26 @@ class _Source:
         return None if self.history is None else self.history.past(tenant)
 
 
+class PastTable:
+    """Past requests of one origin as kernels search them."""
+
+    def __init__(self, shards: Sequence[DatastoreShard]) -> None:
+        self.shards = shards  # keeps the arrays behind the table alive
+        self.table = search_table(shards)
+
+
 class PastTables:
     """Past requests as kernels search them, of the `version` that they had before `refresh`."""
 
-    def __init__(self, shards: Shards, version: int) -> None:
-        self.version, self.shards = version, shards  # keeps the arrays behind the tables alive
-        origins = shards.at_start, (*shards.since, *shards.newest)
-        self.tables = [search_table(of_origin) for of_origin in origins]  # of each of PAST
+    def __init__(self, shards: Shards, before: PastTables | None = None) -> None:
+        self.shards = shards
+        self.version: int = 0 if before is None else before.version + 1
+        since = PastTable(shards.since + shards.newest)
+        if before is not None and before.origins[0].shards is shards.at_start:
+            at_start = before.origins[0]  # what was counted there holds
+        else:
+            at_start = PastTable(shards.at_start)
+        self.origins: tuple[PastTable, PastTable] = at_start, since  # each of PAST
 
 
 class BlendSource(_Source):
@@ -130,14 +143,14 @@ class BlendSource(_Source):
     def tables(self, past: PastRequests) -> PastTables:
         """Return the tables of `past` as of the last `refresh`."""
         if past not in self._tables:
-            self._tables[past] = PastTables(past.shards, 0)
+            self._tables[past] = PastTables(past.shards)
         return self._tables[past]
 
     def refresh(self) -> None:
         """Take in what the past requests of all tenants have become, while no thread drafts."""
         for past, tables in list(self._tables.items()):
             if tables.shards is not past.shards:
-                self._tables[past] = PastTables(past.shards, tables.version + 1)
+                self._tables[past] = PastTables(past.shards, tables)
 
 
 class BlendRequest:
@@ -267,7 +280,8 @@ class Workspace:
         )
         # The live context and past requests that kernels work on.
         self._bound: tuple[Packed, PastTables | None] | None = None
-        self._pasts: WeakKeyDictionary[PastTables, _OwnPast] = WeakKeyDictionary()
+        # Of what was counted in past requests each thread has memos of its own.
+        self._pasts: WeakKeyDictionary[PastTable, Packed] = WeakKeyDictionary()
         inside = self.sources.inside
         self._live = self.sources.place_of("live")
         self._trusts = [inside[name].place_of("trust") for name in TRUSTED]
@@ -323,7 +337,7 @@ class Workspace:
             self.bind(jobs[0].request)
             sources = [self.sources.address]
         else:
-            pasts = [self._own_past(each.tables) for each in requests if each.tables]
+            pasts = [self._packed(each.tables) for each in requests if each.tables]
             sources = self._copies.bind(requests, pasts, learns=learns)
         what = LEARN if learns else EXTEND
         tree.parts.jobs[: len(jobs)] = [
@@ -341,8 +355,7 @@ class Workspace:
         block[word] = request.live.address
         trusts = dict(zip(TRUSTED, self._trusts, strict=True))
         if request.tables is not None:
-            packed_pasts = self._own_past(request.tables).packed
-            for name, packed in zip(PAST, packed_pasts, strict=True):
+            for name, packed in zip(PAST, self._packed(request.tables), strict=True):
                 block, word = self.sources.place_of(name)
                 block[word] = packed.address
                 trusts[name] = packed.place_of("trust")
@@ -351,19 +364,12 @@ class Workspace:
                 block[word] = address
         self._bound = bound
 
-    def _own_past(self, tables: PastTables) -> _OwnPast:
-        if tables not in self._pasts:
-            self._pasts[tables] = _OwnPast(tables)
-        return self._pasts[tables]
-
-
-class _OwnPast:
-    """Past requests, and a thread's own memos of what was counted there."""
-
-    def __init__(self, tables: PastTables) -> None:
-        self._shards = tables.shards  # keeps the arrays alive
-        self.packed = [Packed(new_history(new_corpus(t, PAST_ROWS))) for t in tables.tables]
-        self.blocks = [packed.rows(1)[0] for packed in self.packed]
+    def _packed(self, tables: PastTables) -> list[Packed]:
+        """Return past requests packed for this thread."""
+        for origin in tables.origins:
+            if origin not in self._pasts:
+                self._pasts[origin] = Packed(new_history(new_corpus(origin.table, PAST_ROWS)))
+        return [self._pasts[origin] for origin in tables.origins]
 
 
 class _SourceCopies:
@@ -374,7 +380,7 @@ class _SourceCopies:
         self._blocks = sources.rows(count)  # int64[count, words]
         self._live = sources.place_of("live")[1]
         self._trusts = []  # int64[count, words] of each part that learns a trust, and its word
-        self._pasts: list[_OwnPast] = []  # of the last batch
+        self._pasts: list[list[Packed]] = []  # of the last batch
         for name in TRUSTED:
             inside, (_, word) = sources.inside[name], sources.place_of(name)
             rows = inside.rows(count)
@@ -385,7 +391,7 @@ class _SourceCopies:
         return len(self._blocks)
 
     def bind(
-        self, requests: Sequence[BlendRequest], pasts: list[_OwnPast], *, learns: bool
+        self, requests: Sequence[BlendRequest], pasts: list[list[Packed]], *, learns: bool
     ) -> list[int]:
         """Bind a copy to each request, and to its past requests if there are any; return their
         addresses."""
@@ -394,7 +400,9 @@ class _SourceCopies:
         if pasts != self._pasts:
             self._pasts = pasts
             for k, name in enumerate(PAST):
-                self._trusts[TRUSTED.index(name)][0][:n] = [past.blocks[k] for past in pasts]
+                rows = self._trusts[TRUSTED.index(name)][0]
+                for row, past in zip(rows, pasts, strict=False):
+                    row[:] = past[k].rows(1)[0]
         if learns:
             for i, (rows, word) in enumerate(self._trusts):
                 rows[:n, word] = [request.trusts[i] for request in requests]

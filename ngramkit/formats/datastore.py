@@ -113,8 +113,11 @@ def require_shape(path: Path, shard: DatastoreShard, separator: int) -> None:
         require(False, path, f"it has not {buckets:,} buckets")
 
 
-def check_shard(path: Path, shard: DatastoreShard, separator: int, workers: int = 1) -> list[str]:
-    """Return what holds of a shard with any values; raise ArtifactError at the first breach."""
+def check_shard(
+    path: Path, shard: DatastoreShard, separator: int, workers: int = 1, *, merged: bool = False
+) -> list[str]:
+    """Return what holds of a shard with any values; raise ArtifactError at the first breach.
+    `merged` as in `kernels.suffix.check.first_misplaced`."""
     from ngramkit.kernels.suffix.check import first_misplaced
     from ngramkit.kernels.suffix.sort import token_counts
 
@@ -126,7 +129,8 @@ def check_shard(path: Path, shard: DatastoreShard, separator: int, workers: int 
     bounds = np.zeros(separator + 2, np.uint64)
     np.cumsum(token_counts(tokens, separator + 1), out=bounds[1:])
     require(np.array_equal(bounds, shard.first_token), path, "first_token miscounts the tokens")
-    wrong = first_misplaced(tokens, shard.suffix_array, bounds.astype(np.int64), workers)
+    bounds = bounds.astype(np.int64)
+    wrong = first_misplaced(tokens, shard.suffix_array, bounds, workers, merged=merged)
     require(wrong < 0, path, f"suffix {wrong:,} is out of order, or no position")
     return [
         "ids inside the vocabulary",

@@ -5,10 +5,12 @@
     index.safetensors   made from the log, may be missing: a suffix array over its newest requests
     requests.damaged    bytes of the log that `trim` found to be no request
     ages.json           may be missing: how many requests the log held at which times
-    lock                there while a process adds a request or replaces a file
+    lock                there while a process adds a request or rewrites the log
+    index.lock          there while a process writes the index
 
 index.safetensors holds `tokens`, `suffix_array` and `first_token` as a shard of a datastore does
-(ngramkit.formats.datastore): requests in the log's order, one separator after each. Besides,
+(ngramkit.formats.datastore): requests in the log's order, one separator after each. Only suffixes
+that agree up to a separator stand in any order among themselves. Besides,
 
     mark       u64 [3]   up to where in the log it goes: the log's generation, an offset in bytes;
                          then 1 where the index holds every request before that, else 0
@@ -30,11 +32,12 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from ngramkit.errors import ArtifactError, require_between
+from ngramkit.formats import request_shards
 from ngramkit.formats.artifact import (
     Artifact,
     Layout,
@@ -59,9 +62,21 @@ from ngramkit.untrusted import (
 )
 
 LOG, INDEX, LOCK = "requests.log", "index.safetensors", "lock"
-DAMAGED, AGES = "requests.damaged", "ages.json"
+DAMAGED, AGES, INDEXING = "requests.damaged", "ages.json", "index.lock"
+STRAYS = {
+    LOCK: (f"{LOG}.tmp", f"{NAME}.tmp", f"{AGES}.tmp"),
+    INDEXING: (f"{INDEX}.tmp",),
+}  # by their lock
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
 PRIVATE = 0o700  # requests are what people wrote: for no other user of the machine
+
+
+class Newest(NamedTuple):
+    """The newest requests of a history."""
+
+    indexed: DatastoreShard | None  # the index, where there is a valid one
+    added: DatastoreShard | None  # the requests behind it, sorted when they were read
+    complete: bool  # these are all there are
 
 
 class History(Artifact):
@@ -73,8 +88,6 @@ class History(Artifact):
         super().__init__(path, manifest)
         self.log = RequestLog(path / LOG, token_dtype(self.separator), self.separator)
         self.mark: Mark | None = None  # behind the last request that `news` returned
-        self._waiting: list[PastRequest] = []  # read, not yet returned
-        self._restarted = False
 
     @classmethod
     def at(cls, path: str | Path, tokenizer: TokenizerRecord) -> Self:
@@ -104,10 +117,9 @@ class History(Artifact):
         The second value is True where the log was rewritten: the requests are then all there are,
         and those returned before no longer count.
         """
-        self._read()
-        requests, restarted = self._waiting, self._restarted
-        self._waiting, self._restarted = [], False
-        return requests, restarted
+        reading = self.log.read(self.mark)
+        self.mark = reading.mark
+        return reading.requests, reading.restarted
 
     def append(self, tokens: Array, prompt: int) -> None:
         """Add a finished request of `tokens`, `prompt` of them prompt; `news` returns it, too.
@@ -119,10 +131,7 @@ class History(Artifact):
         ids = tokens[: outside[0]] if len(outside) else tokens
         request = PastRequest(ids.astype(self.log.width), min(prompt, len(ids)))
         with locked(self.path / LOCK):
-            self._read()
-            assert self.mark is not None
-            self.mark = self.log.append(request, self.mark)
-        self._waiting.append(request)
+            self.log.append(request, self.log.read(self.mark).mark)
 
     @property
     def bytes(self) -> int:
@@ -131,7 +140,7 @@ class History(Artifact):
 
     def forget(self, wanted: Callable[[PastRequest], bool]) -> int:
         """Drop the requests that are `wanted`, and all damaged bytes; return how many went."""
-        with locked(self.path / LOCK):
+        with locked(self.path / INDEXING), locked(self.path / LOCK):
             reading = self.log.read()
             (self.path / DAMAGED).unlink(missing_ok=True)
             return self._keep(reading, [not wanted(request) for request in reading.requests])
@@ -199,15 +208,45 @@ class History(Artifact):
         None also where it holds fewer than `tokens`, unless there are no more. Call it before
         `news`, which then begins behind it.
         """
+        return self._load_index(tokens)[0]
+
+    def newest(self, tokens: int) -> Newest:
+        """Return the newest `tokens`, or some more; `mark` is set to their end."""
+        self.mark = None
+        index, complete = self._load_index(tokens)
+        requests, restarted = self.news()
+        if restarted:
+            index = None
+        if not requests:
+            return Newest(index, None, complete or index is None)
+        added = joined([request.tokens for request in requests], self.separator)
+        complete = (complete or index is None) and len(added) <= tokens
+        return Newest(index, request_shards.sort(added[-tokens:], self.separator), complete)
+
+    def extend_index(self, tokens: int) -> None:
+        """Bring the index to the log's end: over the newest `tokens`, or as many as it had, if they
+        were more. Only what it lacks is sorted."""
+        index, added, complete = self.newest(tokens)
+        if added is None or self.mark is None:
+            return
+        if index is not None:
+            surplus = max(len(added.tokens) + min(len(index.tokens) - tokens, 0), 0)
+            complete = complete and surplus == 0
+            if surplus < len(index.tokens):
+                added = request_shards.merge(index, added, surplus)
+        self.save_index(added, self.mark, complete=complete)
+
+    def _load_index(self, tokens: int) -> tuple[DatastoreShard | None, bool]:
+        """Return what `load_index` does, and whether it holds the log's first request."""
         try:
             shard, mark, complete = self._read_index()
         except ArtifactError:
-            return None
+            return None, False
         enough = complete or len(shard.tokens) >= tokens
         if not enough or self.log.read(mark).restarted:
-            return None
+            return None, False
         self.mark = mark
-        return shard
+        return shard, complete
 
     def _read_index(self) -> tuple[DatastoreShard, Mark, bool]:
         """Read the index. Raises ArtifactError unless it is whole: kernels index by its values."""
@@ -219,7 +258,7 @@ class History(Artifact):
         )
         require(_checksum(arrays) == int(arrays["checksum"][0]), path, "its checksum is wrong")
         shard = DatastoreShard(**{name: arrays[name] for name in SHARD_LAYOUT})
-        check_shard(path, shard, self.separator)
+        check_shard(path, shard, self.separator, merged=True)
         generation, offset, complete = (int(value) for value in arrays["mark"])
         return shard, Mark(generation, offset), bool(complete)
 
@@ -228,22 +267,16 @@ class History(Artifact):
 
         `complete` says whether it begins with the log's first request.
         """
+        shard = request_shards.with_first_token(shard)
         arrays = {name: getattr(shard, name) for name in SHARD_LAYOUT}
         arrays["mark"] = np.array([mark.generation, mark.offset, complete], np.uint64)
         arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
         temporary = self.path / f"{INDEX}.tmp"
-        with locked(self.path / LOCK):
+        with locked(self.path / INDEXING):  # no request waits for it
             with open(temporary, "wb", opener=owner_only):
                 pass  # for no other user of the machine, from its first byte on
             write_arrays(temporary, arrays)
             temporary.replace(self.path / INDEX)
-
-    def _read(self) -> None:
-        reading = self.log.read(self.mark)
-        if reading.restarted:
-            self._waiting, self._restarted = [], True
-        self._waiting += reading.requests
-        self.mark = reading.mark
 
     def require_files(self) -> None:
         require(not self.manifest.files, self.path, "a history lists no files")
@@ -289,18 +322,28 @@ def require_no_other(path: Path) -> None:
     one."""
     if not path.exists() or (path / NAME).exists():
         return
-    own = {NAME, LOCK, LOG, f"{LOG}.tmp", f"{NAME}.tmp", f"{INDEX}.tmp"}
+    own = {NAME, LOG, *STRAYS, *itertools.chain(*STRAYS.values())}
     if not path.is_dir() or any(entry.name not in own for entry in path.iterdir()):
         raise ArtifactError(f"{path} exists and is no history", "choose another folder")
 
 
+def joined(requests: Sequence[Array], separator: int) -> Array:
+    """Return the requests one behind the other, u16 | u32, a separator after each."""
+    ends = np.cumsum([len(request) + 1 for request in requests])
+    tokens = np.full(ends[-1] if len(ends) else 0, separator, token_dtype(separator))
+    for request, end in zip(requests, ends, strict=True):
+        tokens[end - 1 - len(request) : end - 1] = request
+    return tokens
+
+
 def _clear_strays(path: Path) -> None:
-    """Delete temporary files of a killed process; a running one holds the lock."""
-    strays = [path / f"{name}.tmp" for name in (LOG, INDEX, NAME)]
-    if any(stray.exists() for stray in (*strays, path / LOCK)):
-        with locked(path / LOCK):
-            for stray in strays:
-                stray.unlink(missing_ok=True)
+    """Delete temporary files of a killed process; a running one holds their lock."""
+    for lock, names in STRAYS.items():
+        strays = [path / name for name in names]
+        if any(stray.exists() for stray in (*strays, path / lock)):
+            with locked(path / lock):
+                for stray in strays:
+                    stray.unlink(missing_ok=True)
 
 
 def _append_damage(path: Path, damage: Sequence[bytes]) -> None:

@@ -2,11 +2,14 @@
 
 import multiprocessing
 import threading
+from itertools import pairwise
 
 import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
 from requests_served import EOS, RECORD, VOCABULARY, contents, ids, remembering, serve
 
-from ngramkit.drafters.past_requests import PastRequests
+from ngramkit.drafters.past_requests import MOST, PastRequests
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.formats.history import INDEX, History
@@ -75,6 +78,73 @@ def test_a_hundred_rebuilds_lose_nothing_while_another_thread_drafts(tmp_path):
     again = PastRequests(history)
     assert contents(again) == sorted(added)
     assert (history.path / INDEX).exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=25), max_size=60),
+    st.sampled_from([20, 200, 10**6]),
+    st.sampled_from([1, 10, 10**6]),
+    st.sampled_from([30, 10**6]),
+)
+def test_the_shards_are_the_end_of_the_stream(requests, capacity, rebuild, newest):
+    """In its order, each of them searchable; few of them."""
+    past = remembering(capacity=capacity, rebuild_tokens=rebuild, newest_tokens=newest)
+    stream = []
+    for request in requests:
+        past.remember(ids(*request), 1)
+        stream += [*request, VOCABULARY]
+        shards = [shard for part in past.shards for shard in part]
+        there = [token for shard in shards for token in shard.tokens.tolist()]
+        assert there == stream[-len(there) :]
+        assert len(there) >= min(capacity, len(stream))
+        for shard in shards:
+            text = shard.tokens.tolist()
+            found = [text[i : text.index(VOCABULARY, i) + 1] for i in shard.suffix_array.tolist()]
+            assert sorted(shard.suffix_array.tolist()) == list(range(len(text)))
+            assert all(one <= other for one, other in pairwise(found))
+        at_start, since, newer = (len(part) for part in past.shards)
+        assert (at_start, since <= MOST + 1, newer <= 2) == (0, True, True)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_of_many_requests_there_are_few_shards(background):
+    past = remembering(rebuild_tokens=16, newest_tokens=64, background=background)
+    random = np.random.default_rng(2)
+    for _ in range(1500):
+        past.remember(random.integers(0, EOS, 12).astype(np.int32), 1)
+    past.wait()
+    sizes = [len(shard.tokens) for shard in past.shards.since]
+    assert len(sizes) <= MOST
+    assert sum(sizes) > 13 * 1000
+    assert len(contents(past)) == 1500
+
+
+def test_more_than_it_holds_is_dropped_a_part_at_a_time():
+    past = remembering(capacity=1600, rebuild_tokens=10, newest_tokens=40)
+    sizes = []
+    for i in range(1000):
+        past.remember(ids(*[i % EOS] * 4), 1)
+        sizes.append(past.tokens)
+    assert 1600 < max(sizes) < 1600 + 100 + 10
+    assert min(sizes[400:]) >= 1600
+
+
+def test_what_came_after_the_index_is_apart_until_it_is_much(tmp_path):
+    history = History.at(tmp_path / "h", RECORD)
+    for i in range(200):
+        history.append(ids(*[i % EOS] * 4), 1)
+    history.extend_index(10**6)
+    history.append(ids(1, 2, 3), 1)
+    past = PastRequests(history, background=False, read_only=True)
+    assert [len(shard.tokens) for shard in past.shards.at_start] == [1000, 4]
+    history.extend_index(10**6)
+    past = PastRequests(history, background=False, read_only=True)
+    assert [len(shard.tokens) for shard in past.shards.at_start] == [1004]
+    for i in range(5):
+        history.append(ids(*[i] * 9), 1)
+    past = PastRequests(history, background=False, read_only=True)
+    assert [len(shard.tokens) for shard in past.shards.at_start] == [1054]
 
 
 def test_a_full_buffer_forgets_the_oldest():

@@ -18,18 +18,16 @@ from ngramkit.formats.history import History
 
 
 class Paused:
-    """A step of the background's, which waits there until it is let go; not in children."""
+    """A step that waits in a thread of that name until it is let go; not in children."""
 
-    def __init__(self, step, nth=1):
+    def __init__(self, step, thread="merging past requests"):
         self.step, self.reached, self.goes_on = step, threading.Event(), threading.Event()
-        self.process, self.left = os.getpid(), nth
+        self.process, self.thread = os.getpid(), thread
 
     def __call__(self, *arguments, **options):
-        if os.getpid() == self.process and threading.current_thread().name != "filling":
-            self.left -= 1
-            if self.left == 0:
-                self.reached.set()
-                assert self.goes_on.wait(60)
+        if os.getpid() == self.process and threading.current_thread().name == self.thread:
+            self.reached.set()
+            assert self.goes_on.wait(60)
         return self.step(*arguments, **options)
 
 
@@ -52,31 +50,41 @@ def use(past, before):
     assert past.sorted_end > before
 
 
-@pytest.mark.parametrize("where", ["sorting", "publishing", "saving"])
-def test_a_child_is_forked_while_the_index_is_built(tmp_path, monkeypatch, where):
-    """Sorting is let go when the child is done: a fork does not wait for it. While the index is
-    saved, its file lock is held."""
-    past = PastRequests(History.at(tmp_path / "h", RECORD), rebuild_tokens=64)
+@pytest.mark.parametrize("where", ["merging", "saving", "adding"])
+def test_a_child_is_forked_whatever_the_parent_does(tmp_path, monkeypatch, where):
+    """All are let go when the child is done but saving, whose file lock is held: a fork waits for
+    nothing."""
+    folder = History.at(tmp_path / "h", RECORD)
+    past = PastRequests(folder, rebuild_tokens=64, newest_tokens=128)
     fill(past)
     past.wait()
-    paused = {
-        "sorting": Paused(past_requests.sort_requests),
-        "publishing": Paused(past_requests.Shards, nth=2),  # the first is what was sorted
-        "saving": Paused(history.write_arrays),
+    module, step, *thread = {
+        "merging": (past_requests, "merge"),
+        "saving": (history, "write_arrays"),
+        "adding": (past_requests, "joined", "filling"),
     }[where]
-    if where == "sorting":
-        monkeypatch.setattr(past_requests, "sort_requests", paused)
-    elif where == "publishing":
-        monkeypatch.setattr(past_requests, "Shards", paused)
-    else:
-        monkeypatch.setattr(history, "write_arrays", paused)
-    filling = threading.Thread(target=fill, args=(past,), name="filling")
+    paused = Paused(getattr(module, step), *thread)
+    monkeypatch.setattr(module, step, paused)
+
+    def add():
+        fill(past)
+        while not paused.reached.wait(0.01):
+            past.refresh()  # begins what is due next
+
+    filling = threading.Thread(target=add, name="filling")
     filling.start()
     assert paused.reached.wait(60)
-    if where != "sorting":
+    if where == "saving":
         threading.Timer(0.2, paused.goes_on.set).start()
     before = past.sorted_end
-    result = in_child(lambda: use(past, before))
+    there = len(folder.log.read().requests)
+
+    def child():
+        past.refresh()
+        assert len(contents(past)) >= there  # the one that was being added, too
+        use(past, before)
+
+    result = in_child(child)
     paused.goes_on.set()
     filling.join()
     past.wait()

@@ -10,7 +10,7 @@ from requests_served import EOS, RECORD, VOCABULARY, ids, remembering, serve
 from twins import ssd as reference_ssd
 
 from ngramkit.drafters.base import Source
-from ngramkit.drafters.past_requests import PastRequests, TokenRing
+from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import load_drafter
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.errors import UsageError
@@ -18,23 +18,6 @@ from ngramkit.evaluate.records import Turn
 from ngramkit.evaluate.simulation import replay_turn
 from ngramkit.formats.history import History
 from ngramkit.kernels import ssd
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(1, 12),
-    st.lists(st.lists(st.integers(0, 60_000), max_size=20), max_size=8),
-    st.integers(0, 60),
-)
-def test_the_ring_is_the_end_of_the_stream(capacity, pieces, begin):
-    ring, stream = TokenRing(capacity, np.dtype(np.uint16)), []
-    for piece in pieces:
-        ring.add(np.array(piece, np.uint16))
-        stream += piece
-    assert ring.end == len(stream)
-    oldest = max(len(stream) - capacity, 0)
-    expected = stream[max(min(begin, len(stream)), oldest) :]
-    assert ring.since(min(begin, len(stream))).tolist() == expected
 
 
 def test_drafts_what_followed_in_past_requests_and_says_so():

@@ -309,6 +309,16 @@ def test_whoever_runs_the_server_is_told(tmp_path, caplog):
     ]
 
 
+def test_a_restart_sorts_only_what_the_index_lacks(tmp_path):
+    engine = opened(tmp_path / "h", history_tokens=1 << 16)
+    for i in range(30):
+        engine.finish(Finished(ids(text(i, 500)), 0, str(i)))
+    engine.history.flush()
+    assert len(History.open(tmp_path / "h").load_index(0).tokens) > 30 * 500 - 5_000
+    assert list(History.open(tmp_path / "h").check())
+    assert serve(opened(tmp_path / "h"), (text(99, 4), text(3, 500)[:40])) >= 35
+
+
 def test_the_oldest_half_goes_where_the_log_is_too_long(tmp_path):
     engine = opened(tmp_path / "h", history_bytes=1 << 16)
     record = engine.history
@@ -326,7 +336,7 @@ def test_requests_are_dropped_when_they_are_too_old(tmp_path):
     record = TokenizerRecord("some/model", VOCABULARY, "f" * 64)
     now = [1000.0]
     writer = HistoryWriter(
-        lambda key: History.at(tmp_path / "h", record), 1 << 20, days=1, clock=lambda: now[0]
+        lambda key: History.at(tmp_path / "h", record), 1 << 20, 100, 1, lambda: now[0]
     )
     for i in range(60):  # four hours lie between two requests
         writer.put("", ids([i]), 0)

@@ -265,6 +265,17 @@ def test_the_first_rank_writes_and_its_server_names_the_tokenizer(rank, monkeypa
     assert held(path) == [([3, 4], 0)] * (rank == 0)
 
 
+def test_sglangs_requests_and_context_have_what_is_read(wheel):
+    request = wheel("managers/schedule_batch.py")
+    for name in ("finished_reason", "finished_len", "lora_id", "cache_salt"):
+        assert f"self.{name}" in request
+    assert "def output_ids_through_stop(self)" in request
+    assert "class FINISH_ABORT(" in request
+    context = wheel("runtime_context.py")
+    assert "def get_parallel() " in context
+    assert "def get_server_args() " in context
+
+
 def test_external_corpora_are_refused(folder):
     corpus = Corpus()
     with pytest.raises(UsageError, match="drafts from datastores"):

@@ -8,6 +8,7 @@ import pytest
 from histories import RECORD, held, ids
 
 from ngramkit.errors import ArtifactError, UsageError
+from ngramkit.formats.container import write_arrays
 from ngramkit.formats.datastore import DatastoreShard
 from ngramkit.formats.history import INDEX, LOG, History, merge
 from ngramkit.formats.kinds import open_artifact
@@ -163,6 +164,45 @@ def test_an_index_that_is_damaged_old_or_too_short_does_not_count(history):
             list(history.check())
     history.save_index(shard, Mark(7), complete=True)
     assert History.open(history.path).load_index(0) is None
+
+
+def test_an_index_is_extended_by_what_came_since(history):
+    for text in ([1, 2], [3], [1, 2, 4]):
+        history.append(ids(*text), 1)
+        history.extend_index(1_000)
+    history.extend_index(1_000)  # nothing is new
+    index = History.open(history.path).load_index(10**6)
+    assert index.tokens.tolist() == [1, 2, 100, 3, 100, 1, 2, 4, 100]
+    firsts = [index.tokens[at:][:2].tolist() for at in index.suffix_array[:6]]
+    assert firsts == [[1, 2], [1, 2], [2, 4], [2, 100], [3, 100], [4, 100]]
+    assert len(list(history.check())) == 3
+
+
+def test_an_index_holds_the_newest_that_are_wanted_or_what_it_held(history):
+    for i in range(6):
+        history.append(ids(i, i), 1)
+    history.extend_index(12)
+    fresh = History.open(history.path)
+    assert fresh.load_index(12).tokens[:2].tolist() == [2, 2]
+    assert fresh.load_index(13) is None
+    history.append(ids(6, 6), 1)
+    history.extend_index(3)
+    assert History.open(history.path).load_index(12).tokens[:2].tolist() == [3, 3]
+    history.extend_index(100)  # the index is of no use for as many
+    assert len(History.open(history.path).load_index(100).tokens) == 21
+
+
+def test_requests_are_added_while_the_index_is_written(history, monkeypatch):
+    def add(path, arrays):
+        History.open(history.path).append(ids(7), 1)
+        return write_arrays(path, arrays)
+
+    history.append(ids(5, 6), 1)
+    monkeypatch.setattr("ngramkit.formats.history.write_arrays", add)
+    history.extend_index(1_000)
+    index, added, complete = History.open(history.path).newest(1_000)
+    assert (index.tokens.tolist(), added.tokens.tolist()) == ([5, 6, 100], [7, 100])
+    assert complete
 
 
 def test_bad_folders_are_refused(tmp_path, history):

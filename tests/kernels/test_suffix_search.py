@@ -30,13 +30,15 @@ def shard_of(documents, vocabulary):
 
 
 def table_of(shards, vocabulary, *, wide=False):
-    """(table, what keeps it alive); `wide` makes the suffix arrays 64 bits wide."""
+    """(table, what keeps it alive); `wide` makes the suffix arrays 64 bits wide. Every other shard
+    has no buckets."""
     dtype = np.uint16 if vocabulary <= 0xFFFF else np.uint32
     held = []
     for tokens in shards:
         arrays = sort_shard(np.array(tokens, dtype), vocabulary)
         suffixes = arrays["suffix_array"].astype(np.int64 if wide else np.int32)
-        held.append((arrays["tokens"], suffixes, arrays["first_token"]))
+        bounds = arrays["first_token"][: 0 if len(held) % 2 else None]
+        held.append((arrays["tokens"], suffixes, bounds))
     return shard_table(held), held
 
 

@@ -11,6 +11,12 @@ def suffix_array(tokens):
     return sorted(range(len(tokens)), key=lambda i: tokens[i:])
 
 
+def request_order(tokens, separator):
+    """Positions in the order of their suffixes, compared up to a separator; of equals the earlier
+    one first."""
+    return sorted(range(len(tokens)), key=lambda i: (tokens[i : tokens.index(separator, i) + 1], i))
+
+
 def matches(shards, pattern):
     """(shard, position) of every place where `pattern` stands."""
     size = len(pattern)

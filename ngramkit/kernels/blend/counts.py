@@ -373,6 +373,37 @@ def count_corpus(corpus, source, intervals, recent, into, scan, sample):
 
 
 @part
+def count_longest(corpus, intervals, recent, into, scan, sample):
+    """Count what followed the longest match of `recent` in a corpus of one source, as
+    `count_corpus` does, and maybe shorter ones; return its level, -1 where nothing followed."""
+    table, memo, end = corpus.table, corpus.memo, corpus.ends[0]
+    order = DEPTH
+    while order and _width(corpus, 0, order, recent, intervals[order], scan) == 0:
+        order -= 1
+    while order:
+        width = _width(corpus, 0, order, recent, intervals[order], scan)
+        level = REACHED[order - 1] + 1  # the first that needs as many tokens, or more
+        if width <= scan:
+            for s in range(end):
+                _read(table[s], intervals[order, s], order, recent, into, level)
+            for longest in range(N_LEVELS - 1, level - 1, -1):
+                if into.distinct[longest]:
+                    return longest
+        elif LEVELS[level] == order:
+            key = _key(0, order, recent)
+            slot = slot_of(key, len(memo.keys))
+            if memo.keys[slot] != key:
+                begin_row(memo, slot, key, np.float32(width))
+                taken = sample // SPARSER[order]
+                _sample(corpus, 0, end, intervals[order], order, width, taken, slot, into)
+            recall(memo, slot, into, level)
+            if into.distinct[level]:
+                return level
+        order -= 1
+    return np.int64(-1)
+
+
+@part
 def _read(shard, interval, order, recent, into, first):
     """Count the successors at every occurrence, in the columns from `first` to its longest
     match."""

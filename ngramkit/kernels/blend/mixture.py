@@ -54,6 +54,7 @@ from ngramkit.kernels.blend.counts import (
     count_corpus,
     count_frozen,
     count_live,
+    count_longest,
     erase,
     is_awake,
     row_of,
@@ -436,10 +437,7 @@ def _matched(history, intervals, recent, scan, sample, table):
     """Set history.tokens and history.p to the successors of the longest match; return its account,
     -1 where nothing matches. `table` is for counting."""
     clear(table)
-    count_corpus(history.corpus, 0, intervals, recent, table, scan, sample)
-    level = N_LEVELS - 1
-    while level >= 0 and table.distinct[level] == 0:
-        level -= 1
+    level = count_longest(history.corpus, intervals, recent, table, scan, sample)
     if level < 0:
         return np.int64(-1)
     total, size = table.totals[level], 0

@@ -53,7 +53,7 @@ from ngramkit.kernels.blend.references import References, keep_aligned, mix_in_r
 from ngramkit.kernels.jit import allocating_entry, part
 from ngramkit.kernels.packed import Absent
 
-PAST_SHARDS = 4  # of past requests, at start or since, at most
+PAST_SHARDS = 6  # of past requests, at start or since, at most
 
 
 class Sources(NamedTuple):

@@ -38,15 +38,15 @@ STRIDE = 3  # tokens
 
 def shard_table(shards: Sequence[tuple[Array, Array, Array]]) -> Array:
     """Return int64[shards, 7]: addresses and item sizes of (tokens, suffix_array, first_token)
-    each."""
+    each. `first_token` may be empty: buckets are searched for then."""
     rows = [
         (
             tokens.ctypes.data,
             tokens.itemsize,
             suffix_array.ctypes.data,
             suffix_array.itemsize,
-            first_token.ctypes.data,
-            len(first_token) - 2,
+            first_token.ctypes.data if len(first_token) else 0,
+            len(first_token) - 2 if len(first_token) else int(tokens[-1]),
             min(len(tokens), len(suffix_array)),
         )
         for tokens, suffix_array, first_token in shards
@@ -68,16 +68,6 @@ def position_at(shard: Array, index: int) -> int:
     if shard[SUFFIX_BYTES] == 4:
         return load_i32(shard[SUFFIXES], index)
     return load_i64(shard[SUFFIXES], index)
-
-
-@part
-def bucket(shard: Array, token: int) -> tuple[int, int]:
-    """Return the interval of all suffixes that begin with `token`; empty outside the vocabulary."""
-    if token < 0 or token >= shard[VOCABULARY]:
-        return 0, 0
-    low, high = load_i64(shard[BUCKETS], token), load_i64(shard[BUCKETS], token + 1)
-    high = min(high, shard[SIZE])
-    return (low, high) if 0 <= low < high else (0, 0)
 
 
 @part
@@ -108,6 +98,18 @@ def narrow(shard: Array, low: int, high: int, depth: int, token: int) -> tuple[i
         low += step
         step <<= 1
     return begin, lower_bound(shard, low, min(high, low + step - 1), depth, token + 1)
+
+
+@part
+def bucket(shard: Array, token: int) -> tuple[int, int]:
+    """Return the interval of all suffixes that begin with `token`; empty outside the vocabulary."""
+    if token < 0 or token >= shard[VOCABULARY]:
+        return 0, 0
+    if shard[BUCKETS] == 0:
+        return narrow(shard, 0, shard[SIZE], 0, token)
+    low, high = load_i64(shard[BUCKETS], token), load_i64(shard[BUCKETS], token + 1)
+    high = min(high, shard[SIZE])
+    return (low, high) if 0 <= low < high else (0, 0)
 
 
 @part
