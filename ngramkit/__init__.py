@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ngramkit.drafters.sources import PastUse as PastUse, Sources as Sources
     from ngramkit.engines.check import check_engine as check_engine
     from ngramkit.evaluate.bench import bench as bench
+    from ngramkit.evaluate.forecast import forecast as forecast
     from ngramkit.evaluate.prune import prune as prune
     from ngramkit.evaluate.record import record as record
     from ngramkit.evaluate.replay import KeepState as KeepState, replay as replay
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from ngramkit.histories import (
         forget_history as forget_history,
         history as history,
+        import_history as import_history,
         merge_histories as merge_histories,
         trim_history as trim_history,
     )
@@ -96,12 +98,13 @@ _NAMES = {
     "ngramkit.drafters.sources": "PastUse Sources",
     "ngramkit.engines.check": "check_engine",
     "ngramkit.evaluate.bench": "bench",
+    "ngramkit.evaluate.forecast": "forecast",
     "ngramkit.evaluate.prune": "prune",
     "ngramkit.evaluate.record": "record",
     "ngramkit.evaluate.replay": "KeepState replay",
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
-    "ngramkit.histories": "forget_history history merge_histories trim_history",
+    "ngramkit.histories": "forget_history history import_history merge_histories trim_history",
     "ngramkit.hub.pull": "pull",
     "ngramkit.hub.push": "push",
     "ngramkit.hub.search": "search",

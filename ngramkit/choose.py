@@ -147,8 +147,9 @@ def choose_drafter(
     )
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
-    if "past" in entry.sources and (sources.past.path or entry.required):
-        choice = _with_past(choice, sources.past, reporter)
+    past = sources.past
+    if "past" in entry.sources and (past.path or past.grows or entry.required):
+        choice = _with_past(choice, past, reporter)
     default = "" if drafter else " (default)"
     over = listed([_described(each) for each in opened])
     reporter.note(f"drafter: {spec}{default}{over and ' over '}{over}")

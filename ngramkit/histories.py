@@ -1,15 +1,24 @@
-"""Histories of past requests: their contents, merged from several machines, trimmed, forgotten."""
+"""Histories of past requests: made of logs, merged from several machines, trimmed, forgotten."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import UsageError
+from ngramkit.drafters.base import TokenArray
+from ngramkit.errors import InputError, UsageError, require_between
 from ngramkit.formats.history import History, merge
+from ngramkit.formats.manifest import NAME
 from ngramkit.formats.request_log import PastRequest
+from ngramkit.logs.read import Files, read_log
+from ngramkit.logs.tokens import RequestTokenizer
+from ngramkit.models import chosen_model
+from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result, Rows
 
 SHOWN = 300  # characters of a prompt and of an output
@@ -80,6 +89,72 @@ class HistorySize(Result):
         requests = history.log.read().requests
         tokens = sum(len(request.tokens) for request in requests)
         return cls(history.path, len(requests), tokens, dropped)
+
+
+@dataclass(frozen=True)
+class ImportedHistory(Result):
+    """A history after requests of logs have joined it."""
+
+    path: Path
+    imported: int  # requests
+    imported_tokens: int
+    dropped: int  # requests, the oldest
+    requests: int
+    tokens: int
+
+
+def import_history(
+    files: Files,
+    out: str | Path,
+    *,
+    model: str | None = None,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    template: str = "auto",
+    prompts: bool = False,
+    tokens: int | None = None,
+    reporter: Reporter = SILENT,
+) -> ImportedHistory:
+    """Add the requests of logs to the history `out`, in the order in which they stand; make it
+    where there is none.
+
+    `format` and `columns`: see ngramkit.logs.read.read_log; `template`: how conversations became
+    prompts. `model`: whose tokenizer it is; None: the history's, else as
+    `ngramkit.models.chosen_model`. Outputs alone are remembered, unless `prompts`. Of more than
+    `tokens` in all the oldest requests are dropped.
+
+    Raises UsageError for what makes no sense, InputError for files that cannot be read or hold no
+    request, ArtifactError for a history of another tokenizer. Nothing is added then.
+    """
+    if tokens is not None:
+        require_between("tokens", tokens, 1)
+    kept = History.open(Path(out)).tokenizer.id if (Path(out) / NAME).exists() else None
+    chosen = chosen_model(model or kept)
+    if chosen.why:
+        reporter.note(f"model: {chosen.name} ({chosen.why})")
+    tokenizer = load_tokenizer(chosen.name)
+    encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
+    reporter.stage("reading the log", unit="requests")
+    requests: deque[tuple[TokenArray, int]] = deque()
+    imported = total = held = 0
+    for request in read_log(files, format=format, columns=columns, reporter=reporter):
+        prompt, output, _ = encode(request)
+        ids = np.concatenate([prompt, output]) if prompts else output
+        requests.append((ids, len(prompt) if prompts else 0))
+        imported, total, held = imported + 1, total + len(ids), held + len(ids)
+        while tokens is not None and held > tokens:
+            held -= len(requests.popleft()[0])
+        reporter.advance(1)
+    if not imported:
+        raise InputError("the log holds no request", "check the files")
+    history = History.at(out, tokenizer.record)
+    for ids, prompt_tokens in requests:
+        history.append(ids, prompt_tokens)
+    dropped = imported - len(requests)
+    if tokens is not None:
+        dropped += history.trim(tokens)
+    size = HistorySize.of(history)
+    return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
 
 def merge_histories(paths: Sequence[str | Path], out: str | Path) -> HistorySize:

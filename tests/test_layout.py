@@ -33,6 +33,7 @@ FLOORS = [
     ["formats"],
     ["gguf", "remote"],
     ["corpus", "drafters"],
+    ["logs"],
     ["builders", "budget", "histories", "hub", "inspection"],
     ["choose", "engines", "exchange"],
     ["warming"],
@@ -46,8 +47,8 @@ HEAVY = {
 }  # fmt: skip
 TORCH = {"torch", "transformers"}
 # Where torch may be imported at all; corpus and gguf load tokenizers through transformers, evaluate
-# asks models what they hold likely.
-MAY_USE_TORCH = {"decode", "demo", "builders", "corpus", "evaluate", "gguf"}
+# asks models what they hold likely, logs reads a file that torch wrote.
+MAY_USE_TORCH = {"decode", "demo", "builders", "corpus", "evaluate", "gguf", "logs"}
 
 
 def imports(path):

@@ -1,4 +1,4 @@
-"""`ngramkit history`: inspect past requests, merge those of several machines, drop some or all."""
+"""`ngramkit history`: inspect past requests, take in logs, merge histories, drop some or all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli.command import App
+from ngramkit_cli.options import LogOptions, Model
 from ngramkit_cli.output import Output
+from ngramkit_cli.prompt import TemplateOfQuestions
 from ngramkit_cli.screen import facts as facts_table
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A history's folder.")]
@@ -22,6 +24,24 @@ Last = Annotated[
     ),
 ]
 NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The new history's folder.")]
+Logs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE|DIR...",
+        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md.",
+    ),
+]
+IntoFolder = Annotated[
+    Path,
+    typer.Option("--out", metavar="DIR", help="The history that they join; made if there is none."),
+]
+Prompts = Annotated[
+    bool, typer.Option("--prompts", help="Remember prompts too, not outputs alone.")
+]
+MostTokens = Annotated[
+    int | None,
+    typer.Option("--tokens", min=1, help="Keep the newest requests of so many tokens at most."),
+]
 Tokens = Annotated[
     int, typer.Option("--tokens", min=0, help="Keep the newest requests of so many tokens at most.")
 ]
@@ -33,7 +53,7 @@ Everything = Annotated[bool, typer.Option("--everything", help="Forget all reque
 
 app = App(
     name="history",
-    help="Past requests, which ssd and blend draft from: inspect, merge, trim, forget.",
+    help="Past requests, which ssd and blend draft from: inspect, import, merge, trim, forget.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -53,6 +73,41 @@ def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
     for request in contents.last:
         out.show("", f"> {request.prompt!r}", f"< {request.output!r}")
     out.result(path, **{name: facts[name] for name in names})
+
+
+@app.command("import")
+def import_(
+    *,
+    files: Logs,
+    into: IntoFolder,
+    log: LogOptions,
+    template: TemplateOfQuestions = "auto",
+    prompts: Prompts = False,
+    tokens: MostTokens = None,
+    model: Model = None,
+    out: Output,
+) -> None:
+    """Add the requests of logs to a history, which the next requests draft from.
+
+    Example: ngramkit history import rollouts/step_7 --out past --model qwen3-4b --tokens 4000000
+    """
+    added = ngramkit.import_history(
+        files,
+        into,
+        model=model,
+        **log.given(),
+        template=template,
+        prompts=prompts,
+        tokens=tokens,
+        reporter=out.reporter,
+    )
+    dropped = f", {many(added.dropped, 'request')} dropped" if added.dropped else ""
+    out.say(
+        f"{into}: {many(added.imported, 'request')} added "
+        f"({many(added.imported_tokens, 'token')}){dropped}; it holds "
+        f"{many(added.requests, 'request')}, {many(added.tokens, 'token')}"
+    )
+    out.result(into, **added.to_dict())
 
 
 @app.command()

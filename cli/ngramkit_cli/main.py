@@ -31,6 +31,10 @@ COMMANDS = {
     "verify": ("inspect_cmd.verify", "Prove an artifact whole"),
     "drafters": ("drafters_cmd.drafters", "List the drafters"),
     "replay": ("replay_cmd.replay", "Replay recorded answers"),
+    "forecast": (
+        "forecast_cmd.forecast",
+        "Forecast what drafts would save a server",
+    ),
     "calibrate": ("calibrate_cmd.calibrate", "Measure passes by draft size and context length"),
     "decode": ("decode_cmd.decode", "Decode with drafts"),
     "history": ("history_cmd.app", "Past requests"),

@@ -146,6 +146,45 @@ class SourceOptions:
         )
 
 
+# Options of the commands that read logs of requests.
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """The format of a log of requests. A field is an option."""
+
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The files' format, as vllm, openai or verl. Default: told by their content.",
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD=COLUMN,...",
+            help="Columns of any JSON lines: prompt=question,output=answer, and name, kind, "
+            "reference, time, run, turn. a.b is b inside a.",
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments `format` and `columns`.
+
+        Raises UsageError where `columns` is no list of pairs."""
+        if self.columns is None:
+            return {"format": self.format, "columns": None}
+        pairs = [part.partition("=") for part in self.columns.split(",")]
+        if not all(field and column for field, _, column in pairs):
+            raise UsageError(
+                f"--columns {self.columns!r} is not a list of columns",
+                "like prompt=question,output=answer",
+            )
+        columns = {field.strip(): column.strip() for field, _, column in pairs}
+        return {"format": self.format, "columns": columns}
+
+
 # The executor of a build: this machine, or the nodes of a Ray cluster.
 
 EXECUTORS = "local|ray"

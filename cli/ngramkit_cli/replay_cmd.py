@@ -13,6 +13,7 @@ from ngramkit.errors import UsageError
 from ngramkit_cli.options import (
     DrafterNames,
     Limit,
+    LogOptions,
     Model,
     SourceOptions,
     takes_urls,
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 
 Answers = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--answers",
-        metavar="FILE",
-        help="Recorded answers, jsonl: FastChat or Spec-Bench (with --questions), or lines with "
-        "prompt and output, or with messages.",
+        metavar="FILE|DIR",
+        help="Recorded answers: a log of a server, trajectories of agents, rollouts, lines with "
+        "prompt and output, or with --questions FastChat's; may be repeated. See docs/logs.md.",
     ),
 ]
 RecordFolder = Annotated[
@@ -46,11 +47,26 @@ RecordFolder = Annotated[
     ),
 ]
 Budgets = Annotated[str, typer.Option("--budget", metavar="N,N,...", help="Draft nodes per pass.")]
+Chain = Annotated[
+    bool,
+    typer.Option(
+        "--chain", help="Draft one path of that many tokens, as for engines that verify no trees."
+    ),
+]
 KeepState = Annotated[
     bool,
-    typer.Option("--keep-state", help="One drafter for all questions, for those that learn."),
+    typer.Option(
+        "--keep-state", help="One drafter for all requests, in their order: its history grows."
+    ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="The questions' order with --keep-state.")]
+Prompts = Annotated[
+    bool,
+    typer.Option("--prompts", help="With --keep-state: remember prompts too, not outputs alone."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help="With --keep-state: a random order. Default: that of time."),
+]
 Repeat = Annotated[
     int,
     typer.Option("--repeat", min=1, help="With --keep-state: every question comes N times."),
@@ -204,14 +220,17 @@ def _share(part: int, whole: int) -> float:
 def replay(
     *,
     answers: Answers = None,
+    log: LogOptions,
     questions: AnsweredQuestions = None,
     oracle: RecordFolder = None,
     template: TemplateOfQuestions = "auto",
     drafter: DrafterNames = None,
     budget: Budgets = "8,16,32,64,96",
+    chain: Chain = False,
     sources: ReplaySources,
     keep_state: KeepState = False,
-    seed: Seed = 0,
+    prompts: Prompts = False,
+    seed: Seed = None,
     repeat: Repeat = 1,
     drop_leaked: DropLeaked = False,
     limit: Limit = None,
@@ -238,12 +257,14 @@ def replay(
     results = replay.replay(
         answers,
         questions,
+        **log.given(),
         model=model if oracle is not None else the_model(model, out),
         drafters=drafter or DRAFTER,
         budgets=budgets,
         artifacts=sources.sources(),
         template=template,
-        keep_state=replay.KeepState(seed, repeat) if keep_state else None,
+        chain=chain,
+        keep_state=replay.KeepState(seed, repeat, prompts) if keep_state else None,
         drop_leaked=drop_leaked,
         limit=limit,
         oracle=oracle,

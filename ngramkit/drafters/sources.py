@@ -27,14 +27,18 @@ class PastUse:
     """The use of past requests by drafters that learn from them.
 
     Of the history at `path` (None: nothing outlives the process) the newest `tokens` are searched.
-    With `store` finished requests join it. With `recorded` the requests are replayed or measured:
-    the folder is left alone and nothing depends on timing.
+    With `store` finished requests join it, without `prompts` their outputs alone. With `recorded`
+    the requests are replayed or measured: the folder is left alone and nothing depends on timing.
+    With `grows` a drafter that can do without past requests remembers them too, where there is no
+    history.
     """
 
     path: Path | None = None
     tokens: int = HISTORY_TOKENS
     store: bool = True
     recorded: bool = False
+    prompts: bool = True
+    grows: bool = False
 
     def history(self, tokenizer: TokenizerRecord) -> History | None:
         """Open the history, or make a new one, unless that would stay empty.
@@ -61,9 +65,11 @@ class PastUse:
 
     def open(self, tokenizer: TokenizerRecord, *, forgetful: bool = False) -> PastRequests:
         """Return the past requests of a drafter; with `forgetful` it remembers none of its own."""
+        from ngramkit.drafters.past_outputs import PastOutputs
         from ngramkit.drafters.past_requests import PastRequests
 
-        return PastRequests(
+        kind = PastRequests if self.prompts else PastOutputs
+        return kind(
             self.history(tokenizer),
             tokenizer=tokenizer,
             capacity=self.tokens,

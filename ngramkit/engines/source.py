@@ -74,7 +74,7 @@ def open_source(
         history = GrowingHistory(config, record, stores=config.store, writes=writes)
     names = [str(each.path) for each in artifacts] + [str(config.history)] * bool(config.history)
     LOG.info("drafting with %s over %s", spec, ", ".join(names) or "the requests' own text alone")
-    if history is not None and history.stores:
+    if history is not None and history.stores and writes:
         LOG.warning("%s", history.notice)
 
     def make(past: PastRequests | None = None) -> Any:

@@ -19,6 +19,7 @@ from ngramkit.evaluate.simulation import Replay, categories
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
+MOST_ROWS = 40  # of kinds of requests
 PALETTE = (  # can be told apart, and read as text on white
     "#0b63c5", "#b45309", "#15803d", "#c81e1e", "#7c3aed",
     "#7a4b2a", "#be1a75", "#57606a", "#6b6b00", "#0e7490",
@@ -72,6 +73,25 @@ def plot(
                 for result in widest
             }
             axes[-1].set_title(f"by category, {nodes} nodes")
+            draw_categories(axes[-1], values, rows, colors, "tokens/step")
+
+
+def plot_warming(results: Sequence[Replay], path: Path) -> None:
+    """Draw tokens/step against requests answered, a line per result, and by kind of request."""
+    require_picture(path)
+    rows = categories(results)
+    colors = colors_of(result.drafter for result in results)
+    kinds = 1 < len(rows) <= MOST_ROWS
+    with saved_figure(path, (0.5 + 6.3 * (1 + kinds), 5.5)) as figure:
+        axes = figure.subplots(1, 1 + kinds, squeeze=False)[0]
+        axes[0].set_title("over the log, drafts of at most")
+        draw_learning(axes[0], results, colors)
+        if kinds:
+            values = {
+                result.drafter: [result.by_category[row].tokens_per_step for row in rows]
+                for result in results
+            }
+            axes[-1].set_title("by kind of request")
             draw_categories(axes[-1], values, rows, colors, "tokens/step")
 
 

@@ -71,8 +71,6 @@ def _answers(
     """Return every answer after the last tokens of its prompt."""
     tokenizer = load_tokenizer(model or artifact.tokenizer.id)
     artifact.tokenizer.require(tokenizer.record, str(artifact.path))
-    records, form = read_records(answers, questions, tokenizer, template)
-    if form is not None:
-        reporter.note(str(form))
+    records, _ = read_records(answers, questions, tokenizer, template, reporter=reporter)
     turns = [turn for record in records for turn in record.turns]
     return [np.concatenate([turn.prompt[-CONTEXT:], turn.answer]) for turn in turns]

@@ -8,35 +8,38 @@ Question files of the usual benchmarks, told apart by their keys:
     {"prompt": "..."}                                 plain; id and category optional
     a .txt file                                       plain, one per line
 
-Recorded answers, in jsonl of three shapes:
+Recorded answers are what ngramkit.logs reads: servers' logs, trajectories, rollouts, any lines with
+prompts and outputs. Beside a question file they are FastChat's:
 
-    {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}    FastChat, beside a question file
-    {"prompt": "...", "output": "..."}                             taken as it stands
-    {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}
+    {"question_id": 81, "choices": [{"turns": ["...", "..."]}]}
 
-Any of them may be gzipped. A record is tokenised as the model saw it: the answer is what follows
-the prompt, EOS included.
+A record is tokenised as the model saw it: the answer is what follows the prompt, EOS included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from ngramkit.corpus import unpacking
-from ngramkit.corpus.chat import OWN, Message, Template, find_template
+from ngramkit.corpus.chat import Message, Template
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.drafters.base import TokenArray, common_beginning
+from ngramkit.drafters.base import TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.errors import InputError, UsageError
+from ngramkit.logs.read import in_time, read_log
+from ngramkit.logs.request import LoggedRequest
+from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.models import DEFAULT
+from ngramkit.progress import SILENT, Reporter
+from ngramkit.text import visible
 from ngramkit.untrusted import parse_json
 
 EMBEDDED = 20  # questions of the embedded model
+NAME = 80  # characters of a request's name and kind
 Line = tuple[str, dict[str, Any]]  # where ("FILE, line N"), what
 
 
@@ -154,42 +157,63 @@ class Record:
     name: str
     category: str
     turns: list[Turn]
-
-
-@dataclass(frozen=True)
-class Conversation:
-    name: str
-    category: str
-    messages: list[Message]
-    plain: bool = False  # the first message is a finished prompt: no template
+    run: str = ""  # of the same tasks, as a trial, or a step of training
+    turn: int = 0  # the first one's, of a conversation whose other turns are records too
 
 
 def read_records(
-    answers: str | Path, questions: str | Path | None, tokenizer: TextTokenizer, template: str
+    answers: str | Path | Sequence[str | Path],
+    questions: str | Path | None,
+    tokenizer: TextTokenizer,
+    template: str,
+    *,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    reporter: Reporter = SILENT,
 ) -> tuple[list[Record], Template | None]:
-    """Return all records, in the answer file's order, and the template of their prompts.
+    """Return all records, and the template of their prompts.
 
-    The template is that of `find_template`; None where all prompts are taken as they stand.
+    They stand in the order of their time, where all have one, else as in the files. `format` and
+    `columns`: see ngramkit.logs.read. The template is that of `find_template`; None where all
+    prompts are taken as they stand.
 
     Raises InputError, with file and line, where a line is not what the format says.
     """
-    answers = Path(answers)
-    lines = list(read_lines(answers))
-    if not lines:
-        raise InputError(f"{answers} holds no answers", "check the path")
     if questions is not None:
-        conversations = _with_questions(lines, Path(questions))
+        requests = _with_questions(answers, Path(questions))
     else:
-        conversations = [_self_contained(where, body) for where, body in lines]
-    plain = all(talk.plain for talk in conversations)
-    form = None if plain else find_template(template, tokenizer)
-    return [_tokenise(c, tokenizer, form) for c in conversations], form
+        found = read_log(answers, format=format, columns=columns, reporter=reporter)
+        requests = in_time(found)
+    if not requests:
+        raise InputError(f"{_named(answers)} holds no answers", "check the path")
+    tokens = RequestTokenizer(tokenizer, template, reporter)
+    records = [_record(list(same), tokens) for _, same in groupby(requests, key=_conversation)]
+    return records, tokens.template
 
 
-def _with_questions(answers: Sequence[Line], questions: Path) -> list[Conversation]:
+def _conversation(request: LoggedRequest) -> tuple[str, str, str]:
+    """Return what requests of one conversation share; they are one record where they stand side by
+    side."""
+    return request.name, request.kind, request.run
+
+
+def _record(requests: list[LoggedRequest], tokens: RequestTokenizer) -> Record:
+    turns = [Turn(*tokens(request)) for request in requests]
+    first = requests[0]
+    name, kind, run = (visible(text, NAME) for text in (first.name, first.kind, first.run))
+    return Record(name, kind, turns, run, first.turn)
+
+
+def _named(answers: str | Path | Sequence[str | Path]) -> str:
+    files = [answers] if isinstance(answers, str | Path) else list(answers)
+    return ", ".join(map(str, files[:3]))
+
+
+def _with_questions(answers: Any, questions: Path) -> list[LoggedRequest]:
+    files = [answers] if isinstance(answers, str | Path) else list(answers)
     by_id = {str(question.id): question for question in read_questions(questions)}
-    conversations = []
-    for where, body in answers:
+    requests: list[LoggedRequest] = []
+    for where, body in (line for file in files for line in read_lines(Path(file))):
         if "question_id" not in body:
             raise InputError(f"{where}: no `question_id`", "FastChat's question and answer format")
         question = by_id.get(str(body["question_id"]))
@@ -198,20 +222,21 @@ def _with_questions(answers: Sequence[Line], questions: Path) -> list[Conversati
                 f"{where}: question {body['question_id']} is not in {questions}",
                 "check that the files belong together",
             )
-        conversations.append(_alternate(where, question, _answer_turns(where, body)))
-    return conversations
+        requests += _alternate(where, question, _answer_turns(where, body))
+    return requests
 
 
-def _alternate(where: str, question: Question, answers: list[str]) -> Conversation:
+def _alternate(where: str, question: Question, answers: list[str]) -> Iterator[LoggedRequest]:
     if len(answers) > len(question.turns):
         raise InputError(
             f"{where}: {len(answers)} answers to {len(question.turns)} turns",
             "check that the files belong together",
         )
-    messages = []
-    for turn, answer in zip(question.turns, answers, strict=False):
-        messages += [Message("user", turn), Message("assistant", answer)]
-    return Conversation(str(question.id), question.category, messages)
+    before: list[Message] = []
+    for number, (turn, answer) in enumerate(zip(question.turns, answers, strict=False)):
+        before.append(Message("user", turn))
+        yield LoggedRequest(tuple(before), answer, str(question.id), question.category, turn=number)
+        before.append(Message("assistant", answer))
 
 
 def _answer_turns(where: str, body: dict[str, Any]) -> list[str]:
@@ -220,38 +245,6 @@ def _answer_turns(where: str, body: dict[str, Any]) -> list[str]:
         raise InputError(f"{where}: choices[0] is not an object", "FastChat's answer format")
     turns: list[str] = _get(where, choices[0], "turns", _is_texts, "a list of strings")
     return turns
-
-
-def _self_contained(where: str, body: dict[str, Any]) -> Conversation:
-    name = str(body.get("question_id", body.get("id", where.rsplit(" ", 1)[-1])))
-    category = str(body.get("category", "all"))
-    if "messages" in body:
-        return Conversation(name, category, _messages(where, body["messages"]))
-    if "prompt" in body and "output" in body:
-        prompt = _get(where, body, "prompt", _is_text, "a string")
-        output = _get(where, body, "output", _is_text, "a string")
-        messages = [Message("user", prompt), Message("assistant", output)]
-        return Conversation(name, category, messages, plain=True)
-    hint = "give questions, the question file" if "choices" in body else ""
-    message = f"{where}: neither `messages` nor `prompt` and `output`"
-    raise InputError(message, hint, option="questions")
-
-
-def _messages(where: str, value: Any) -> list[Message]:
-    if not isinstance(value, list) or not value:
-        raise InputError(f"{where}: `messages` is not a list", "objects with role and content")
-    messages = []
-    for item in value:
-        ok = isinstance(item, dict) and item.get("role") in ("system", "user", "assistant")
-        if not ok or not isinstance(item.get("content"), str):
-            raise InputError(
-                f"{where}: a message without a role (system, user, assistant) and a text content",
-                "objects with role and content",
-            )
-        messages.append(Message(item["role"], item["content"]))
-    if not any(message.role == "assistant" for message in messages):
-        raise InputError(f"{where}: no message of the assistant", "there is nothing to replay")
-    return messages
 
 
 def _get(
@@ -264,46 +257,8 @@ def _get(
     return body[key]
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _tokenise(talk: Conversation, tokenizer: TextTokenizer, template: Template | None) -> Record:
-    eos = tokenizer.eos_token or ""
-    # Some recorders leave the EOS in the text; templates add their own.
-    messages = [Message(m.role, m.content.removesuffix(eos)) for m in talk.messages]
-    turns = []
-    for i, message in enumerate(messages):
-        if message.role != "assistant":
-            continue
-        before = messages[:i]
-        if talk.plain or template is None:
-            turns.append(_turn(tokenizer, before[0].content, message.content))
-        else:
-            text, answer = template.prompt(before), template.joint + message.content
-            turns.append(_turn(tokenizer, text, answer, whole=template.name == OWN))
-    return Record(talk.name, talk.category, turns)
-
-
-def _turn(tokenizer: TextTokenizer, prompt: str, answer: str, *, whole: bool = False) -> Turn:
-    """Tokenise prompt and answer together, so that their border falls as the model had it.
-
-    `whole`: the prompt's text has its own BOS, if any.
-    """
-    begin = [tokenizer.bos] if tokenizer.adds_bos and not whole else []
-    end = [] if tokenizer.record.eos is None else [tokenizer.record.eos]
-    alone, both = tokenizer.encode(prompt), tokenizer.encode(prompt + answer)
-    cut = common_beginning(alone, both)
-    if len(begin) and len(both) and both[0] == begin[0]:
-        begin = []
-    return Turn(
-        prompt=np.array([*begin, *both[:cut]], np.int32),
-        answer=np.array([*both[cut:], *end], np.int32),
-    )
 
 
 def answer_text(tokenizer: TextTokenizer, template: Template, token_ids: Sequence[int]) -> str:

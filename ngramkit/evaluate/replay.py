@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ngramkit.choose import (  # fmt: skip
 from ngramkit.corpus.chat import Template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
+from ngramkit.drafters.registry import DRAFTERS
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.curves import ByBytes, Curve, Curves, by_bytes, choose_along
@@ -31,17 +32,24 @@ from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Entries, Tabular
+from ngramkit.text import many
 
 BUDGETS = (8, 16, 32, 64, 96)  # draft nodes per pass
 
 
 @dataclass(frozen=True)
 class KeepState:
-    """One drafter for all questions, for drafters that learn: in the order of `seed`, each question
-    `repeat` times."""
+    """One drafter for all requests, for drafters that learn: in their order of time, or in the
+    random one of `seed`, all of them `repeat` times. With `prompts` it remembers these too."""
 
-    seed: int = 0
+    seed: int | None = None
     repeat: int = 1
+    prompts: bool = False
+
+    def order(self, records: list[Record]) -> list[Record]:
+        """Return the records in the order in which they are replayed."""
+        records = records * self.repeat
+        return records if self.seed is None else shuffled(records, self.seed)
 
 
 class Replays(Entries[Replay], Tabular):
@@ -111,14 +119,17 @@ class Replays(Entries[Replay], Tabular):
 
 
 def replay(
-    answers: str | Path | Sequence[Record] | None = None,
+    answers: str | Path | Sequence[str | Path] | Sequence[Record] | None = None,
     questions: str | Path | None = None,
     *,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
     model: str | TextTokenizer | TokenizerRecord | None = None,
     drafters: Sequence[str | Callable[[], Drafter]] | str = DRAFTER,
     budgets: Sequence[int] = BUDGETS,
     artifacts: Sources | Curves | Sequence[Given] | Given = (),
     template: str = "auto",
+    chain: bool = False,
     keep_state: KeepState | None = None,
     drop_leaked: bool = False,
     limit: int | None = None,
@@ -128,12 +139,14 @@ def replay(
     """Count the passes that drafters would have needed for what a model once wrote, without it.
 
     `answers` and `questions`: see ngramkit.evaluate.records; answers may be Records, `model` then
-    the TokenizerRecord of their ids. `oracle`: a folder of `record`, in their place: drafters get
-    the model's top-k as evidence, as far as it is on record; with `model` given, the model verifies
-    the rest, and that is added to the folder. `model`: whose tokenizer the answers are read with;
-    None: as `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that
-    make one. `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
-    `Replays.by_bytes`. `budgets`: draft nodes per pass. `template` is how prompts were built; auto:
+    the TokenizerRecord of their ids. `format` and `columns`: see ngramkit.logs.read.read_log.
+    `oracle`: a folder of `record`, in their place: drafters get the model's top-k as evidence, as
+    far as it is on record; with `model` given, the model verifies the rest, and that is added to
+    the folder. `model`: whose tokenizer the answers are read with; None: as
+    `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that make one.
+    `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
+    `Replays.by_bytes`. `budgets`: draft nodes per pass; with `chain` a draft is one path, as for
+    engines that verify no trees. `template` is how prompts were built; auto:
     the model's own, else the one known for its name. `drop_leaked` leaves out answers that stand in
     a datastore's corpus. `limit`: only the first records.
 
@@ -147,14 +160,16 @@ def replay(
         topk_record = _open_record(oracle, answers or questions, model, reporter)
         tokenizer, records, form = topk_record.folder.tokenizer, topk_record.answers(), None
     else:
-        tokenizer, records, form = _read_answers(answers, questions, model, template, reporter)
-    choices, curves = _choices(names, artifacts, tokenizer, reporter)
+        tokenizer, records, form = read_answers(
+            answers, questions, model, template, format, columns, reporter
+        )
+    choices, curves = _choices(names, artifacts, tokenizer, keep_state, reporter)
     untold = [choice.label for choice in choices if choice.needs_evidence]
     if untold and topk_record is None:
         reporter.note(f"no recorded logits (--oracle): {', '.join(untold)} runs without evidence")
     records, leakage = without_leaks(records[:limit], choices, drop_leaked, reporter)
     if keep_state is not None:
-        records = shuffled(records * keep_state.repeat, keep_state.seed)
+        records = keep_state.order(records)
     results = []
     verified = 0  # contexts that were not on record
     for choice in choices:
@@ -162,7 +177,8 @@ def replay(
             reporter.stage(f"{choice.label}, {nodes} nodes", len(records), "questions")
             try:
                 result = replay_drafter(
-                    choice.label, choice.load, records, nodes, keep_state=keep_state is not None,
+                    choice.label, choice.load, _fitting(records, choice, reporter), nodes,
+                    keep_state=keep_state is not None, chain=chain,
                     topk_record=topk_record, reporter=reporter,
                 )  # fmt: skip
             finally:
@@ -179,36 +195,56 @@ def _choices(
     names: Sequence[Any],
     artifacts: Sources | Curves | Sequence[Given] | Given,
     tokenizer: TokenizerRecord,
+    keep_state: KeepState | None,
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
-    choose = partial(_choose, tokenizer=tokenizer, reporter=reporter)
+    choose = partial(_choose, tokenizer=tokenizer, keep_state=keep_state, reporter=reporter)
     if isinstance(artifacts, Mapping):
         return choose_along(names, artifacts, choose, reporter)
     given = Sources.of(artifacts).recorded()
     return distinct(choose(each, given) for each in names), []
 
 
-def _read_answers(
-    answers: str | Path | Sequence[Record] | None,
+def _fitting(records: list[Record], choice: DrafterChoice, reporter: Reporter) -> list[Record]:
+    """Return the records without references where the drafter cannot draft from them."""
+    given = sum(len(turn.references) > 0 for record in records for turn in record.turns)
+    able = choice.made is not None or DRAFTERS[choice.spec.name].references
+    if not given or able:
+        return records
+    reporter.note(f"{choice.label} drafts without the references of {many(given, 'request')}")
+    return [
+        replace(record, turns=[replace(turn, references=()) for turn in record.turns])
+        for record in records
+    ]
+
+
+def read_answers(
+    answers: str | Path | Sequence[str | Path] | Sequence[Record] | None,
     questions: str | Path | None,
     model: str | TextTokenizer | TokenizerRecord | None,
     template: str,
+    format: str | None,
+    columns: Mapping[str, str] | None,
     reporter: Reporter,
 ) -> tuple[TokenizerRecord, list[Record], Template | None]:
+    """Return the tokenizer, the records and the template of their prompts. Raises as `replay`."""
     if answers is None:
         raise UsageError(
             "there is nothing to replay",
             "give answers, or a folder of `record`",
             option=("answers", "oracle"),
         )
-    if not isinstance(answers, str | Path):
+    listed = [answers] if isinstance(answers, str | Path) else list(answers)
+    given = [record for record in listed if isinstance(record, Record)]
+    if given:
         if not isinstance(model, TokenizerRecord):
             model = _tokenizer(model, reporter).record
-        return model, list(answers), None
+        return model, given, None
+    files = [file for file in listed if not isinstance(file, Record)]
     tokenizer = _tokenizer(model, reporter)
-    records, form = read_records(answers, questions, tokenizer, template)
-    if form is not None:
-        reporter.note(str(form))
+    records, form = read_records(
+        files, questions, tokenizer, template, format=format, columns=columns, reporter=reporter
+    )
     return tokenizer.record, records, form
 
 
@@ -240,10 +276,14 @@ def _choose(
     drafter: str | Callable[[], Drafter],
     artifacts: Sources,
     tokenizer: TokenizerRecord,
+    keep_state: KeepState | None,
     reporter: Reporter,
 ) -> DrafterChoice:
     if not isinstance(drafter, str):
         return given_drafter(drafter, tokenizer)
+    if keep_state is not None:
+        past = replace(artifacts.past, grows=True, prompts=keep_state.prompts)
+        artifacts = replace(artifacts, past=past)
 
     def load() -> Any:
         from ngramkit.decode.load import load_model

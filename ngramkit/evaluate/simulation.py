@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from ngramkit.errors import require_between
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
+from ngramkit.kernels.tree import best_path
 from ngramkit.progress import SILENT, Reporter
 
 END = -1  # no token: the record is over
+CHAIN_WIDTH = 4  # nodes of the tree that a chain is taken from, for each of its tokens, as engines
 
 
 @dataclass
@@ -64,6 +67,7 @@ class Replay:
     names: list[str] = field(default_factory=list)  # of the records, in the order replayed
     by_record: list[Tally] = field(default_factory=list)  # likewise
     categories: list[str] = field(default_factory=list)  # likewise
+    runs: list[str] = field(default_factory=list)  # likewise
     reliability: Reliability = field(default_factory=Reliability)
     misses: Misses | None = None  # of the top-k record, for a drafter that wants evidence
     bytes: int = 0  # of the artifacts that it drafts from
@@ -127,6 +131,7 @@ def replay_drafter(
     budget: int,
     *,
     keep_state: bool = False,
+    chain: bool = False,
     topk_record: TopKRecord | None = None,
     reporter: Reporter = SILENT,
 ) -> Replay:
@@ -134,7 +139,7 @@ def replay_drafter(
 
     `make` gives a drafter that has seen nothing; it is called once per record, or once in all with
     `keep_state`, for drafters that learn across requests. Turns of a record share the drafter.
-    `topk_record` gives evidence to drafters that want it.
+    `chain` as in `replay_turn`. `topk_record` gives evidence to drafters that want it.
     """
     result = Replay(name, budget)
     drafter = make()
@@ -144,19 +149,20 @@ def replay_drafter(
         result.misses = Misses()
     if records:  # compilation and cold pages are not a draft's cost
         first = records[0].turns[0]
-        replay_turn(make(), replace(first, answer=first.answer[:16]), budget)
+        replay_turn(make(), replace(first, answer=first.answer[:16]), budget, chain=chain)
     for record in records:
         drafter = drafter if keep_state else make()
         tally = Tally()
         for turn in record.turns:
             evidence = None if topk_record is None else topk_record.evidence_of(turn)
-            tally.add(replay_turn(drafter, turn, budget, result.reliability, evidence))
+            tally.add(replay_turn(drafter, turn, budget, result.reliability, evidence, chain=chain))
             if evidence is not None and result.misses is not None:
                 result.misses.add(evidence.misses)
         result.total.add(tally)
         result.by_category.setdefault(record.category, Tally()).add(tally)
         result.names.append(record.name)
         result.categories.append(record.category)
+        result.runs.append(record.run)
         result.by_record.append(tally)
         reporter.advance(1)
     return result
@@ -168,8 +174,14 @@ def replay_turn(
     budget: int,
     reliability: Reliability | None = None,
     recorded: ReplayedEvidence | None = None,
+    *,
+    chain: bool = False,
 ) -> Tally:
-    """Run the decode loop with the recorded answer in the model's place: draft, look up, accept."""
+    """Run the decode loop with the recorded answer in the model's place: draft, look up, accept.
+
+    With `chain` a draft is one path of at most `budget` tokens: some engines verify no trees.
+    """
+    draft = partial(draft_chain, drafter) if chain else drafter.draft
     answer, tally = turn.answer, Tally()
     evidence = None if recorded is None else recorded.after_prompt()
     start(drafter, turn.prompt, turn.references)
@@ -180,7 +192,7 @@ def replay_turn(
         # As decoding: no more nodes than could still be written besides the model's own token.
         left = budget if turn.longest is None else min(budget, turn.longest - position - 1)
         begun = time.perf_counter_ns()
-        tree = drafter.draft(left) if left > 0 else DraftTree.empty()
+        tree = draft(left) if left > 0 else DraftTree.empty()
         tally.draft_ns.append(time.perf_counter_ns() - begun)
         nodes, _ = accept(tree, _written(answer[position:]))
         written = answer[position : position + len(nodes) + 1]  # one bonus token
@@ -194,6 +206,14 @@ def replay_turn(
             reliability.add(tree.scores, nodes)
     drafter.finish()
     return tally
+
+
+def draft_chain(drafter: Drafter, length: int) -> DraftTree:
+    """Return the path of at most `length` tokens on which most are expected to be accepted."""
+    tree = drafter.draft(CHAIN_WIDTH * length)
+    path = best_path(tree.parents, tree.scores, length, 0.0)
+    parents = np.arange(-1, len(path) - 1, dtype=np.int32)
+    return DraftTree(tree.token_ids[path], parents, tree.scores[path], tree.source[path])
 
 
 def _write(

@@ -13,6 +13,7 @@ import numpy as np
 
 from ngramkit.builders import model_bigram
 from ngramkit.builders.merge import merge
+from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
@@ -22,6 +23,9 @@ from ngramkit.formats.history import History, merge as merge_histories
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
+from ngramkit.histories import import_history
+from ngramkit.logs.request import LoggedRequest
+from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.recipes import build_recipe
 
 from .exchange_commands import exported, imported
@@ -69,6 +73,20 @@ def some_requests() -> Any:
     """Check a history: whole requests, the first of the two first; a rerun adds both again."""
     found = requests()
     each_one = [list(range(10)), list(range(10, 20))]
+    assert found is None or all(request in each_one for request in found), found
+    return found if found and len(found) % 2 == 0 and found[:2] == each_one else None
+
+
+def log() -> None:
+    rows = [{"prompt": "", "output": text} for text in LOGGED]
+    Path("log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def logged_requests() -> Any:
+    """Check a history of the log: as `some_requests`."""
+    found = requests()
+    encode = RequestTokenizer(load_tokenizer("demo"))
+    each_one = [encode(LoggedRequest("", text)).output.tolist() for text in LOGGED]
     assert found is None or all(request in each_one for request in found), found
     return found if found and len(found) % 2 == 0 and found[:2] == each_one else None
 
@@ -123,6 +141,7 @@ def merged_histories() -> None:
         assert Path("y").exists()
 
 
+LOGGED = ("a = 1\n", "b = 2\n")  # outputs
 EXPORTS = ("jsonl", "rest-idx", "llama.cpp", "ik_llama.cpp", "parquet", "transformers")
 
 
@@ -146,6 +165,10 @@ def commands(endpoint: str) -> dict[str, Command]:
         "decode --history": Command(
             "x", lambda: None, remember, state=some_requests,
             settled=lambda: sorted(files_below(Path())),
+        ),
+        "history import": Command(
+            "x", log, lambda: import_history("log.jsonl", "x", model="demo"),
+            state=logged_requests, settled=lambda: sorted(files_below(Path())),
         ),
         "history trim": Command(
             "x", several_requests, lambda: History.open("x").trim(20), state=requests,

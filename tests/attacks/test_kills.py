@@ -19,7 +19,7 @@ MOST = 10
 NAMES = [
     "tokenize", "tokenize --force", "build-datastore --force", "build-frozen",
     "build-frozen --force", "model-bigram --force", "model-unigram --force", "build RECIPE",
-    "merge --force", "decode --history", "history trim", "history merge", "bench",
+    "merge --force", "decode --history", "history import", "history trim", "history merge", "bench",
     "bench --force", "export --to jsonl --force", "export --to rest-idx --force",
     "export --to llama.cpp --force", "export --to ik_llama.cpp --force",
     "export --to parquet --force", "export --to transformers --force", "export --to jsonl",

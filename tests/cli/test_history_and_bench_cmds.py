@@ -97,6 +97,35 @@ def test_history_commands_refuse_what_is_none(ngramkit_cli, tmp_path):
     assert "is no history" in elsewhere.err
 
 
+def test_logs_become_a_history(ngramkit_cli, tmp_path):
+    text = "    return self.name\n" * 4
+    rows = [{"prompt": "def main(self):\n", "output": text, "step": n} for n in range(3)]
+    for n, row in enumerate(rows):
+        (tmp_path / f"{n}.jsonl").write_text(json.dumps(row))
+    named = ["--model", "demo", "--out", "past"]
+    first, more, _, empty, other = ngramkit_cli(
+        ["history", "import", "0.jsonl", "1.jsonl", *named, "--json"],
+        ["history", "import", "2.jsonl", "--out", "past", "--tokens", "60", "--json"],
+        ["history", "import", "2.jsonl", "--model", "demo", "--out", "whole", "--prompts",
+         "--columns", "prompt=prompt,output=output,run=step", "--json"],
+        ["history", "import", "2.jsonl", *named, "--format", "verl"],
+        ["history", "import", "2.jsonl", *named, "--columns", "prompt"],
+    )  # fmt: skip
+    assert (first.code, first.json["imported"], first.json["requests"]) == (0, 2, 2), first.err
+    size = first.json["tokens"] // 2
+    assert (more.json["requests"], more.json["tokens"], more.json["dropped"]) == (
+        (60 // size), 60 // size * size, 3 - 60 // size,
+    )  # fmt: skip
+    tokenizer = load_tokenizer("demo")
+    (request,) = History.open(tmp_path / "whole").log.read().requests
+    assert tokenizer.decode(request.tokens[: request.prompt]).strip() == "def main(self):"
+    (kept, *_) = History.open(tmp_path / "past").log.read().requests
+    assert (kept.prompt, tokenizer.decode(kept.tokens[:-1]).strip()) == (0, text.strip())
+    assert (empty.code, other.code) == (3, 2)
+    assert "no `input`" in empty.err
+    assert "is not a list of columns" in other.err
+
+
 def test_replay_reads_a_history_and_leaves_it_alone(ngramkit_cli, tmp_path):
     lines = [{"prompt": "def main(self):\n", "output": "    return self.name\n" * 4}]
     (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))

@@ -60,6 +60,13 @@ def test_prompts_and_outputs_are_taken_as_they_stand(tokenizer, tmp_path):
     assert text(tokenizer, [*turn.prompt, *turn.answer[:-1]]) == "def f(x):\n"
 
 
+def test_names_and_kinds_are_short_and_can_be_shown(tokenizer, tmp_path):
+    body = {"id": "a\n" * 99, "category": "\x1b[2J" * 99, "prompt": "a", "output": "b"}
+    (record,) = read(tokenizer, lines(tmp_path / "a", body))
+    assert len(record.name) == len(record.category) == 80
+    assert record.category.startswith(r"\x1b[2J\x1b")
+
+
 def test_an_eos_that_the_recorder_left_in_the_text_counts_once(tokenizer, tmp_path):
     eos = tokenizer.eos_token
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" + eos}]
@@ -110,7 +117,7 @@ def test_a_bad_question_line_and_missing_or_empty_files_are_named(tokenizer, tmp
         read(tokenizer, answers, lines(tmp_path / "q", {"question_id": 1, "turns": "x"}))
     with pytest.raises(InputError, match="no file"):
         read(tokenizer, tmp_path / "nothing")
-    with pytest.raises(InputError, match="no answers"):
+    with pytest.raises(InputError, match="holds no requests"):
         read(tokenizer, lines(tmp_path / "empty", "\n"))
 
 

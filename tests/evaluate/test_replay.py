@@ -8,8 +8,11 @@ import pytest
 
 import ngramkit
 from ngramkit.drafters.context import Context
+from ngramkit.drafters.sources import Sources
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.evaluate.records import Question
+from ngramkit.evaluate.replay import KeepState
+from ngramkit.progress import Reporter
 
 SHORT = 'def main(self):\n    """Says it."""\n    return self.name\n'
 
@@ -63,6 +66,64 @@ def test_a_replay_has_rows_ratios_and_a_repr(answers):
     assert (plain["template"], plain["records"]) == (None, 3)
     assert repr(results).startswith("<Replays of 3 records; tokens/step at 8 nodes: context:query")
     assert "nodes: " in repr(results[0])
+
+
+LIKE = [f"    return self.name_{i}, self.value_{i}\n" * 3 for i in range(4)]
+
+
+def log(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def steps(answers, drafter="blend", **options):
+    """Return {request: tokens/step} in the order replayed."""
+    options = {"model": "demo", "drafters": drafter, "budgets": [16], **options}
+    (result,) = ngramkit.replay(answers, **options)
+    return {row["question"]: row["tokens_per_step"] for row in result.rows()}
+
+
+def test_a_history_grows_in_the_order_of_time(tmp_path, monkeypatch):
+    """For blend, too, which can do without one."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"id": str(i), "prompt": f"class {chr(65 + i)}:\n", "output": text, "time": 9 - i}
+        for i, text in enumerate(LIKE)
+    ]
+    answers = log(tmp_path / "a.jsonl", *rows)
+    alone = steps(answers, artifacts=Sources())
+    assert list(alone) == ["3", "2", "1", "0"]
+    kept = steps(answers, keep_state=KeepState())
+    assert list(kept) == list(alone)
+    assert kept["3"] == alone["3"]
+    assert all(kept[name] > 1.1 * alone[name] for name in ("1", "0"))
+    assert list(steps(answers, keep_state=KeepState(repeat=2))) == list(alone)
+    orders = {tuple(steps(answers, "ssd", keep_state=KeepState(seed))) for seed in range(8)}
+    assert len(orders) > 1
+
+
+def test_prompts_join_the_history_by_choice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": "first", "prompt": LIKE[0], "output": "x\n"},
+            {"id": "then", "prompt": "class A:\n", "output": LIKE[0]}]  # fmt: skip
+    answers = log(tmp_path / "a.jsonl", *rows)
+    outputs = steps(answers, "ssd", keep_state=KeepState())["then"]
+    prompts = steps(answers, "ssd", keep_state=KeepState(prompts=True))["then"]
+    assert prompts > 1.5 * outputs
+
+
+def test_a_lines_reference_is_drafted_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "".join(LIKE)
+    plain = {"id": "a", "prompt": "class A:\n", "output": text}
+    bare = steps(log(tmp_path / "a.jsonl", plain))["a"]
+    answers = log(tmp_path / "b.jsonl", {**plain, "reference": text})
+    assert steps(answers)["a"] > 1.5 * bare
+    notes = []
+    reporter = Reporter()
+    reporter.note = notes.append
+    steps(answers, "recycling", reporter=reporter)
+    assert "recycling drafts without the references of 1 request" in notes
 
 
 def test_a_replay_refuses_what_makes_no_sense(answers):

@@ -16,7 +16,7 @@ from ngramkit.drafters.blend import Blend
 from ngramkit.drafters.context import Context, PromptLookup
 from ngramkit.evaluate.leakage import leaked, leaked_share
 from ngramkit.evaluate.records import Record, Turn
-from ngramkit.evaluate.simulation import replay_drafter, replay_turn, shuffled
+from ngramkit.evaluate.simulation import draft_chain, replay_drafter, replay_turn, shuffled
 from ngramkit.evaluate.statistics import Reliability
 
 EOS = 0
@@ -123,6 +123,19 @@ def test_one_bonus_token_per_pass_and_the_first_belongs_to_the_prefill():
     assert (tally.tokens, tally.passes, tally.empty) == (6, 3, 0)
     assert tally.accepted == {2: 1, 1: 2}
     assert (drafter.started, drafter.finished) == (1, 1)
+
+
+def test_a_chain_is_the_path_that_most_is_expected_of():
+    tree = DraftTree(
+        ids(7, 8, 9, 5), ids(-1, 0, -1, 2), np.array([0.6, 0.2, 0.5, 0.4], np.float32),
+        np.zeros(4, np.uint8),
+    )  # fmt: skip
+    drafter = Echo(tree)
+    assert draft_chain(drafter, 2).token_ids.tolist() == [9, 5]
+    assert draft_chain(drafter, 1).token_ids.tolist() == [7]
+    tally = replay_turn(drafter, Turn(ids(1), ids(4, 9, 5, 3)), 2, chain=True)
+    assert (tally.passes, tally.tokens) == (1, 3)
+    assert replay_turn(Echo(tree), Turn(ids(1), ids(4, 7, 8, 3)), 2, chain=True).passes == 3
 
 
 def test_walk_follows_the_record_through_branches():

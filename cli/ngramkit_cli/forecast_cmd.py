@@ -1,0 +1,177 @@
+"""`ngramkit forecast`: what drafts would save a server on the traffic that it has logged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import ngramkit
+from ngramkit.errors import UsageError
+from ngramkit_cli.options import (
+    DrafterName,
+    Limit,
+    LogOptions,
+    Model,
+    SourceOptions,
+    takes_urls,
+    the_model,
+)
+from ngramkit_cli.output import Output
+from ngramkit_cli.prompt import TemplateOfQuestions
+from ngramkit_cli.screen import figures
+
+if TYPE_CHECKING:
+    from ngramkit.evaluate.forecast import Forecasts
+    from ngramkit.evaluate.simulation import Tally
+
+SHOWN = 20  # kinds and runs in a table
+
+Logs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE|DIR...",
+        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md.",
+    ),
+]
+Concurrency = Annotated[int, typer.Option(min=1, max=4096, help="Requests at once, at most.")]
+Tokens = Annotated[
+    str,
+    typer.Option(metavar="N,N,...", help="Tokens of a draft at most, as the engine is asked for."),
+]
+PassCost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="X|N:X,...|FILE",
+        help="What a pass over 9 tokens costs, in passes over one, like 1.1; or times by tokens, "
+        "like 1:57,9:109; or a profile of ngramkit calibrate. Default: as engines suppose of a "
+        "GPU.",
+    ),
+]
+Prompts = Annotated[
+    bool, typer.Option("--prompts", help="Remember prompts too, not outputs alone.")
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it over the log's time.")
+]
+
+
+def parse_lengths(text: str) -> list[int]:
+    """Return numbers of tokens. Raises UsageError where `text` is no list of them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--tokens {text!r} is not a list of numbers", "like 8,16") from None
+
+
+def parse_cost(text: str | None) -> float | dict[int, float] | Path | None:
+    """Return a number, a curve's times by tokens, or the path of a profile.
+
+    >>> parse_cost("1.1"), parse_cost("1:57,9:109")
+    (1.1, {1: 57.0, 9: 109.0})
+    """
+    if text is None:
+        return None
+    if Path(text).is_file():
+        return Path(text)
+    try:
+        if ":" not in text:
+            return float(text)
+        pairs = [part.split(":", 1) for part in text.split(",")]
+        return {int(tokens): float(time) for tokens, time in pairs}
+    except ValueError:
+        return Path(text)
+
+
+def say(results: Forecasts, out: Output) -> None:
+    """Print a row per length, the best one's kinds and runs, then what it comes to."""
+    best = results.best
+    rows = [
+        [
+            str(each.tokens),
+            f"{each.passes:.3f}",
+            f"{each.time:.3f}",
+            f"{each.replay.total.tokens_per_step:.2f}",
+            f"{each.served.drafted:,}",
+            f"{each.accepted_share:.0%}",
+            f"{each.draft_us:.0f} us",
+        ]
+        for each in results
+    ]
+    head = ["tokens", "passes", "time", "tokens/step", "drafted", "accepted", "draft of a request"]
+    out.say("", f"of what {len(best.replay.names):,} requests take without drafts")
+    out.say(*figures(rows, head, justify="right"))
+    for what, tallies in (("kind", best.by_kind()), ("run", best.by_run())):
+        if len(tallies) > 1 or what == "kind":
+            out.say("", f"by {what} of request, drafts of at most {best.tokens} tokens")
+            out.say(*_table(tallies))
+    parts = best.over_time()
+    if len(parts) > 1:
+        out.say("", "tokens/step from the log's first tenth to its last")
+        out.say("  " + " ".join(f"{steps:.2f}" for steps in parts))
+    out.say("", results.sentence)
+
+
+def _table(tallies: dict[str, Tally]) -> list[str]:
+    rows = [
+        [name, f"{t.tokens:,}", f"{t.passes / max(t.tokens, 1):.3f}", f"{t.tokens_per_step:.2f}"]
+        for name, t in list(tallies.items())[:SHOWN]
+    ]
+    lines = list(figures(rows, ["", "tokens", "passes", "tokens/step"], justify="right"))
+    more = len(tallies) - SHOWN
+    return [*lines, f"and {more:,} more"] if more > 0 else lines
+
+
+@takes_urls
+def forecast(
+    *,
+    files: Logs,
+    log: LogOptions,
+    template: TemplateOfQuestions = "auto",
+    drafter: DrafterName = None,
+    concurrency: Concurrency = 16,
+    tokens: Tokens = "16",
+    pass_cost: PassCost = None,
+    sources: SourceOptions,
+    prompts: Prompts = False,
+    limit: Limit = None,
+    plot: Plot = None,
+    model: Model = None,
+    out: Output,
+) -> None:
+    """Forecast what drafts would save a server: its log is served again, request by request.
+
+    Drafts are those of the engines' adapters, from a history that grows with the requests; with
+    --no-store it does not, with --history DIR it begins with what is there, which is left alone.
+
+    Example: ngramkit forecast server.log --model qwen3-4b --concurrency 16 --tokens 8,16
+    --pass-cost 1.1
+    """
+    from ngramkit.choose import DRAFTER
+
+    if plot is not None:
+        from ngramkit.evaluate.plots import require_picture
+
+        require_picture(plot)
+    results = ngramkit.forecast(
+        files,
+        model=the_model(model, out),
+        **log.given(),
+        template=template,
+        drafter=drafter or DRAFTER,
+        artifacts=sources.sources(),
+        concurrency=concurrency,
+        tokens=parse_lengths(tokens),
+        pass_cost=parse_cost(pass_cost),
+        prompts=prompts,
+        limit=limit,
+        reporter=out.reporter,
+    )
+    say(results, out)
+    if plot is not None:
+        from ngramkit.evaluate.plots import plot_warming
+
+        plot_warming([each.replay for each in results], plot)
+        out.say(f"picture: {plot}")
+    out.result(plot, **results.to_dict())

@@ -1,0 +1,278 @@
+"""One request of a log, and the few ways in which programs write its parts down.
+
+A conversation becomes messages of the three roles that every chat template knows. What a template
+would write for tool calls, tool results and reasoning is written as Hermes' and Qwen's do:
+
+    <tool_call>             <tool_response>         <think>
+    {"name": ..., ...}      ...                     ...
+    </tool_call>            </tool_response>        </think>
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ngramkit.corpus.chat import Message
+from ngramkit.errors import InputError
+
+TokenIds = list[int]
+Prompt = str | Sequence[Message] | TokenIds
+Line = tuple[str, Any]  # where ("FILE, line N"); an object of JSON, or the line's text
+SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
+ROLES = {
+    "system": SYSTEM, "developer": SYSTEM, "user": USER, "human": USER, "assistant": ASSISTANT,
+    "ai": ASSISTANT, "gpt": ASSISTANT, "tool": USER, "function": USER, "environment": USER,
+}  # fmt: skip
+RESULT_ENDS = "\n</tool_response>"
+RESULTS = ("tool", "function")  # roles of what a tool returned
+PLACE = re.compile(r", (line|item) \d+$")
+MILLISECONDS = 1e11  # from here on a time since 1970 is in milliseconds
+
+
+@dataclass(frozen=True)
+class LoggedRequest:
+    """What a model read and what it wrote. Ids are those of the model that was served."""
+
+    prompt: Prompt
+    output: str | TokenIds
+    name: str = ""
+    kind: str = "all"
+    references: tuple[str, ...] = ()  # texts that the output was likely to repeat
+    time: float | None = None  # seconds since 1970
+    run: str = ""  # of the same tasks: a trial, a step of training
+    turn: int = 0  # of a conversation
+    text: str = ""  # a part of the output, where that is ids: to see whose ids they are
+
+
+Found = LoggedRequest | str  # a request, or in a few words why there is none
+
+
+def take(where: str, body: Any, key: str, kinds: type | tuple[type, ...], wanted: str) -> Any:
+    """Return body[key]. Raises InputError where it is missing or of another type."""
+    if not isinstance(body, dict) or key not in body:
+        raise InputError(f"{where}: no `{key}`", f"it should be {wanted}")
+    value = body[key]
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise InputError(f"{where}: `{key}` is not {wanted}")
+    return value
+
+
+def file_name(where: str) -> str:
+    """Return the name of the file in `where`.
+
+    >>> file_name("runs/a.traj, line 1")
+    'a.traj'
+    """
+    return Path(PLACE.sub("", where)).name
+
+
+def is_ids(value: Any) -> bool:
+    """Return whether `value` is a list of whole numbers that may be token ids."""
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in value)
+
+
+def seconds(value: Any) -> float | None:
+    """Return a time as seconds since 1970: of a number or an ISO 8601 text; None of any other.
+
+    >>> seconds("2026-11-24T12:00:00Z"), seconds(1795521600000), seconds("noon")
+    (1795521600.0, 1795521600.0, None)
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            return None
+        return value / 1000 if value > MILLISECONDS else float(value)
+    if isinstance(value, str):
+        try:
+            told = datetime.fromisoformat(value[:64])
+            return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return None
+    return None
+
+
+# Messages.
+
+
+def requests_of(
+    where: str,
+    messages: Any,
+    *,
+    tools: Any = None,
+    name: str = "",
+    kind: str = "all",
+    run: str = "",
+    time: float | None = None,
+) -> Iterator[LoggedRequest]:
+    """Yield a request for each message that the assistant wrote, after all messages before it."""
+    before: list[Message] = []
+    turn = 0
+    for item in _listed(where, messages):
+        written = written_by_model(where, item)
+        if written is not None and written:
+            prompt = with_tools(before, tools)
+            own = isinstance(item, dict) and item.get("extra")
+            told = seconds(own.get("timestamp")) if isinstance(own, dict) else None
+            yield LoggedRequest(
+                prompt, written, name, kind, time=time if told is None else told, run=run, turn=turn
+            )
+            turn += 1
+        _append(before, where, item)
+
+
+def messages_of(where: str, messages: Any, tools: Any = None) -> list[Message]:
+    """Return a conversation's messages, with the tools behind the system's message."""
+    parsed: list[Message] = []
+    for item in _listed(where, messages):
+        _append(parsed, where, item)
+    return with_tools(parsed, tools)
+
+
+def with_tools(messages: Sequence[Message], tools: Any) -> list[Message]:
+    """Return the messages, with the tools' descriptions in the system's."""
+    if not isinstance(tools, list) or not tools:
+        return list(messages)
+    text = "\n".join(["<tools>", *map(_json, tools), "</tools>"])
+    if messages and messages[0].role == SYSTEM:
+        return [Message(SYSTEM, f"{messages[0].content}\n\n{text}"), *messages[1:]]
+    return [Message(SYSTEM, text), *messages]
+
+
+def written_by_model(where: str, message: Any) -> str | None:
+    """Return what the model wrote for an assistant's message, its reasoning first; None of another
+    role's."""
+    if _is_response(message):
+        return response_text(where, message["output"])
+    if ROLES.get(role_of(where, message)) != ASSISTANT:
+        return None
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    thinking = f"<think>\n{thought}\n</think>\n\n" if isinstance(thought, str) and thought else ""
+    return thinking + _content(where, message)
+
+
+def response_text(where: str, items: Any) -> str:
+    """Return what the model wrote, of the `output` of OpenAI's Responses API."""
+    parts = []
+    for item in _listed(where, items):
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind == "message":
+            parts.append(text_of(where, item.get("content")))
+        elif kind in ("function_call", "custom_tool_call"):
+            parts.append(_tool_call(item))
+        elif kind == "reasoning":
+            parts += _thoughts(where, item)
+    return "\n".join(filter(None, parts))
+
+
+def _thoughts(where: str, item: Mapping[str, Any]) -> list[str]:
+    thought = text_of(where, item.get("content") or item.get("summary"))
+    return [f"<think>\n{thought}\n</think>\n"] if thought else []
+
+
+def role_of(where: str, message: Any) -> str:
+    """Return a message's role, one of ROLES. Raises InputError for another."""
+    if isinstance(message, dict):
+        if message.get("type") == "function_call_output":
+            return "tool"
+        if message.get("type") in ("function_call", "custom_tool_call", "reasoning"):
+            return ASSISTANT
+        role = message.get("role", message.get("from"))
+        if isinstance(role, str) and role in ROLES:
+            return role
+    raise InputError(
+        f"{where}: a message without a role ({', '.join(ROLES)})", "objects with role and content"
+    )
+
+
+def text_of(where: str, content: Any) -> str:
+    """Return the text of a message's content: a text, a list of parts, or none."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(map(_part, content))
+    raise InputError(f"{where}: a message's content is neither a text nor a list of parts")
+
+
+def _part(part: Any) -> str:
+    """Return a part's text; nothing of an image or a sound."""
+    if isinstance(part, str):
+        return part
+    text = part.get("text", "") if isinstance(part, dict) else ""
+    return text if isinstance(text, str) else ""
+
+
+def _append(messages: list[Message], where: str, item: Any) -> None:
+    """Append a message; what tools returned to one turn is one message, as templates want it."""
+    if _is_response(item):
+        messages.append(Message(ASSISTANT, response_text(where, item["output"])))
+        return
+    role = role_of(where, item)
+    text = _content(where, item)
+    if role in RESULTS:
+        text = f"<tool_response>\n{text}\n</tool_response>"
+        if (
+            messages
+            and messages[-1].role == USER
+            and messages[-1].content.endswith("</tool_response>")
+        ):
+            messages[-1] = Message(USER, f"{messages[-1].content}\n{text}")
+            return
+    messages.append(Message(ROLES[role], text))
+
+
+def _content(where: str, message: Mapping[str, Any]) -> str:
+    """Return a message's text, and the tools that it calls behind it."""
+    kind = message.get("type")
+    if kind in ("function_call", "custom_tool_call"):
+        return _tool_call(message)
+    if kind == "function_call_output":
+        return text_of(where, message.get("output"))
+    if kind == "reasoning":
+        return ""
+    if "content" not in message and "value" not in message and not message.get("tool_calls"):
+        raise InputError(f"{where}: a message without content", "objects with role and content")
+    text = text_of(where, message.get("content", message.get("value")))
+    calls = message.get("tool_calls") or []
+    if isinstance(message.get("function_call"), dict):
+        calls = [message["function_call"]]
+    if not isinstance(calls, list):
+        raise InputError(f"{where}: `tool_calls` is not a list")
+    return "\n".join(filter(None, [text, *map(_tool_call, calls)]))
+
+
+def _tool_call(call: Any) -> str:
+    """Return a call as Hermes' and Qwen's models write it. Arguments are the model's own text."""
+    if not isinstance(call, dict):
+        return ""
+    inside = call.get("function")
+    inside = inside if isinstance(inside, dict) else call
+    arguments = inside.get("arguments", inside.get("input", {}))
+    if not isinstance(arguments, str):
+        arguments = _json(arguments)
+    return (
+        f'<tool_call>\n{{"name": {_json(inside.get("name"))}, "arguments": {arguments}}}\n'
+        "</tool_call>"
+    )
+
+
+def _is_response(message: Any) -> bool:
+    """Return whether it is a whole answer of the Responses API, as mini-swe-agent keeps them."""
+    return isinstance(message, dict) and message.get("object") == "response" and "output" in message
+
+
+def _listed(where: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"{where}: messages are not a list", "objects with role and content")
+    return value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

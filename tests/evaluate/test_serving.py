@@ -1,0 +1,206 @@
+"""A log is served as an engine would: who runs beside whom, what is drafted from, what it costs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import ngramkit
+from ngramkit.budget.profile import Pass, Profile
+from ngramkit.corpus.tokenizer import load_tokenizer
+from ngramkit.drafters.sources import PastUse, Sources
+from ngramkit.engines.batch import BatchDrafter
+from ngramkit.engines.config import DraftConfig
+from ngramkit.errors import InputError, UsageError
+from ngramkit.evaluate.pass_times import PassTimes
+from ngramkit.evaluate.records import Record, Turn
+from ngramkit.evaluate.serving import Passes, serve, without_drafts
+from ngramkit.formats.history import History
+
+LIKE = [f"    return self.name_{i}, self.value_{i}\n" * 3 for i in range(8)]
+
+
+def ids(*tokens):
+    return np.array(tokens, np.int32)
+
+
+def record(name, *answers, prompt=(1,), **how):
+    return Record(name, "x", [Turn(ids(*prompt), ids(*answer)) for answer in answers], **how)
+
+
+class Oracle:
+    """A drafter of a batch that knows what is written, and notes what it was asked."""
+
+    def __init__(self, records):
+        self.texts = [
+            np.concatenate([turn.prompt, turn.answer]).tolist() for r in records for turn in r.turns
+        ]
+        self.calls = []
+        self.statistics = type("Statistics", (), {"seconds": 0.0})()
+
+    def chain_batch(self, rows, lengths, asked):
+        self.calls.append([row.tolist() for row in rows])
+        self.lengths, self.asked = list(lengths), [each.prompt for each in asked]
+        self.statistics.seconds += 1e-3
+        return [self.chain(row.tolist(), n) for row, n in zip(rows, lengths, strict=True)]
+
+    def chain(self, row, n):
+        (text, *_) = [t for t in self.texts if t[: len(row)] == row]
+        tokens = ids(*text[len(row) :][: max(n, 0)])
+        from ngramkit.drafters.base import DraftTree
+
+        count = len(tokens)
+        return DraftTree(tokens, np.arange(-1, count - 1, dtype=np.int32),
+                         np.ones(count, np.float32), np.zeros(count, np.uint8))  # fmt: skip
+
+
+def served(records, concurrency=2, tokens=2):
+    drafter = Oracle(records)
+    return serve(records, drafter, concurrency=concurrency, tokens=tokens, label="x"), drafter
+
+
+def test_requests_run_beside_each_other_in_their_order():
+    records = [record(str(i), range(10 * i + 10, 10 * i + 16)) for i in range(3)]
+    result, drafter = served(records)
+    firsts = [[row[1] for row in call] for call in drafter.calls]
+    assert firsts == [[10, 20], [10, 20], [30], [30]]  # the first token is the prefill's
+    assert result.passes.requests == [2, 2, 1, 1]
+    assert result.passes.tokens == [6, 6, 3, 3]  # behind the end, too: who serves does not know it
+    assert result.plain.requests == [2, 2, 2, 2, 2, 1, 1, 1, 1, 1]
+    assert (result.replay.total.tokens, result.replay.total.passes) == (15, 6)
+    assert result.drafted == 12
+    assert result.draft_seconds == pytest.approx(4e-3)
+    assert drafter.asked == [1]
+
+
+def test_a_turn_waits_for_the_one_before():
+    """Of a record, and of records that go on with each other; others run meanwhile."""
+    one = [record("a", (10, 11), (20, 21)), record("b", (30, 31))]
+    _, drafter = served(one, concurrency=3)
+    assert [[row[1] for row in call] for call in drafter.calls] == [[10, 30], [20]]
+    talk = [record(str(i), (10 * i, 10 * i + 1), run="0", turn=i) for i in range(1, 4)]
+    assert [len(call) for call in served([record("0", (5, 6), run="0"), *talk])[1].calls] == [1] * 4
+    apart = [record("0", (5, 6), run="0"), record("1", (7, 8), run="1", turn=1)]
+    assert [len(call) for call in served(apart)[1].calls] == [2]
+
+
+def test_requests_that_the_prefill_ends_take_no_pass():
+    records = [record("a", (10,)), record("b", ()), record("c", (20, 21))]
+    result, _ = served(records, concurrency=1)
+    assert len(result.passes) == len(result.plain) == 1
+    assert len(without_drafts([record("a", (10,))], 1)) == 0
+
+
+def test_an_engine_drafts_from_what_it_has_served():
+    """The real one: its history grows, and is given nothing that it could not have."""
+    tokenizer = load_tokenizer("demo")
+    turns = [tokenizer.encode("class A:\n"), tokenizer.encode("".join(LIKE[:2]))]
+    records = [Record(str(i), "x", [Turn(*turns)]) for i in range(3)]
+
+    def steps(**options):
+        config = DraftConfig(pause=False, min_probability=0.1, log_steps=0, **options)
+        drafter = BatchDrafter.open(
+            config, vocabulary=4096, tokenizer=tokenizer.record, writes=False
+        )
+        result = serve(records, drafter, concurrency=1, tokens=8, label="x")
+        return [tally.tokens_per_step for tally in result.replay.by_record]
+
+    alone, grows = steps(), steps(history=True)
+    assert alone[0] == alone[1] == alone[2] == grows[0]
+    assert grows[1] > 1.5 * alone[1]
+    assert grows[2] >= grows[1]
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"id": f"{i}", "category": "ab"[i % 2], "prompt": f"class {chr(65 + i)}:\n",
+         "output": LIKE[i % 4] * 2, "run": i // 4}
+        for i in range(12)
+    ]  # fmt: skip
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_forecast_says_what_it_comes_to(log):
+    options = {"model": "demo", "concurrency": 2, "pass_cost": 1.1}
+    results = ngramkit.forecast(log, tokens=[4, 16], artifacts=Sources(), **options)
+    best, plain = results.best, results.to_dict()
+    assert [each.tokens for each in results] == [4, 16]
+    assert best.tokens == 16
+    assert best.passes < best.time < 0.7
+    assert results.sentence == (
+        f"With drafts of at most 16 tokens this traffic would take {best.passes:.2f} of the "
+        f"passes, and {best.time:.2f} of the time where a pass of 9 tokens costs 1.10 passes of 1."
+    )
+    assert set(best.by_kind()) == {"a", "b"}
+    assert list(best.by_run()) == ["0", "1", "2"]
+    assert len(best.over_time()) == 10
+    assert best.over_time()[-1] > best.over_time()[0]  # its history has warmed up
+    assert json.loads(json.dumps(plain))["results"][1]["by_kind"]["a"]["tokens"] > 0
+    assert {row["kind"] for row in results.rows()} == {"a", "b"}
+    assert results.sentence in repr(results)
+    forgetful = ngramkit.forecast(log, artifacts=Sources(past=PastUse(store=False)), **options)
+    assert forgetful.best.passes > 1.1 * best.passes
+
+
+def test_a_forecast_leaves_a_history_alone(log, tmp_path):
+    ngramkit.import_history(log, tmp_path / "past", model="demo")
+    before = (tmp_path / "past" / "requests.log").read_bytes()
+    past = Sources(past=PastUse(tmp_path / "past"))
+    options = {"model": "demo", "concurrency": 2, "pass_cost": 1.05, "limit": 4}
+    cold = ngramkit.forecast(log, artifacts=Sources(), **options).best
+    warm = ngramkit.forecast(log, artifacts=past, **options).best
+    assert warm.passes < 0.8 * cold.passes
+    assert (tmp_path / "past" / "requests.log").read_bytes() == before
+    assert len(History.open(tmp_path / "past").log.read().requests) == 12
+
+
+def test_a_forecast_refuses_what_makes_no_sense(log, tmp_path):
+    for options, error, said in (
+        ({"concurrency": 0}, UsageError, "concurrency must be"),
+        ({"tokens": []}, UsageError, "no length of drafts"),
+        ({"tokens": [65]}, UsageError, "tokens must be 1 to 64"),
+        ({"pass_cost": 0.5}, UsageError, "pass_cost must be"),
+        ({"pass_cost": 9.0}, UsageError, "pass_cost must be"),
+        ({"pass_cost": tmp_path / "none.json"}, InputError, "there is no profile"),
+    ):
+        with pytest.raises(error, match=said):
+            ngramkit.forecast(log, model="demo", **options)
+
+
+def test_what_a_pass_costs(tmp_path):
+    assert PassTimes().cost == pytest.approx((1 + 9 / 128) / (1 + 1 / 128))
+    for cost in (1.0, 1.5, 4.0):
+        times = PassTimes(cost)
+        assert times.cost == pytest.approx(cost)
+        assert times.of(Passes([1, 1], [1, 9], [0.0, 0.0])).tolist() == pytest.approx([1, cost])
+    passes = [
+        Pass(size, context, (1 + size / 8) * (1 + context / 1000))
+        for size in (0, 8, 16) for context in (0, 1000)
+    ]  # fmt: skip
+    path = tmp_path / "profile.json"
+    Profile("m", "cpu", "float32", passes).save(path)
+    times = PassTimes(path)
+    assert times.cost == pytest.approx(2)
+    read = Passes([1, 1, 1, 1], [1, 9, 33, 1], [0.0, 10.0, 0.0, 990.0])
+    assert times.of(read).tolist() == pytest.approx([1, 2, 5, 2])
+    curve = PassTimes({1: 50, 9: 100, 17: 110})
+    assert curve.cost == pytest.approx(2)
+    assert curve.of(read).tolist() == pytest.approx([1, 2, 2.6, 1])
+    Profile("m", "cpu", "float32", passes[:2]).save(path)
+    for cost, said in (
+        (path, "has no two times"),
+        ({1: 50}, "the curve has no two times"),
+        ({1: 0, 9: 4}, "the curve has no two times"),
+        ({1: float("nan"), 9: 4}, "the curve has no two times"),
+        ({0: 1, 9: 4}, "pass_cost must be"),
+        ({1: 1, 9: 10}, "pass_cost must be"),
+        (float("nan"), "pass_cost must be"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            PassTimes(cost)

@@ -1,0 +1,215 @@
+"""Logs that somebody spoiled or made to hurt: an error in a line or two, and never their code."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import pickle
+import time
+
+import pytest
+
+from ngramkit.corpus import unpacking
+from ngramkit.errors import InputError, UsageError
+from ngramkit.logs import files, openhands, prime_rl, sglang, slime, vllm
+from ngramkit.logs.formats import FORMATS
+from ngramkit.logs.read import read_log
+
+
+def write(path, *rows):
+    path.write_text("".join(r if isinstance(r, str) else json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+class Runs:
+    """An object whose pickle runs code."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return (open, (str(self.marker), "w"))
+
+
+def test_no_pickle_is_run(tmp_path):
+    import torch
+
+    marker = tmp_path / "ran"
+    bare, packed = tmp_path / "a.pt", tmp_path / "b.pt"
+    bare.write_bytes(pickle.dumps({"samples": [Runs(marker)]}))
+    torch.save({"samples": [Runs(marker)]}, packed)
+    with pytest.raises(InputError, match="could run code: it is not opened"):
+        list(read_log(bare))
+    with pytest.raises(InputError, match="no file of slime's samples"):
+        list(read_log(packed))
+    assert not marker.exists()
+
+
+def test_a_file_of_torch_that_holds_anything_else(tmp_path):
+    import torch
+
+    path = tmp_path / "a.pt"
+    for body, said in (
+        ([1], "no samples of slime"),
+        ({"samples": 3}, "no samples of slime"),
+        ({"samples": [3]}, "a sample is not an object"),
+        ({"samples": [{"response": 3}]}, "no `prompt` and `response`"),
+    ):
+        torch.save(body, path)
+        with pytest.raises(InputError, match=said):
+            list(read_log(path))
+    with pytest.raises(InputError, match="is a file of torch"):
+        list(read_log(path, format="verl"))
+    path.write_bytes(b"PK\x03\x04 and nothing else")
+    with pytest.raises(InputError, match="no file of slime's samples"):
+        list(slime.samples(path))
+
+
+@pytest.mark.parametrize(
+    ("format", "row", "said"),
+    [
+        ("columns", {"prompt": 1, "output": "x"}, "`prompt` is not a text"),
+        ("columns", {"prompt": "x", "output": {"content": [3]}, "reference": 3}, "`reference`"),
+        ("columns", {"messages": [{"role": "user", "content": 3}]}, "content is neither"),
+        ("columns", {"messages": [{"role": "robot", "content": "x"}]}, "without a role"),
+        ("openai", {"messages": 3, "response": {"choices": [{"text": "x"}]}}, "not a list"),
+        ("openai", {"prompt": {"a": 1}, "response": {"choices": [{"text": "x"}]}}, "not a list"),
+        ("openai", {"prompt": "x", "response": {"choices": [{"text": 3}]}}, "content is neither"),
+        ("swe-agent", {"trajectory": 3, "history": [], "info": {}}, "`trajectory` is not"),
+        ("mini-swe-agent", {"trajectory_format": "mini-swe-agent-1"}, "no `messages`"),
+        ("tau-bench", {"task_id": 1, "traj": {}}, "`traj` is not"),
+        ("verl", {"input": 3, "output": "", "score": 1, "step": 1}, "`input` is not a text"),
+        ("nemo-rl", {"idx": 0, "rewards": [], "content": 3}, "no list of texts"),
+        (
+            "nemo-rl",
+            {"idx": 0, "rewards": [], "token_ids": [[1, 2]], "token_loss_mask": [[1]]},
+            "mask is not as long",
+        ),
+        ("prime-rl", {"task": {}, "nodes": [3]}, "a node is not an object"),
+        ("prime-rl", {"task": {}, "nodes": [{"sampled": True, "parent": 0}]}, "parent is none"),
+        ("prime-rl", {"task": {}, "nodes": [{"sampled": True}]}, "no `message`"),
+        (
+            "prime-rl",
+            {"task": {}, "nodes": [{"sampled": True, "token_ids": [1], "mask": []}]},
+            "not as long",
+        ),
+        ("slime", {"response": 3, "response_length": -1}, "no `prompt` and `response`"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, format, row, said):
+    path = write(tmp_path / "a.jsonl", row)
+    with pytest.raises(InputError, match=said) as caught:
+        list(read_log(path, format=format))
+    assert "a.jsonl" in str(caught.value)
+
+
+@pytest.mark.parametrize("format", [name for name, each in FORMATS.items() if each.matches])
+def test_any_json_at_all_is_an_error_or_is_left_out(tmp_path, format):
+    odd = [
+        None,
+        True,
+        3,
+        -1,
+        1e308,
+        "",
+        "x",
+        [],
+        {},
+        [None],
+        [[3]],
+        {"a": None},
+        [{"role": "user"}],
+    ]
+    keys = (
+        "messages", "prompt", "output", "request", "response", "custom_id", "body", "trajectory",
+        "history", "info", "traj", "task_id", "input", "score", "step", "idx", "rewards", "content",
+        "token_ids", "token_loss_mask", "nodes", "task", "traces", "response_length", "tokens",
+        "loss_mask", "source", "action", "args", "observation", "tool_call_metadata", "timestamp",
+        "tools", "time", "turn", "run", "reference",
+    )  # fmt: skip
+    for value in odd:
+        for missing in keys:
+            row = {key: value for key in keys if key != missing}
+            with contextlib.suppress(InputError):
+                list(read_log(write(tmp_path / "a.jsonl", row), format=format))
+
+
+def test_files_that_are_none(tmp_path):
+    for content, said in (
+        (b"", "holds no requests"),
+        (b"\n \n", "holds no requests"),
+        (b"{", "not JSON"),
+        (b'{"a": 1}\n', "no requests in a known format"),
+        (b'["x"]', "not a JSON object"),
+        (b"\xff\xfe text", "no requests in a known format"),
+        (b"[" * 100_000, "nests too deeply"),
+    ):
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=said):
+            list(read_log(path))
+    with pytest.raises(InputError, match="there is no file"):
+        list(read_log(tmp_path / "b.jsonl"))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="holds no file of a log"):
+        list(read_log(tmp_path / "folder"))
+    whole = gzip.compress(b'{"prompt": "a", "output": "b"}\n' * 1000)
+    (tmp_path / "c.jsonl.gz").write_bytes(whole[:-20])
+    with pytest.raises(InputError, match="is damaged"):
+        list(read_log(tmp_path / "c.jsonl.gz"))
+
+
+def test_sizes_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpacking, "MAX_DOCUMENT", 1 << 16)
+    monkeypatch.setattr(files, "MOST_DOCUMENT", 1 << 16)
+    for content in (
+        b'{"prompt": "' + b"a" * (1 << 20),
+        b"[\n" + b"\n" * 9 + b'"' + b"a" * (1 << 20),
+    ):
+        path = tmp_path / "a.json.gz"
+        path.write_bytes(gzip.compress(content))
+        with pytest.raises(InputError, match="a document of more than"):
+            list(read_log(path))
+
+
+def test_links_in_folders_are_not_followed(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    write(outside / "secret.jsonl", {"prompt": "a", "output": "b"})
+    (inside / "link.jsonl").symlink_to(outside / "secret.jsonl")
+    (inside / "folder").symlink_to(outside)
+    write(inside / "own.jsonl", {"prompt": "c", "output": "d"})
+    assert [r.output for r in read_log(inside)] == ["d"]
+
+
+def test_lines_of_a_server_that_go_wrong_take_no_time():
+    """Patterns never look at a line more than a few times over."""
+    long = 200_000
+    lines = [
+        "Generated response x: output: '" + "\\" * long,
+        "Generated response x: output: " + "'a" * long,
+        "Request x details: prompt: '" + "a" * long + "', ",
+        "Request x details: prompt: 'a', " + "prompt_token_ids: [1" * (long // 20),
+        "Finish: obj=GenerateReqInput(rid='" + "a\\'" * long,
+        "Finish: obj=GenerateReqInput(text=" + "'a' " * (long // 4),
+        "Finish: obj=GenerateReqInput(rid='r', " + "text=" * (long // 5),
+    ]
+    begun = time.perf_counter()
+    for line in lines:
+        list(vllm.read(iter([("x", line)])))
+        list(sglang.read(iter([("x", line)])))
+    assert time.perf_counter() - begun < 5
+
+
+def test_a_graph_without_end_is_refused():
+    node = {"sampled": True, "message": {"role": "assistant", "content": "x"}, "parent": 0}
+    trace = {"task": {}, "nodes": [node, {**node, "parent": 1}]}
+    with pytest.raises(InputError, match="parent is none before it"):
+        list(prime_rl.read(iter([("x", trace)])))
+
+
+def test_events_of_any_kind_are_read():
+    for event in ({"source": "agent", "action": 3}, {"source": 3, "observation": "x"}):
+        assert list(openhands.read(iter([("x", event)]))) == []

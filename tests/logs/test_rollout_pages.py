@@ -1,0 +1,69 @@
+"""What the pages of the trainers tell to write is what ngramkit takes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ngramkit.engines.config import DraftConfig
+from ngramkit.logs.formats import FORMATS
+
+PAGES = Path(__file__).parents[2] / "docs" / "rl"
+
+
+def block(page, kind):
+    """Return the first fenced block of that kind."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    return re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL).group(1)
+
+
+def of_toml():
+    return tomllib.loads(block("prime-rl", "toml"))["inference"]["vllm"]
+
+
+def of_yaml():
+    return yaml.safe_load(block("nemo-rl", "yaml"))["policy"]["generation"]["vllm_kwargs"]
+
+
+def of_overrides():
+    """The words of a command: KEY={...} of Hydra, + before it."""
+    words = shlex.split(block("verl", "sh").replace("\\\n", " "))
+    begin = "+actor_rollout_ref.rollout.engine_kwargs.vllm."
+    given = dict(word.removeprefix(begin).split("=", 1) for word in words if begin in word)
+    return {
+        "speculative_config": yaml.safe_load(given["speculative_config"]),
+        "additional_config": {"ngramkit": yaml.safe_load(given["additional_config.ngramkit"])},
+    }
+
+
+@pytest.mark.parametrize("options", [of_toml, of_yaml, of_overrides])
+def test_options_of_vllm(options):
+    given = options()
+    speculative = given["speculative_config"]
+    assert speculative["method"] == "custom_class"
+    assert 0 < speculative["num_speculative_tokens"] <= 64
+    module, _, name = speculative["model"].rpartition(".")
+    source = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
+    assert f"class {name}" in source
+    assert DraftConfig.parse(given["additional_config"]["ngramkit"]).history == "/data/past"
+
+
+def test_options_of_sglang():
+    words = shlex.split(block("slime", "sh").replace("\\\n", " "))
+    (runtime,) = [word for word in words if word.startswith("--runtime-env-json=")]
+    variables = json.loads(runtime.partition("=")[2])["env_vars"]
+    assert DraftConfig.read(variables["NGRAMKIT_DRAFT"]).history == "/data/past"
+    assert words[words.index("--sglang-speculative-algorithm") + 1] == "NGRAM"
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_every_trainers_page_names_a_format_that_is_read(page):
+    assert page.stem == "README" or page.stem in FORMATS
+    assert "ngramkit history import" in page.read_text(encoding="utf-8")
