@@ -54,9 +54,11 @@ from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Tabular
+from ngramkit.text import many
 
 DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # where none is named, those of them that fit
 NEW_TOKENS = 256
+TOO_LONG = "left out, longer than the model's context: {}"
 BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
 
 
@@ -175,18 +177,18 @@ def bench(
     ]
     contest = Bench(task, [*_transformers_ways(names, task), *contestants], wanted, form)
     if contest.too_long:
-        reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
+        reporter.note(TOO_LONG.format(many(contest.too_long, "question")))
     plan = plan_of(contest, wanted.name, form.name, _artifacts(choices))
     folder = Path(out or Path("bench") / f"{wanted.name}-{Path(task.model.name).name}")
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
-            reporter.note(f"going on: {len(runs.found)} answers are in {folder} already")
+            reporter.note(f"going on: {many(len(runs.found), 'answer')} in {folder} already")
         try:
             contest.run(runs, reporter)
         except KeyboardInterrupt:
-            count = len(runs.found)
-            reporter.note(f"{count} answers are in {folder}; the same command goes on from there")
+            kept = many(len(runs.found), "answer")
+            reporter.note(f"{kept} in {folder}; the same command goes on from there")
             raise
         results = publish(contest, runs, plan, folder, reporter)
     shared = runs.shared_by([result.drafter for result in results])
@@ -447,7 +449,7 @@ def publish(
         for c in curves
     ]
     write_results(folder, results, plan=plan, machine=facts, by_budget=points)
-    title = f"{plan['model']} on {plan['count']} questions of {plan['questions']}"
+    title = f"{plan['model']} on {many(plan['count'], 'question')} of {plan['questions']}"
     write_report(folder / "report.html", title, results, curves, plan, facts)
     return results
 

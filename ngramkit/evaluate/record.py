@@ -25,13 +25,14 @@ from ngramkit.decode.session import Session, load, prepare
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.bench import NEW_TOKENS, Bench
+from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
 from ngramkit.evaluate.records import Question, questions_for
 from ngramkit.evaluate.runs import TurnRun
 from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK, add_rows
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.results import Result
+from ngramkit.text import many
 
 BUDGET = 64
 
@@ -144,11 +145,9 @@ class _Recorder:
     def record(self, choices: Sequence[DrafterChoice], reporter: Reporter) -> Recording:
         bench, result = self._bench, Recording(self._folder.path, len(self._bench.questions))
         if bench.too_long:
-            reporter.note(
-                f"{bench.too_long} questions are longer than the model's context: left out"
-            )
+            reporter.note(TOO_LONG.format(many(bench.too_long, "question")))
         if self._done:
-            reporter.note(f"going on: {len(self._done):,} answers are in {self._folder.path}")
+            reporter.note(f"going on: {many(len(self._done), 'answer')} in {self._folder.path}")
         reporter.stage("recording", len(bench.questions) * len(choices), "answers")
         begun = time.perf_counter()
         for question in bench.questions:
