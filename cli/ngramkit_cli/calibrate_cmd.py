@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ngramkit_cli import decode_options as opt
+from ngramkit_cli import completion, decode_options as opt
 from ngramkit_cli.options import WHICH_MODEL, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
@@ -20,6 +20,7 @@ ModelName = Annotated[
         metavar="MODEL",
         help="A decoder-only causal language model: a short name, a Hub id or a folder. "
         f"{WHICH_MODEL}",
+        autocompletion=completion.models,
     ),
 ]
 Time = Annotated[float, typer.Option("--time", help="Seconds to measure, about.")]

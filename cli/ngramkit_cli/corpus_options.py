@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.errors import UsageError
+from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.options import the_model
 from ngramkit_cli.output import Output
@@ -30,6 +31,7 @@ class CorpusOptions:
             ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, gs://, "
             "hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix corpora: of "
             "NAME:0.3 three documents in ten are kept.",
+            autocompletion=completion.corpora,
         ),
     ] = None
     split: Annotated[

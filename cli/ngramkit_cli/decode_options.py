@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.errors import UsageError
+from ngramkit_cli import completion
 from ngramkit_cli.options import WHICH_MODEL
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ Model = Annotated[
         metavar="ID[@REVISION]|PATH",
         help="A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF "
         f"file (PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
+        autocompletion=completion.models,
     ),
 ]
 NEW_TOKENS = 128

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ngramkit_cli import completion
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
 
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
     from ngramkit.drafters.registry import Entry
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="Only this one. Default: all of them.")
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Only this one. Default: all of them.",
+        autocompletion=completion.drafters,
+    ),
 ]
 SOURCES = {
     "datastores": "datastores",

@@ -12,6 +12,7 @@ import typer
 
 from ngramkit.errors import UsageError
 from ngramkit.machine import parse_size
+from ngramkit_cli import completion
 from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
 
@@ -27,6 +28,7 @@ ModelName = Annotated[
         metavar="MODEL",
         help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION) or a "
         f"folder. {WHICH_MODEL}",
+        autocompletion=completion.models,
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
@@ -37,6 +39,7 @@ Model = Annotated[
         metavar="ID[@REVISION]|PATH",
         help="The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
         f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
+        autocompletion=completion.models,
     ),
 ]
 Out = Annotated[
@@ -88,6 +91,7 @@ DrafterName = Annotated[
         "--drafter",
         metavar="NAME[:OPTION=VALUE,...]",
         help="A drafter of `ngramkit drafters`, as rest:max_match=8. Default: blend.",
+        autocompletion=completion.drafters,
     ),
 ]
 DrafterNames = Annotated[
@@ -96,6 +100,7 @@ DrafterNames = Annotated[
         "--drafter",
         metavar="NAME[:OPTION=VALUE,...]",
         help="A drafter of `ngramkit drafters`, as rest:max_match=8; may be repeated.",
+        autocompletion=completion.drafters,
     ),
 ]
 
@@ -106,18 +111,35 @@ class SourceOptions:
 
     datastore: Annotated[
         list[str] | None,
-        typer.Option(metavar=WHERE, help="May be repeated. Default: all that fit."),
+        typer.Option(
+            metavar=WHERE,
+            help="May be repeated. Default: all that fit.",
+            autocompletion=completion.artifacts("datastore"),
+        ),
     ] = None
     frozen_table: Annotated[
-        str | None, typer.Option(metavar=WHERE, help="Default: the largest that fits.")
+        str | None,
+        typer.Option(
+            metavar=WHERE,
+            help="Default: the largest that fits.",
+            autocompletion=completion.artifacts("frozen-table"),
+        ),
     ] = None
     bigram: Annotated[
         str | None,
-        typer.Option(metavar=WHERE, help="A model's bigram table. Default: its own, if built."),
+        typer.Option(
+            metavar=WHERE,
+            help="A model's bigram table. Default: its own, if built.",
+            autocompletion=completion.artifacts("model-bigram"),
+        ),
     ] = None
     unigram: Annotated[
         str | None,
-        typer.Option(metavar=WHERE, help="A model's unigram table. Default: its own, if built."),
+        typer.Option(
+            metavar=WHERE,
+            help="A model's unigram table. Default: its own, if built.",
+            autocompletion=completion.artifacts("model-unigram"),
+        ),
     ] = None
     history: Annotated[
         Path | None,

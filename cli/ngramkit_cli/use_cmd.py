@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ngramkit.errors import UsageError
+from ngramkit_cli import completion
 from ngramkit_cli.output import Output
 
 ModelName = Annotated[
@@ -15,6 +16,7 @@ ModelName = Annotated[
         metavar="MODEL",
         help="A short name, a Hub id, a folder or a GGUF file; demo is the embedded one. "
         "Default: show which.",
+        autocompletion=completion.models,
     ),
 ]
 Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded model again.")]
