@@ -55,7 +55,7 @@ class Deduplicated:
             )
         if self.dedup == "minhash" and find_spec("rensa") is None:
             raise UsageError(
-                "dedup=minhash needs rensa", "pip install ngramkit[dedup]", option="dedup"
+                "dedup=minhash needs rensa", "pip install 'ngramkit[dedup]'", option="dedup"
             )
 
     @property
