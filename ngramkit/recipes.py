@@ -12,11 +12,11 @@
     revision = "main"                   a branch, tag or commit
     fingerprint = "..."                 the tokenizer's, if it is to be compared
 
-    [corpus]                            the options of `ngramkit tokenize`, see CORPUS; several
+    [corpus]                            the options of `ngramkit tokenize`; several
     name = "openwebtext"                [[corpus]] are mixed, each with options of its own
     weight = 0.3                        the share of its documents that is kept
 
-    [parameters]                        those of the kind, see PARAMETERS; defaults are pinned there
+    [parameters]                        those of the kind; defaults are pinned with the version
 
     [prune]                             made smaller at the end, as `ngramkit prune` does
     bytes = "2G"                        the most it may take; NAME-whole stays beside it

@@ -9,6 +9,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -25,7 +26,11 @@ from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitErr
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "artifacts" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FORMATS = [
     "tokens",
@@ -173,6 +178,20 @@ def _prose(text: str) -> str:
     return "\n\n".join(parts)
 
 
+def recipe_keys() -> str:
+    """Return the keys of a recipe, from the module that reads them."""
+    from ngramkit import recipes
+
+    keys = textwrap.dedent((recipes.__doc__ or "").split("\n\n", 1)[1].split("Unknown keys")[0])
+    shape = f"```text\n{keys.rstrip()}\n```"
+    corpus = f"`[corpus]` takes {', '.join(f'`{key}`' for key in recipes.CORPUS)}."
+    rows = ["| kind | parameters, and their defaults |", "|---|---|"]
+    for kind, defaults in recipes.PARAMETERS.items():
+        values = (f"`{key} = {json.dumps(value)}`" for key, value in defaults.items())
+        rows.append(f"| `{kind}` | {', '.join(values)} |")
+    return "\n\n".join([shape, corpus, "\n".join(rows)])
+
+
 def exit_codes() -> str:
     rows = ["| code | meaning |", "|---|---|", "| 0 | done |"]
     families = [NgramkitError, UsageError, InputError, NetworkError]
@@ -223,6 +242,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "options": options,
     "formats": formats,
     "python": python,
+    "recipe_keys": recipe_keys,
     "exit_codes": exit_codes,
     "record": record,
     "evidence": evidence,

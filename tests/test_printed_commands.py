@@ -24,7 +24,7 @@ import ngramkit
 from ngramkit.models import resolve_model
 
 ROOT = doc_pages.ROOT
-PAGES = [*doc_pages.PAGES, ROOT / "artifacts" / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*doc_pages.PAGES, ROOT / "CONTRIBUTING.md"]
 GGUFS = "tests/ggufs/test_gguf_models.py"
 # The beginning of a line that is not run here: what it needs, and who runs it where anybody does.
 NEEDS = {
