@@ -16,7 +16,7 @@
     name = "openwebtext"                [[corpus]] are mixed, each with options of its own
     weight = 0.3                        the share of its documents that is kept
 
-    [parameters]                        those of the kind; defaults are pinned with the version
+    [parameters]                        those of the kind; no default depends on the machine
 
     [prune]                             made smaller at the end, as `ngramkit prune` does
     bytes = "2G"                        the most it may take; NAME-whole stays beside it
