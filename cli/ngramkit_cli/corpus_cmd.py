@@ -26,6 +26,6 @@ def corpora(*, out: Output) -> None:
         out.show(f"{corpus.name}  ({where}{gated})", *wrapped(summary, 4))
     out.show("hf:ID[:CONFIG]", "    any other dataset on the Hub")
     urls = "s3://, gs://, hf://datasets/..., hf://buckets/..., https://"
-    files = "files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst"
+    files = "files: .txt .md .py .jsonl .json .csv .tsv .parquet .arrow, also .gz .zst"
     out.show("PATH, 'GLOB', URL", *wrapped(f"{files}; {urls}", 4))
     out.result(corpora=[asdict(corpus) for corpus in NAMED.values()])

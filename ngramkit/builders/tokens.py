@@ -161,6 +161,10 @@ def _build(
             facts["licenses"] = dict(sorted(cutter.licenses.items()))
         if isinstance(corpus, Deduplicated):
             facts["left_out"] = dict(corpus.left_out)
+        if corpus.skipped.records:
+            facts["bad_records"] = corpus.skipped.records
+            bad = many(corpus.skipped.records, "bad record")
+            reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
         writer.commit(
             record,
             parameters=plan["parameters"],
@@ -174,7 +178,14 @@ def _require_text(
     corpus: AnyCorpus, tokenizer: TextTokenizer, eos: bool, counts: Mapping[str, int]
 ) -> None:
     """Raise InputError where there is no document, or every document is empty."""
-    documents = counts["documents"]
+    documents, skipped = counts["documents"], corpus.skipped
+    if not documents and skipped.records:
+        bad = many(skipped.records, "bad record")
+        raise InputError(
+            f"{corpus.id} gives no documents but {bad}; the first: {skipped.first}",
+            "check column",
+            option="column",
+        )
     if not documents:
         raise InputError(
             f"{corpus.id} gives no documents",
