@@ -38,12 +38,14 @@ from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import NAME
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.hub import is_hub_name
 from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
+from ngramkit.results import Result, Rows
 
 
 @dataclass(frozen=True)
-class NamedCorpus:
+class NamedCorpus(Result):
     """A corpus with a name; `hub` is a dataset's id on the Hub, None for the embedded one."""
 
     name: str
@@ -101,6 +103,13 @@ NAMED = {
 }
 
 
+@public
+def corpora() -> Rows[NamedCorpus]:
+    """Return the corpora that have names. Any other is a dataset of the Hub, files or texts that
+    you hold, see `open_corpus`."""
+    return Rows(NAMED.values())
+
+
 HUB = "hf:"
 # A corpus of a mixture, opened or by name, or the pair of it and its weight.
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
@@ -131,6 +140,7 @@ class CorpusWords(TypedDict, total=False):
     skip_bad: bool
 
 
+@public
 def open_corpus(
     corpus: Openable,
     *,
