@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 from ngramkit_cli.main import app
 
 KEYS = {
-    "command", "artifact", "seconds", "documents", "tokens", "bytes", "tokens_per_second",
+    "command", "artifact", "seconds", "documents", "bad_records", "tokens", "bytes",
+    "tokens_per_second",
     "peak_rss_bytes", "shards",
 }  # fmt: skip
 
