@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import ngramkit
 from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
 from ngramkit_cli.main import app
 
@@ -79,6 +81,35 @@ def formats() -> str:
     return "\n\n".join(parts)
 
 
+def python() -> str:
+    """Return the signature and the docstring of every public function, folded."""
+    parts = []
+    for name in ngramkit.__all__:
+        function = getattr(ngramkit, name)
+        if not isinstance(function, type):
+            parts.append(
+                f"<details><summary><code>ngramkit.{name}</code></summary>\n\n"
+                f"```text\n{signature(name)}\n\n{inspect.getdoc(function)}\n```\n\n</details>"
+            )
+    return "\n".join(parts)
+
+
+def signature(name: str) -> str:
+    """Return the call of a public function, a parameter a line."""
+    shown = inspect.signature(getattr(ngramkit, name))
+    lines, named = [], False
+    for each in shown.parameters.values():
+        if each.kind == each.KEYWORD_ONLY and not named:
+            lines.append("*")
+            named = True
+        default = each.default.as_posix() if isinstance(each.default, Path) else each.default
+        value = "" if each.default is each.empty else f" = {default!r}"
+        stars = {each.VAR_KEYWORD: "**", each.VAR_POSITIONAL: "*"}.get(each.kind, "")
+        lines.append(f"{stars}{each.name}: {each.annotation}{value}")
+    inside = "".join(f"    {line},\n" for line in lines)
+    return f"{name}(\n{inside}) -> {shown.return_annotation}" if lines else f"{name}()"
+
+
 def exit_codes() -> str:
     rows = ["| code | meaning |", "|---|---|", "| 0 | done |"]
     families = [NgramkitError, UsageError, InputError, NetworkError]
@@ -128,6 +159,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "options": options,
     "formats": formats,
+    "python": python,
     "exit_codes": exit_codes,
     "record": record,
     "evidence": evidence,

@@ -9,6 +9,7 @@ import doc_pages
 import pytest
 
 COMMANDS = dict(doc_pages.leaves())
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
@@ -49,6 +50,16 @@ def test_the_command_lines_of_the_docs_can_be_parsed(page):
     assert lines or page != doc_pages.ROOT / "README.md"
     for line in lines:
         parse(line)
+
+
+def test_the_programs_of_the_python_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (doc_pages.ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in PYTHON.findall(page):
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert names["answer"].text
+    assert (tmp_path / "replay.png").is_file()
 
 
 WRITTEN = ["CONTRIBUTING.md", "SECURITY.md", "docs/reliability.md", "docs/code.md"]
