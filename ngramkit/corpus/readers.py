@@ -375,7 +375,8 @@ class _CsvTable:
     def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
         csv.field_size_limit(max(csv.field_size_limit(), most))  # of the process; `most` bounds it
         self._file, self._most, self._name = file, most, name
-        self._bytes = 0  # of the row so far
+        self._separator = separator.encode()
+        self._bytes = self._values = 0  # of the row so far
         self._rows = csv.reader(self._lines(), delimiter=separator, strict=True)
         self.where = name
 
@@ -385,12 +386,15 @@ class _CsvTable:
             self._bytes += len(line)
             if self._bytes > self._most:
                 raise too_large(self.where, self._most)
+            self._values += line.count(self._separator)
+            if self._values >= MOST_VALUES:
+                raise _too_many_values(self.where)
             yield line.decode(encoding, "surrogateescape")
             encoding = "utf-8"
 
     def __next__(self) -> list[str]:
         while True:
-            self._bytes = 0
+            self._bytes = self._values = 0
             self.where = f"{self._name}, line {self._rows.line_num + 1}"
             try:
                 if row := next(self._rows):
@@ -498,7 +502,7 @@ def batch_rows(where: Path | str, maker: RowMaker, batch: Any, reading: Reading)
     if bytes_.max(initial=0) > most:
         raise too_large(str(where), most)
     if values.max(initial=0) > MOST_VALUES:
-        raise InputError(f"{where} holds more than {MOST_VALUES:,} values", "cut it into several")
+        raise _too_many_values(where)
     longest = int((bytes_ + BYTES_OF_VALUE * values).max(initial=0))
     step = max(1, min(BATCH, most // max(longest, 1)))
     plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
@@ -508,6 +512,10 @@ def batch_rows(where: Path | str, maker: RowMaker, batch: Any, reading: Reading)
             rows = rows.cast(plain)  # which takes half the time
         for record in rows.to_pylist():
             yield attempt(partial(read_row, str(where), maker, record), reading.skip_bad)
+
+
+def _too_many_values(where: Path | str) -> InputError:
+    return InputError(f"{where} holds more than {MOST_VALUES:,} values", "cut it into several")
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
