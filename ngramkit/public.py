@@ -69,8 +69,8 @@ def unknown_keyword(function: str, word: str, known: list[str]) -> str:
 
 
 def callable_module(module: str, home: str, name: str) -> None:
-    """Let a module be called, and have the signature, of the function `name` of the module `home`,
-    which is imported at the first call."""
+    """Let a module be called as the function `name` of the module `home`, and have its signature
+    and its help. `home` is imported when one of these is wanted."""
 
     def function() -> Any:
         return getattr(importlib.import_module(home), name)
@@ -82,5 +82,9 @@ def callable_module(module: str, home: str, name: str) -> None:
         @property
         def __signature__(self) -> inspect.Signature:
             return inspect.signature(function())
+
+        @property
+        def __doc__(self) -> str:  # type: ignore[override]
+            return f"{name}{self.__signature__}\n\n{inspect.getdoc(function())}"
 
     sys.modules[module].__class__ = Function

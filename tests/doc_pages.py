@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from typer.main import get_command
@@ -87,9 +88,12 @@ def python() -> str:
     for name in ngramkit.__all__:
         function = getattr(ngramkit, name)
         if not isinstance(function, type):
+            text = inspect.getdoc(function) or ""
+            if isinstance(function, ModuleType):  # which is called as a function
+                text = text.partition("\n\n")[2]
             parts.append(
                 f"<details><summary><code>ngramkit.{name}</code></summary>\n\n"
-                f"```text\n{signature(name)}\n\n{inspect.getdoc(function)}\n```\n\n</details>"
+                f"```text\n{signature(name)}\n\n{text}\n```\n\n</details>"
             )
     return "\n".join(parts)
 

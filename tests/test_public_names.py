@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import pydoc
 import textwrap
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def test_a_function_shows_its_words_and_names_the_near_ones(name):
     parameters = inspect.signature(function).parameters.values()
     if name != "load_drafter":  # whose options are those of the drafter
         assert all(each.kind != each.VAR_KEYWORD for each in parameters)
+    shown = pydoc.plain(pydoc.render_doc(function))
+    assert all(each.name in shown for each in parameters)
     near = [each.name for each in parameters if each.kind == each.KEYWORD_ONLY][:1]
     first = () if name not in ("load_drafter", "inspect") else ("rest",)
     with pytest.raises(TypeError, match="unexpected keyword argument 'no_such_word'"):

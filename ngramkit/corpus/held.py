@@ -18,12 +18,11 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
@@ -34,6 +33,7 @@ from ngramkit.corpus.readers import (
     RowMaker,
     attempt,
     batch_rows,
+    itself,
     record_rows,
     require_text,
     string_columns,
@@ -156,11 +156,7 @@ def _item_rows(held: Iterable[Any], name: str, reading: Reading) -> Iterator[Row
     if first and isinstance(first[0], str):
         _require_no_column(reading, name)
     places = ((f"{name}, document {n}", item) for n, item in enumerate(chain(first, items)))
-    return record_rows(((where, partial(_itself, item)) for where, item in places), reading)
-
-
-def _itself(item: Any) -> Any:
-    return item
+    return record_rows(((where, partial(itself, item)) for where, item in places), reading)
 
 
 def _require_no_column(reading: Reading, name: str) -> None:
@@ -172,10 +168,10 @@ def _require_no_column(reading: Reading, name: str) -> None:
 
 
 class Spool:
-    """A temporary file in the writing; `close` makes a source of it."""
+    """Rows that are written to a temporary file; `source` makes a source of it."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (its source closes it)
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         self._writer = pa.ipc.new_file(self._file, SCHEMA, options=options)
         self._rows: list[dict[str, Any]] = []
@@ -195,14 +191,14 @@ class Spool:
         self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, SCHEMA))
         self._rows, self._characters = [], 0
 
-    def close(self, name: str, *, skip_bad: bool) -> HeldTexts:
-        """Return the rows as a source that is called `name`."""
+    def source(self, name: str, *, skip_bad: bool) -> HeldTexts:
+        """Return the rows as a source that is called `name`. It maps the file, which may be closed
+        then; nothing more can be added."""
         if self._rows:
             self._flush()
         self._writer.close()
         self._file.flush()
         mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._file.close()  # the map keeps the bytes
         return HeldTexts.of(mapped, name, self._texts, self._digest.hexdigest(), skip_bad)
 
 

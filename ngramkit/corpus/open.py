@@ -9,6 +9,7 @@ import difflib
 import glob
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -221,15 +222,16 @@ def _hold(
         raise UsageError(f"{name!r} is no name for texts", "choose another", option="name")
     options.refuse(name, "split", "revision", "language")
     reading = Reading(options.column, options.join_turns, options.skip_bad, ANY_SIZE)
-    spool = Spool()
     rows = held_rows(held, name, reading)
-    whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)
-    # A limit counts what is left without duplicates.
-    read = whole if selection.limit is None else deduplicate(whole, dedup, evaluation)
-    options.reporter.stage(f"reading {name}", selection.limit, "documents")
-    for _ in read.documents():
-        options.reporter.advance(1)
-    source = spool.close(name, skip_bad=options.skip_bad)
+    with tempfile.TemporaryFile() as file:
+        spool = Spool(file)
+        whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)
+        # A limit counts what is left without duplicates.
+        read = whole if selection.limit is None else deduplicate(whole, dedup, evaluation)
+        options.reporter.stage(f"reading {name}", selection.limit, "documents")
+        for _ in read.documents():
+            options.reporter.advance(1)
+        source = spool.source(name, skip_bad=options.skip_bad)
     return deduplicate(Corpus(source, selection), dedup, evaluation)
 
 

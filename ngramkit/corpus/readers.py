@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -69,12 +69,15 @@ class Reading:
 Reader = Callable[[Path, IO[bytes], Reading], Iterator[Row]]
 
 
+Made = TypeVar("Made")
+
+
 class BadRecordError(InputError):
     """A record that is no document; what stands behind it can be read."""
 
 
-def attempt(make: Callable[[], Row], skip_bad: bool) -> Row:
-    """Return the row that `make` makes; of a bad record, where these are skipped, one without
+def attempt(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
+    """Return what `make` makes of a record; of a bad one, where these are skipped, a row without
     texts. Else raises BadRecordError."""
     try:
         return make()
@@ -265,19 +268,13 @@ def read_jsonl(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
 def read_json(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the rows of a list of records, or of one record; the file is read whole."""
     raw = whole(file, reading.most, str(path))
-    body: list[Any] = []
-
-    def parse() -> Row:
-        body.append(_parse(raw, str(path)))
-        return Row(())
-
-    row = attempt(parse, reading.skip_bad)
-    if row.bad:
-        yield row
+    body = attempt(partial(_parse, raw, str(path)), reading.skip_bad)
+    if isinstance(body, Row):
+        yield body
         return
-    listed = enumerate(body[0] if isinstance(body[0], list) else body)
+    listed = enumerate(body if isinstance(body, list) else [body])
     places = ((f"{path}, record {number}", record) for number, record in listed)
-    yield from record_rows(((where, partial(_given, record)) for where, record in places), reading)
+    yield from record_rows(((where, partial(itself, record)) for where, record in places), reading)
 
 
 def _parse(raw: bytes, where: str) -> Any:
@@ -286,7 +283,8 @@ def _parse(raw: bytes, where: str) -> Any:
     )
 
 
-def _given(record: Any) -> Any:
+def itself(record: Any) -> Any:
+    """Return the record, which needs no parsing."""
     return record
 
 
@@ -368,8 +366,8 @@ def read_csv(path: Path, file: IO[bytes], reading: Reading, separator: str = ","
 class _CsvTable:
     """The rows of a csv file that are not blank, as lists; bytes that are no UTF-8 are surrogates.
 
-    `where` is the line in which the last row began. A row that is bad raises BadRecord, and the
-    next one begins in the line after it.
+    `where` is the line in which the last row began. A row that is bad raises BadRecordError, and
+    the next one begins in the line after it.
     """
 
     def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
