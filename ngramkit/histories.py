@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.formats.history import History, merge
+from ngramkit.public import public
 from ngramkit.results import Result, Rows
 
 SHOWN = 300  # characters of a prompt and of an output
@@ -37,7 +38,8 @@ class HistoryContents(Result):
     last: Rows[RememberedRequest]
 
 
-def history(path: str | Path, *, last: int = 0) -> HistoryContents:
+@public
+def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
     """Return what past requests there are, with the text of the `last` newest ones."""
     opened = History.open(path)
     reading = opened.log.read()
@@ -80,12 +82,14 @@ class HistorySize(Result):
         return cls(history.path, len(requests), tokens, dropped)
 
 
-def merge_histories(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
+@public
+def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last."""
     return HistorySize.of(merge([History.open(path) for path in paths], Path(out)))
 
 
-def trim_history(path: str | Path, tokens: int) -> HistorySize:
+@public
+def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """Drop the oldest requests, so that at most `tokens` stay.
 
     Processes that use the history notice.

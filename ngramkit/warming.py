@@ -46,6 +46,7 @@ from ngramkit.kernels import code_folder, jit
 from ngramkit.kernels.tree import paths
 from ngramkit.machine import cores, start_python
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.results import Result
 from ngramkit.text import many
 
@@ -67,6 +68,7 @@ class Warmed(Result):
     seconds: float
 
 
+@public
 def warm(drafter: str = ALL, *, workers: int | None = None, reporter: Reporter = SILENT) -> Warmed:
     """Compile the kernels of one drafter and of decoding, or with "all" those of every drafter, of
     building and of verifying.

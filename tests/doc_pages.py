@@ -93,6 +93,7 @@ CHAPTERS = {
     "Text to artifacts": "corpus builders model_tables recipes",
     "Artifacts": "inspection evaluate.prune exchange hub remote",
     "Drafters": "drafters choose",
+    "Models": "models gguf",
     "Decoding": "decode warming",
     "Judging": "evaluate",
     "Engines": "engines",

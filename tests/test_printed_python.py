@@ -31,12 +31,10 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_page_of_python_runs(capsys):
+def test_the_page_of_python_runs(tmp_path):
     names = run("docs/python.md")
-    assert len(names["results"].results) == 3
-    printed = capsys.readouterr().out
-    assert "did you mean rest?" in printed
-    assert names["answer"].text in printed
+    assert names["answer"].text
+    assert (tmp_path / "replay.png").is_file()
 
 
 def test_the_readme_runs():

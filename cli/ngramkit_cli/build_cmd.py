@@ -179,6 +179,7 @@ def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None
     out.result(
         artifact.where,
         documents=manifest.counts["documents"],
+        bad_records=manifest.corpus.get("bad_records", 0),
         tokens=manifest.counts["tokens"],
         bytes=manifest.bytes,
         tokens_per_second=round(rate),

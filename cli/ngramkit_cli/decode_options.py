@@ -12,8 +12,6 @@ from ngramkit_cli import completion
 from ngramkit_cli.options import WHICH_MODEL
 
 if TYPE_CHECKING:
-    from ngramkit.decode.options import DecodeOptions
-    from ngramkit.decode.sampling import Sampling
     from ngramkit.decode.specache.options import SpeCache
 
 
@@ -106,11 +104,9 @@ class SamplingOptions:
         int, typer.Option(help="Of the sampling; the same text with and without drafts.")
     ] = 0
 
-    def sampling(self) -> Sampling:
-        """Return the sampling. Raises UsageError for what makes no sense."""
-        from ngramkit.decode.sampling import Sampling
-
-        return Sampling(**asdict(self))
+    def words(self) -> dict[str, Any]:
+        """Return the words of DecodeOptions."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -151,12 +147,6 @@ class RunOptions:
                     f"--budget {self.budget!r} is no number of nodes", "give one, or auto"
                 ) from None
         return words
-
-    def passes(self) -> DecodeOptions:
-        """Return the options of a command that decodes no prompts of its own."""
-        from ngramkit.decode.options import DecodeOptions
-
-        return DecodeOptions(**self.words())
 
 
 @dataclass(frozen=True)

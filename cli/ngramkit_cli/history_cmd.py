@@ -40,7 +40,7 @@ def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
 
     Example: ngramkit history inspect my-history --last 3
     """
-    contents = ngramkit.history(path, last=last)
+    contents = ngramkit.history_inspect(path, last=last)
     facts = contents.to_dict()
     names = [name for name, value in facts.items() if isinstance(value, int)]
     rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
@@ -56,7 +56,7 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
-    merged = ngramkit.merge_histories(paths, out_path)
+    merged = ngramkit.history_merge(paths, out_path)
     out.say(f"{merged.path}: {many(merged.requests, 'request')}, {many(merged.tokens, 'token')}")
     out.result(merged.path, requests=merged.requests, tokens=merged.tokens)
 
@@ -67,7 +67,7 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
 
     Example: ngramkit history trim my-history --tokens 4000000
     """
-    trimmed = ngramkit.trim_history(path, tokens)
+    trimmed = ngramkit.history_trim(path, tokens)
     out.say(
         f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
         f"({trimmed.tokens:,} tokens)"

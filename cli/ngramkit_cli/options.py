@@ -17,20 +17,45 @@ from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
-    from ngramkit.drafters.sources import Sources
+    from ngramkit.drafters.sources import SourceWords
 
 
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
 WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
-ModelName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION) or a "
-        f"folder. {WHICH_MODEL}",
-        autocompletion=completion.models,
-    ),
-]
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """The model of a command that is about a model: an argument, or --model as everywhere else."""
+
+    model_name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION), "
+            f"a folder or a GGUF file. {WHICH_MODEL}",
+            autocompletion=completion.models,
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="ID[@REVISION]|PATH",
+            help="The same.",
+            autocompletion=completion.models,
+        ),
+    ] = None
+
+    def chosen(self, out: Output) -> str:
+        """Return the model's name, as `the_model`. Raises UsageError where two differ."""
+        if self.model_name is not None and self.model not in (None, self.model_name):
+            raise UsageError(
+                f"MODEL is {self.model_name}, --model {self.model}", "give one of them"
+            )
+        return the_model(self.model if self.model_name is None else self.model_name, out)
+
+
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
 Model = Annotated[
     str | None,
@@ -156,16 +181,17 @@ class SourceOptions:
         False
     )
 
-    def sources(self) -> Sources:
-        from ngramkit.drafters.sources import PastUse, Sources
-
-        return Sources(
-            datastores=self.datastore or (),
-            frozen_table=self.frozen_table,
-            bigram=self.bigram,
-            unigram=self.unigram,
-            past=PastUse(self.history, self.history_tokens, store=not self.no_store),
-        )
+    def words(self) -> SourceWords:
+        """Return the words of `ngramkit.decode`, `replay` and so on."""
+        return {
+            "datastores": self.datastore or (),
+            "frozen_table": self.frozen_table,
+            "bigram": self.bigram,
+            "unigram": self.unigram,
+            "history": self.history,
+            "history_tokens": self.history_tokens,
+            "store": not self.no_store,
+        }
 
 
 # The executor of a build: this machine, or the nodes of a Ray cluster.

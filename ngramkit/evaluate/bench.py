@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from ngramkit.choose import DrafterChoice, distinct
 from ngramkit.corpus.chat import Message, Template, find_template
 from ngramkit.decode.compare import WARM_UP, warm_up
 from ngramkit.decode.load import LanguageModel, device_facts
-from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.options import BenchWords, DecodeOptions
 from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.session import PendingModel, Session, prepare
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.transformers_ways import TRANSFORMERS_WAYS, require_plain
@@ -53,6 +52,7 @@ from ngramkit.evaluate.runs import Run, Runs, TurnRun, alone_in
 from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.results import Tabular
 from ngramkit.text import many
 
@@ -118,6 +118,7 @@ class BenchResults(Tabular):
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
 
 
+@public_with(DecodeOptions, BenchWords)
 def bench(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | LanguageModel | None = None,
@@ -127,22 +128,22 @@ def bench(
     template: str = "auto",
     max_new_tokens: int = NEW_TOKENS,
     stop: Sequence[str] = (),
-    sampling: Sampling = GREEDY,
-    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     limit: int | None = None,
     out: str | Path | None = None,
     force: bool = False,
     reporter: Reporter = SILENT,
+    **words: Unpack[BenchWords],
 ) -> BenchResults:
     """Measure `drafters` (default: all that fit) and no drafter on `questions`.
 
     `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter; a drafter's
-    option `budget` (nodes, or auto) is its own; generate and generate-lookup are transformers' own
-    ways, model.generate without and with its prompt lookup. `template` makes a conversation a text;
-    auto: the model's own, else the one known for its name. `limit`: only the first questions. What
-    is measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes
-    on; `force` begins anew. Ctrl-C is raised.
+    `drafters` as in `choose_drafter`, or functions that make a drafter; what is drafted from,
+    passes and sampling as in `decode`, in the same words; a drafter's option `budget` (nodes, or
+    auto) is its own; generate and generate-lookup are transformers' own ways, model.generate
+    without and with its prompt lookup. `template` makes a conversation a text; auto: the model's
+    own, else the one known for its name. `limit`: only the first questions. What is measured is
+    kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on; `force`
+    begins anew. Ctrl-C is raised.
 
     Raises UsageError for what makes no sense, and where `out` holds another benchmark.
     """
@@ -152,20 +153,19 @@ def bench(
             continue
         if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
-    passes.require_full_cache("a benchmark of drafters")
-    options = replace(
-        passes,
-        model=model,
+    options = DecodeOptions(
+        model,
+        artifacts=artifacts,
         max_new_tokens=max_new_tokens,
         stop=stop,
-        **asdict(sampling),
         reporter=reporter,
+        **words,
     )
     prepared = prepare(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
-    budgets, choices = _choices(names, prepared, Sources.of(artifacts).recorded(), options)
+    budgets, choices = _choices(names, prepared, options.sources().recorded(), options)
     task, choices = prepared.session(options, choices)
     sessions = {
         budget: Session.settle(task.model, replace(options, budget=budget))
