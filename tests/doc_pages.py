@@ -108,7 +108,7 @@ def python() -> str:
     for name in ngramkit.__all__:
         thing = getattr(ngramkit, name)
         if inspect.ismodule(thing):  # ngramkit.decode, a package that is a function as well
-            thing = inspect.unwrap(importlib.import_module("ngramkit.decode.answer").decode)
+            thing = importlib.import_module("ngramkit.decode.answer").decode
         chapters[_chapter(thing.__module__)].append(_entry(name, thing))
     return "\n\n".join(
         "\n\n".join([f"## {title}", *entries]) for title, entries in chapters.items() if entries
