@@ -107,9 +107,8 @@ def python() -> str:
     chapters: dict[str, list[str]] = {title: [] for title in [*CHAPTERS, "More"]}
     for name in ngramkit.__all__:
         thing = getattr(ngramkit, name)
-        if inspect.ismodule(thing):  # ngramkit.decode, a package that is a function as well
-            thing = importlib.import_module("ngramkit.decode.answer").decode
-        chapters[_chapter(thing.__module__)].append(_entry(name, thing))
+        home = thing.__name__ if inspect.ismodule(thing) else thing.__module__
+        chapters[_chapter(home)].append(_entry(name, thing))
     return "\n\n".join(
         "\n\n".join([f"## {title}", *entries]) for title, entries in chapters.items() if entries
     )
@@ -129,7 +128,10 @@ def _entry(name: str, thing: Any) -> str:
     is_error = inspect.isclass(thing) and issubclass(thing, Exception)
     if not is_error and not getattr(thing, "_is_protocol", False):
         parts.append(f"```python\n{_call(name, thing)}\n```")
-    parts.append(_prose(inspect.getdoc(thing) or ""))
+    text = inspect.getdoc(thing) or ""
+    if inspect.ismodule(thing):  # which is called as a function; the first line is the call
+        text = text.partition("\n\n")[2]
+    parts.append(_prose(text))
     if inspect.isclass(thing) and not is_error:
         methods = [
             f"- `{_call(key, value) if inspect.isfunction(value) else key}`: "
