@@ -8,7 +8,7 @@ FROM python:3.11-slim
 # torch's index of CPU builds makes the image some 5 GB smaller: --build-arg TORCH_INDEX=...
 ARG TORCH_INDEX=
 WORKDIR /opt/ngramkit
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY cli cli
 COPY ngramkit ngramkit
 RUN pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--index-url $TORCH_INDEX} "torch>=2.6,<2.14" \

@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo engines engines-vllm real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check requirements audit clean
+.PHONY: demo engines engines-vllm real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check site package requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -95,6 +95,29 @@ docs: $(READY)
 docs-check: $(READY)
 	$(BIN)/python -m tests.doc_pages
 
+# The docs as a site, in build/site; a broken link or heading fails.
+site: $(VENV)/site/.ready
+	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --strict --site-dir build/site
+
+# The wheel and the sdist in build/dist, then what a stranger does with the wheel: an environment
+# that has nothing, another folder, a decode.
+BARE = build/bare/bin
+package: $(VENV)/publish/.ready
+	rm -rf build/dist build/bare build/lib *.egg-info
+	$(VENV)/publish/bin/python -m build --no-isolation --outdir build/dist
+	$(VENV)/publish/bin/twine check --strict build/dist/*
+	$(PYTHON) -m venv build/bare
+	$(BARE)/pip install -q -c constraints.txt build/dist/*.whl
+	mkdir -p build/bare/elsewhere
+	cd build/bare/elsewhere && env -u PYTHONPATH ../bin/ngramkit decode --prompt "def main():" \
+	  --max-new-tokens 16 --compare
+	env -u PYTHONPATH $(BARE)/ngramkit --version
+
+$(VENV)/site/.ready $(VENV)/publish/.ready: $(VENV)/%/.ready: requirements-%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q --require-hashes -r $<
+	touch $@
+
 # What requirements.txt lists comes with its hash. torch is not in it: its file differs between the
 # indexes of CPU and CUDA builds; it and what only it needs are pinned by constraints.txt alone.
 $(READY): pyproject.toml constraints.txt requirements.txt
@@ -103,8 +126,15 @@ $(READY): pyproject.toml constraints.txt requirements.txt
 	$(BIN)/pip install -q --no-build-isolation -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
-# requirements.txt anew, after a change of pyproject.toml or constraints.txt; needs uv.
+# requirements.txt and those of the site and of publishing anew, after a change of pyproject.toml or
+# constraints.txt; needs uv.
 requirements:
+	for group in publish site; do \
+	  uv pip compile --group $$group --generate-hashes --universal --python-version 3.11 \
+	    --no-annotate --no-header -q -o .compiled.txt && \
+	  { head -1 requirements-$$group.txt; cat .compiled.txt; } > .new.txt && \
+	  mv .new.txt requirements-$$group.txt && rm .compiled.txt || exit 1; \
+	done
 	echo torch > .excluded.txt
 	uv pip compile pyproject.toml --extra dev --constraint constraints.txt \
 	  --excludes .excluded.txt --generate-hashes --universal --python-version 3.11 \

@@ -106,7 +106,6 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
     """Record a few questions at a time: their answers, then all that drafters draft for them."""
     import ngramkit
     from ngramkit.decode.load import load_model
-    from ngramkit.decode.options import PassOptions
     from ngramkit.evaluate.record import verifying_model
     from ngramkit.evaluate.topk_record import TopKRecord
     from ngramkit.progress import SILENT
@@ -124,7 +123,7 @@ def record(work: Work, questions: list[Question], seconds: float) -> None:
             drafters="blend",
             artifacts=work.artifacts,
             max_new_tokens=NEW_TOKENS,
-            passes=PassOptions(budget=ANSWERING),
+            budget=ANSWERING,
         )
         topk = TopKRecord.open(work.evidence)
         topk.model = verifying_model(topk.folder, model, SILENT)

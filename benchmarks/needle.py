@@ -37,6 +37,7 @@ NAMES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron",
 NEEDLE = "\nThe special magic number for {name} is {number}.\n"
 QUESTION = "\nWhat is the special magic number for {name}? The special magic number for {name} is"
 DIGITS = 7
+COLORS = "Blues"  # light to dark: told apart without a sense of colour
 CHARACTERS = 16  # of the haystack for each token that is needed, so as not to encode a library
 
 
@@ -249,23 +250,30 @@ def plot(grid: Sequence[Mapping[str, Any]], path: Path) -> None:
     lengths, depths = (sorted({cell[key] for cell in grid}) for key in ("length", "depth"))
     place = {(cell["length"], cell["depth"]): cell for cell in grid}
     most = max(loss for cell in grid for loss in cell["loss"].values())
-    with saved_figure(path, (1.5 + (1 + 0.5 * len(lengths)) * len(names), 4.0)) as figure:
-        panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    columns = min(len(names), 3)
+    rows = -(-len(names) // columns)
+    size = (1.6 + (0.7 + 0.5 * len(lengths)) * columns, 0.6 + (0.9 + 0.36 * len(depths)) * rows)
+    with saved_figure(path, size) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
         image: Any = None
-        for axes, name in zip(panels, names, strict=True):
+        for axes, name in zip(panels, names, strict=False):
             loss = [[place[n, d]["loss"][name] for n in lengths] for d in depths]
-            image = axes.imshow(loss, aspect="auto", cmap="YlOrRd", vmin=0, vmax=most)
+            image = axes.imshow(loss, aspect="auto", cmap=COLORS, vmin=0, vmax=most)
             for (row, column), value in np.ndenumerate(np.array(loss)):
                 exact = place[lengths[column], depths[row]]["exact"][name] == 1
                 axes.text(
                     column, row, "\u2713" if exact else f"{value:.1f}", ha="center", va="center",
-                    fontsize=8, color="white" if value > 0.6 * most else "black",
+                    fontsize=10, color="white" if value > 0.5 * most else "black",
                 )  # fmt: skip
             axes.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths], rotation=45)
             axes.set_yticks(range(len(depths)), [f"{d:.0%}" for d in depths])
-            axes.set(title=name, xlabel="tokens of context")
-        panels[0].set_ylabel("depth of the needle")
-        figure.colorbar(image, ax=panels, label="nats per token")
+            axes.set_title(name, fontsize=11)
+        for axes in panels[len(names) :]:
+            axes.set_axis_off()
+        figure.supxlabel("length of the text (tokens)", fontsize=10)
+        figure.supylabel("depth of the needle in it", fontsize=10)
+        figure.colorbar(image, ax=panels, label="loss (nats per token)")
+        figure.suptitle("\u2713 the number is written exactly; else its loss", fontsize=11)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 import numpy as np
 
 import ngramkit
-from ngramkit.drafters.base import DraftTree, Source
 
 
 class Followers:
@@ -21,8 +20,8 @@ class Followers:
         total = sum(self.after[self.last].values())
         ids = np.array([token for token, _ in ranked], np.int32)
         shares = np.array([count / total for _, count in ranked], np.float32)
-        return DraftTree(ids, np.full(len(ids), -1, np.int32), shares,
-                         np.full(len(ids), Source.CONTEXT, np.uint8))  # fmt: skip
+        source = np.full(len(ids), ngramkit.Source.CONTEXT, np.uint8)
+        return ngramkit.DraftTree(ids, np.full(len(ids), -1, np.int32), shares, source)
 
     def accept(self, tokens, evidence=None):  # what the model wrote
         for token in tokens.tolist():
@@ -34,9 +33,7 @@ class Followers:
 
 
 if __name__ == "__main__":
-    from ngramkit.decode.load import load_model
-
-    model = load_model("demo")
+    model = ngramkit.load_model("demo")
     prompt = model.tokenizer.encode_prompt("def read_config(path):\n")
     options = {"max_new_tokens": 60, "do_sample": False}
     drafted = ngramkit.generate(model, prompt, drafter=Followers(), budget=8, **options)

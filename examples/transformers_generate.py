@@ -4,9 +4,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ngramkit
-from ngramkit.models import resolve_model
 
-name = resolve_model("demo")  # a folder; any decoder-only model on the Hub will do
+name = ngramkit.resolve_model("demo")  # a folder; any decoder-only model on the Hub will do
 model, tokenizer = AutoModelForCausalLM.from_pretrained(name), AutoTokenizer.from_pretrained(name)
 
 prompts = ["def read_config(path):\n", "import os\nimport sys\n\n\nclass Cache:\n"]

@@ -29,36 +29,39 @@ if TYPE_CHECKING:
     from ngramkit.builders.model_passes import BuiltTable as BuiltTable
     from ngramkit.builders.tokens import tokenize as tokenize
     from ngramkit.choose import choose_drafter as choose_drafter
-    from ngramkit.corpus.open import open_corpus as open_corpus
+    from ngramkit.corpus.open import corpora as corpora, open_corpus as open_corpus
     from ngramkit.corpus.tokenizer import load_tokenizer as load_tokenizer
     from ngramkit.decode.answer import decode as decode
     from ngramkit.decode.calibrate import calibrate as calibrate
     from ngramkit.decode.conversation import Conversation as Conversation
     from ngramkit.decode.generate import custom_generate as custom_generate, generate as generate
-    from ngramkit.decode.options import DecodeOptions as DecodeOptions, PassOptions as PassOptions
+    from ngramkit.decode.load import LanguageModel as LanguageModel, load_model as load_model
+    from ngramkit.decode.options import DecodeOptions as DecodeOptions
     from ngramkit.decode.sampling import Sampling as Sampling
     from ngramkit.decode.specache.options import SpeCache as SpeCache
     from ngramkit.drafters.base import (
         Drafter as Drafter,
         DraftTree as DraftTree,
         Evidence as Evidence,
+        Source as Source,
     )
-    from ngramkit.drafters.registry import load_drafter as load_drafter
+    from ngramkit.drafters.registry import drafters as drafters, load_drafter as load_drafter
     from ngramkit.drafters.sources import PastUse as PastUse, Sources as Sources
     from ngramkit.engines.check import check_engine as check_engine
     from ngramkit.evaluate.bench import bench as bench
     from ngramkit.evaluate.forecast import forecast as forecast
     from ngramkit.evaluate.prune import prune as prune
     from ngramkit.evaluate.record import record as record
+    from ngramkit.evaluate.records import Question as Question, Record as Record, Turn as Turn
     from ngramkit.evaluate.replay import KeepState as KeepState, replay as replay
     from ngramkit.evaluate.self_corpus import self_corpus as self_corpus
     from ngramkit.exchange.convert import export as export, import_ as import_
     from ngramkit.histories import (
-        forget_history as forget_history,
-        history as history,
-        import_history as import_history,
-        merge_histories as merge_histories,
-        trim_history as trim_history,
+        history_forget as history_forget,
+        history_import as history_import,
+        history_inspect as history_inspect,
+        history_merge as history_merge,
+        history_trim as history_trim,
     )
     from ngramkit.hub.pull import pull as pull
     from ngramkit.hub.push import push as push
@@ -69,7 +72,8 @@ if TYPE_CHECKING:
         verify as verify,
     )
     from ngramkit.model_tables import model_bigram as model_bigram, model_unigram as model_unigram
-    from ngramkit.recipes import build_recipe as build_recipe
+    from ngramkit.models import models as models, resolve_model as resolve_model, use as use
+    from ngramkit.recipes import build as build
     from ngramkit.remote.staging import using_cache as using_cache
     from ngramkit.warming import Warmed as Warmed, warm as warm
 
@@ -84,33 +88,38 @@ _NAMES = {
     "ngramkit.builders.model_passes": "BuiltTable",
     "ngramkit.builders.tokens": "tokenize",
     "ngramkit.choose": "choose_drafter",
-    "ngramkit.corpus.open": "open_corpus",
+    "ngramkit.corpus.open": "corpora open_corpus",
     "ngramkit.corpus.tokenizer": "load_tokenizer",
     "ngramkit.decode.answer": "decode",
     "ngramkit.decode.calibrate": "calibrate",
     "ngramkit.decode.conversation": "Conversation",
     "ngramkit.decode.generate": "custom_generate generate",
-    "ngramkit.decode.options": "DecodeOptions PassOptions",
+    "ngramkit.decode.load": "LanguageModel load_model",
+    "ngramkit.decode.options": "DecodeOptions",
     "ngramkit.decode.sampling": "Sampling",
     "ngramkit.decode.specache.options": "SpeCache",
-    "ngramkit.drafters.base": "DraftTree Drafter Evidence",
-    "ngramkit.drafters.registry": "load_drafter",
+    "ngramkit.drafters.base": "DraftTree Drafter Evidence Source",
+    "ngramkit.drafters.registry": "drafters load_drafter",
     "ngramkit.drafters.sources": "PastUse Sources",
     "ngramkit.engines.check": "check_engine",
     "ngramkit.evaluate.bench": "bench",
     "ngramkit.evaluate.forecast": "forecast",
     "ngramkit.evaluate.prune": "prune",
     "ngramkit.evaluate.record": "record",
+    "ngramkit.evaluate.records": "Question Record Turn",
     "ngramkit.evaluate.replay": "KeepState replay",
     "ngramkit.evaluate.self_corpus": "self_corpus",
     "ngramkit.exchange.convert": "export import_",
-    "ngramkit.histories": "forget_history history import_history merge_histories trim_history",
+    "ngramkit.histories": (
+        "history_forget history_import history_inspect history_merge history_trim"
+    ),
     "ngramkit.hub.pull": "pull",
     "ngramkit.hub.push": "push",
     "ngramkit.hub.search": "search",
     "ngramkit.inspection": "inspect open_artifact verify",
     "ngramkit.model_tables": "model_bigram model_unigram",
-    "ngramkit.recipes": "build_recipe",
+    "ngramkit.models": "models resolve_model use",
+    "ngramkit.recipes": "build",
     "ngramkit.remote.staging": "using_cache",
     "ngramkit.warming": "Warmed warm",
 }

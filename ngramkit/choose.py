@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ngramkit.drafters.registry import (
     DRAFTERS,
@@ -26,7 +26,15 @@ from ngramkit.drafters.registry import (
     load_drafter,
     require_kind,
 )
-from ngramkit.drafters.sources import Given, Opened, PastUse, Sources, open_given
+from ngramkit.drafters.sources import (
+    Given,
+    Opened,
+    PastUse,
+    Sources,
+    SourceWords,
+    given_sources,
+    open_given,
+)
 from ngramkit.errors import ArtifactError, UsageError
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.manifest import Manifest, TokenizerRecord
@@ -42,6 +50,7 @@ from ngramkit.formats.tokens import TokenStore
 from ngramkit.kinds import KIND_OF_ROLE, KINDS, ROLES
 from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
@@ -107,6 +116,7 @@ class DrafterChoice:
         return f"<DrafterChoice {self.label} over {listed(self.names) or 'the live context'}>"
 
 
+@public_with(given_sources, SourceWords)
 def choose_drafter(
     drafter: str | None = None,
     tokenizer: Any = None,
@@ -114,19 +124,20 @@ def choose_drafter(
     *,
     reporter: Reporter = SILENT,
     load_model: LoadModel | None = None,
+    **words: Unpack[SourceWords],
 ) -> DrafterChoice:
     """Choose a drafter, `NAME` or `NAME:OPTION=VALUE,...` (default: blend), and its artifacts.
 
     `tokenizer` decides which artifacts fit: a record, a tokenizer, a loaded model or the name of
-    one; None: as `ngramkit.models.chosen_model`. `artifacts` are drafted from in place of those
-    that are found; past requests only where they are named. `load_model` returns the loaded model,
-    where a table may be read off it.
+    one; None: as `ngramkit.models.chosen_model`. `artifacts`, or artifacts by role in the words of
+    `decode`, are drafted from in place of those that are found; past requests only where they are
+    named. `load_model` returns the loaded model, where a table may be read off it.
 
     Raises UsageError for an unknown drafter or option, ArtifactError where an artifact is of
     another tokenizer, or one is needed, missing, and not to be made here.
     """
     spec, tokenizer = DrafterSpec.parse(drafter or DRAFTER), _record(tokenizer)
-    entry, sources = DRAFTERS[spec.name], Sources.of(artifacts)
+    entry, sources = DRAFTERS[spec.name], given_sources(artifacts, **words)
     named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
     if any(named.values()):
         by_role = _open_named(named, reporter)

@@ -19,6 +19,7 @@ from ngramkit.logs.read import Files, read_log
 from ngramkit.logs.tokens import RequestTokenizer
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.results import Result, Rows
 
 SHOWN = 300  # characters of a prompt and of an output
@@ -48,7 +49,8 @@ class HistoryContents(Result):
     last: Rows[RememberedRequest]
 
 
-def history(path: str | Path, *, last: int = 0) -> HistoryContents:
+@public
+def history_inspect(path: str | Path, *, last: int = 0) -> HistoryContents:
     """Return what past requests there are, with the text of the `last` newest ones."""
     opened = History.open(path)
     reading = opened.log.read()
@@ -103,7 +105,8 @@ class ImportedHistory(Result):
     tokens: int
 
 
-def import_history(
+@public
+def history_import(
     files: Files,
     out: str | Path,
     *,
@@ -157,12 +160,14 @@ def import_history(
     return ImportedHistory(Path(out), imported, total, dropped, size.requests, size.tokens)
 
 
-def merge_histories(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
+@public
+def history_merge(paths: Sequence[str | Path], out: str | Path) -> HistorySize:
     """Merge histories into a new one, the newest requests of each last."""
     return HistorySize.of(merge([History.open(path) for path in paths], Path(out)))
 
 
-def trim_history(path: str | Path, tokens: int) -> HistorySize:
+@public
+def history_trim(path: str | Path, tokens: int) -> HistorySize:
     """Drop the oldest requests, so that at most `tokens` stay.
 
     Processes that use the history notice.
@@ -171,7 +176,8 @@ def trim_history(path: str | Path, tokens: int) -> HistorySize:
     return HistorySize.of(history, history.trim(tokens))
 
 
-def forget_history(
+@public
+def history_forget(
     path: str | Path, *, text: str | None = None, everything: bool = False
 ) -> HistorySize:
     """Drop the requests whose text holds `text`, or everything, and all damaged bytes.

@@ -13,6 +13,7 @@ from ngramkit.formats.query import Answer, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.fetch import fetch, open_fetched
 from ngramkit.remote.staging import using_cache
 from ngramkit.results import Result, Rows
@@ -24,6 +25,7 @@ DOCUMENT = 40  # tokens shown of a document
 FOLLOWERS = 5  # continuations shown of what is frequent
 
 
+@public
 def open_artifact(
     source: str | Path,
     *,
@@ -75,6 +77,7 @@ class Inspection(Result):
     ids_only: str | None = None
 
 
+@public
 def inspect(
     source: str | Path,
     query: str | None = None,
@@ -142,6 +145,7 @@ class Verified(Result):
     ok: bool = True
 
 
+@public
 def verify(source: str | Path, *, reporter: Reporter = SILENT) -> Verified:
     """Prove an artifact whole: every checksum, every invariant of its kind; note each.
 

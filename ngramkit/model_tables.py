@@ -15,6 +15,7 @@ from ngramkit.builders.model_passes import (
 from ngramkit.formats.outputs import default_place
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.publishing import written
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ngramkit.formats.model_unigram import ModelUnigram
 
 
+@public
 def model_bigram(
     model: str | LanguageModel | None = None,
     out: str | Path | None = None,
@@ -32,32 +34,45 @@ def model_bigram(
     width: int = 4,
     prefix: str = "none",
     extend: str = "bigram",
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
     reporter: Reporter = SILENT,
     force: bool = False,
-    **loading: Any,
 ) -> BuiltTable[ModelBigram]:
     """Build a model's bigram table: its likeliest tokens after every single token.
 
-    `model` is a name, or a model that `load_model` gave; `loading` is what `load_model` takes. The
+    `model` is a name, or a model that `load_model` gave; where it runs as in `load_model`. The
     other options, and the errors, are those of `builders.model_bigram.build_model_bigram`.
     """
     require_bigram_options(k, width, prefix, extend)
     from ngramkit.builders.model_bigram import build_model_bigram
 
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
+    loading = {
+        "device": device,
+        "dtype": dtype,
+        "device_map": device_map,
+        "trust_remote_code": trust_remote_code,
+    }
     run = {"reporter": reporter, "force": force}
     return _build("bigram", build_model_bigram, model, out, options, run, loading)
 
 
+@public
 def model_unigram(
     model: str | LanguageModel | None = None,
     out: str | Path | None = None,
     *,
     k: int = 100,
     rule: str = "distance",
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
     reporter: Reporter = SILENT,
     force: bool = False,
-    **loading: Any,
 ) -> BuiltTable[ModelUnigram]:
     """Build a model's unigram table: tokens that its embeddings make likely anywhere.
 
@@ -66,6 +81,12 @@ def model_unigram(
     require_unigram_options(k, rule)
     from ngramkit.builders.model_unigram import build_model_unigram
 
+    loading = {
+        "device": device,
+        "dtype": dtype,
+        "device_map": device_map,
+        "trust_remote_code": trust_remote_code,
+    }
     run = {"reporter": reporter, "force": force}
     return _build("unigram", build_model_unigram, model, out, {"k": k, "rule": rule}, run, loading)
 

@@ -2,7 +2,7 @@
 default.
 
 `ngramkit use ./my-model` keeps the default in settings.json in the user's configuration folder:
-{"model": "..."}.
+{"model": "..."}. The module is a function as well, `ngramkit.models()`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ngramkit.errors import InputError, UsageError
+from ngramkit.public import callable_module, public
+from ngramkit.results import Result, Rows
 from ngramkit.untrusted import parse_json, read_plain
 
 DEFAULT = "demo"
@@ -156,7 +158,7 @@ class ChosenModel:
 
 
 def chosen_model(name: str | None = None) -> ChosenModel:
-    """Return the model to use: `name`, else NGRAMKIT_MODEL, else that of `use_model`, else "demo".
+    """Return the model to use: `name`, else NGRAMKIT_MODEL, else that of `use`, else "demo".
 
     Raises UsageError for an empty name, InputError where the settings cannot be read.
     """
@@ -171,19 +173,47 @@ def chosen_model(name: str | None = None) -> ChosenModel:
     return ChosenModel(DEFAULT, "default")
 
 
-def use_model(name: str | None) -> ChosenModel:
-    """Make `name` the default of `chosen_model`; None or "demo" resets it.
+@public
+def use(model: str | None = None, *, unset: bool = False) -> ChosenModel:
+    """Make `model` the default of everything that is given none, and return what the default is.
 
-    A folder or a file is kept by its absolute path. Raises InputError where no model is called
-    that; a Hub id is not looked up.
+    It is kept for the user; a folder or a file by its absolute path. With `unset`, as with "demo",
+    the embedded model is the default again; with neither nothing changes. Raises InputError where
+    no model is called that; a Hub id is not looked up.
     """
+    if unset and model is not None:
+        raise UsageError("a model and unset exclude each other", "give one of them", option="unset")
+    if not unset and model is None:
+        return chosen_model()
     settings = {key: value for key, value in read_settings().items() if key != "model"}
-    if name not in (None, DEFAULT):
-        source = resolve_model(name)
-        is_local = name not in HUB_IDS and Path(source).exists()
-        settings["model"] = str(Path(source).absolute()) if is_local else name
+    if model is not None and model != DEFAULT:
+        source = resolve_model(model)
+        is_local = model not in HUB_IDS and Path(source).exists()
+        settings["model"] = str(Path(source).absolute()) if is_local else model
     write_settings(settings)
     return chosen_model()
+
+
+@dataclass(frozen=True)
+class KnownModel(Result):
+    """A model that has a short name, or the chosen one."""
+
+    name: str
+    described: str  # what the name stands for on this machine
+    hub_id: str | None  # None: of the embedded model, and of a chosen one without a short name
+    chosen: str  # why it is the default; "" where it is not
+
+
+@public
+def models() -> Rows[KnownModel]:
+    """Return the models that have short names, and the chosen one. Any other model is called by its
+    Hub id, its folder or its GGUF file."""
+    chosen = chosen_model()
+    names = dict.fromkeys([DEFAULT, *HUB_IDS, chosen.name])
+    why = {chosen.name: chosen.why}
+    return Rows(
+        KnownModel(name, described(name), HUB_IDS.get(name), why.get(name, "")) for name in names
+    )
 
 
 # The settings file.
@@ -228,3 +258,6 @@ def write_settings(settings: dict[str, str]) -> None:
 
 def _unreadable(path: Path) -> InputError:
     return InputError(f"{path} cannot be understood", "delete it: it holds only the chosen model")
+
+
+callable_module(__name__, __name__, "models")

@@ -21,7 +21,12 @@ class Reporter:
         """Record that `source`, hf://USER/NAME[@REVISION], was fetched at this commit."""
 
 
-SILENT = Reporter()
+class _Silent(Reporter):
+    def __repr__(self) -> str:
+        return "SILENT"
+
+
+SILENT: Reporter = _Silent()
 
 
 def show_downloads() -> None:

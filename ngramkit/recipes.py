@@ -12,11 +12,11 @@
     revision = "main"                   a branch, tag or commit
     fingerprint = "..."                 the tokenizer's, if it is to be compared
 
-    [corpus]                            the options of `ngramkit tokenize`, see CORPUS; several
+    [corpus]                            the options of `ngramkit tokenize`; several
     name = "openwebtext"                [[corpus]] are mixed, each with options of its own
     weight = 0.3                        the share of its documents that is kept
 
-    [parameters]                        those of the kind, see PARAMETERS; defaults are pinned there
+    [parameters]                        those of the kind; no default depends on the machine
 
     [prune]                             made smaller at the end, as `ngramkit prune` does
     bytes = "2G"                        the most it may take; NAME-whole stays beside it
@@ -61,6 +61,7 @@ from ngramkit.kinds import KINDS
 from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.hub import silence_client
 from ngramkit.remote.publishing import written
@@ -154,7 +155,8 @@ class RecipeResult(Result):
     revision: str | None = None  # the commit of what was pushed
 
 
-def build_recipe(
+@public
+def build(
     recipe: str | Path | Recipe,
     out: str | Path = ARTIFACTS,
     *,
@@ -189,7 +191,7 @@ def build_recipe(
     elif verdict.stale:
         reporter.note(f"{wanted.name}: {verdict.why}")
         with executing(executor, ray_address, workers, reporter) as runner:
-            run = partial(build, resolved, root, workers=workers, executor=runner)
+            run = partial(build_resolved, resolved, root, workers=workers, executor=runner)
             artifact = written(run, place, reporter=reporter, force=True)
         if url is not None:  # where only the record was another, nothing was built
             text = recipe_text(artifact.manifest.build, resolved.inputs)
@@ -345,7 +347,7 @@ def _made_of(path: Path) -> Any:
     return body if isinstance(body, dict) else None
 
 
-def build(
+def build_resolved(
     resolved: Resolved,
     root: Path,
     path: Path | None = None,

@@ -48,6 +48,7 @@ from ngramkit.kernels import code_folder, jit
 from ngramkit.kernels.tree import paths
 from ngramkit.machine import cores, start_python
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.results import Result
 from ngramkit.text import many
 
@@ -70,6 +71,7 @@ class Warmed(Result):
     seconds: float
 
 
+@public
 def warm(
     drafter: str = ALL,
     *,

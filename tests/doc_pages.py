@@ -8,20 +8,29 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import inspect
+import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import ngramkit
 from ngramkit.errors import ArtifactError, InputError, NetworkError, NgramkitError, UsageError
 from ngramkit_cli.main import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "artifacts" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FORMATS = [
     "tokens",
@@ -79,6 +88,113 @@ def formats() -> str:
     return "\n\n".join(parts)
 
 
+# The public names of ngramkit by the package that they are from, in the order of the flow.
+CHAPTERS = {
+    "Text to artifacts": "corpus builders model_tables recipes",
+    "Artifacts": "inspection evaluate.prune exchange hub remote",
+    "Drafters": "drafters choose",
+    "Models": "models gguf",
+    "Decoding": "decode warming",
+    "Judging": "evaluate",
+    "Engines": "engines",
+    "Past requests": "histories",
+    "Errors": "errors",
+}
+
+
+def python() -> str:
+    """Return every public name, from its docstring."""
+    chapters: dict[str, list[str]] = {title: [] for title in [*CHAPTERS, "More"]}
+    for name in ngramkit.__all__:
+        thing = getattr(ngramkit, name)
+        home = thing.__name__ if inspect.ismodule(thing) else thing.__module__
+        chapters[_chapter(home)].append(_entry(name, thing))
+    return "\n\n".join(
+        "\n\n".join([f"## {title}", *entries]) for title, entries in chapters.items() if entries
+    )
+
+
+def _chapter(module: str) -> str:
+    """Return the chapter whose list has the longest name that the module is or lies in."""
+    titles = {room: title for title, rooms in CHAPTERS.items() for room in rooms.split()}
+    parts = module.split(".")[1:]
+    above = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next((titles[room] for room in above if room in titles), "More")
+
+
+def _entry(name: str, thing: Any) -> str:
+    """Return a name's heading, how it is called, what its docstring says, and a class's methods."""
+    parts = [f"### {name}"]
+    is_error = inspect.isclass(thing) and issubclass(thing, Exception)
+    if not is_error and not getattr(thing, "_is_protocol", False):
+        parts.append(f"```python\n{_call(name, thing)}\n```")
+    text = inspect.getdoc(thing) or ""
+    if inspect.ismodule(thing):  # which is called as a function; the first line is the call
+        text = text.partition("\n\n")[2]
+    parts.append(_prose(text))
+    if inspect.isclass(thing) and not is_error:
+        methods = [
+            f"- `{_call(key, value) if inspect.isfunction(value) else key}`: "
+            + " ".join((inspect.getdoc(value) or "").split())
+            for key, value in vars(thing).items()
+            if not key.startswith("_") and isinstance(value, FunctionType | property)
+        ]
+        parts += ["\n".join(methods)] if methods else []
+    return "\n\n".join(parts)
+
+
+def _call(name: str, function: Any) -> str:
+    """Return how a function is called: its parameters, with their defaults."""
+    entries = inspect.signature(function).parameters.values()
+    bare = [
+        entry.replace(annotation=entry.empty, default=_Shown.of(entry.default))
+        for entry in entries
+        if entry.name != "self"
+    ]
+    words = str(inspect.Signature(bare))[1:-1]
+    if len(name) + len(words) < 98:
+        return f"{name}({words})"
+    return f"{name}(\n{textwrap.indent(textwrap.fill(words, 92), '    ')}\n)"
+
+
+class _Shown(str):
+    """A default as a page shows it."""
+
+    @classmethod
+    def of(cls, default: Any) -> Any:
+        if default is inspect.Parameter.empty:
+            return default
+        if isinstance(default, str | Path):
+            return cls(f'"{default}"')
+        return cls("..." if " object at 0x" in repr(default) else repr(default))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _prose(text: str) -> str:
+    """Return a docstring as Markdown: code is fenced."""
+    parts = []
+    for part in text.split("\n\n"):
+        code = part.startswith((">>>", "    "))
+        parts.append(f"```python\n{textwrap.dedent(part)}\n```" if code else part)
+    return "\n\n".join(parts)
+
+
+def recipe_keys() -> str:
+    """Return the keys of a recipe, from the module that reads them."""
+    from ngramkit import recipes
+
+    keys = textwrap.dedent((recipes.__doc__ or "").split("\n\n", 1)[1].split("Unknown keys")[0])
+    shape = f"```text\n{keys.rstrip()}\n```"
+    corpus = f"`[corpus]` takes {', '.join(f'`{key}`' for key in recipes.CORPUS)}."
+    rows = ["| kind | parameters, and their defaults |", "|---|---|"]
+    for kind, defaults in recipes.PARAMETERS.items():
+        values = (f"`{key} = {json.dumps(value)}`" for key, value in defaults.items())
+        rows.append(f"| `{kind}` | {', '.join(values)} |")
+    return "\n\n".join([shape, corpus, "\n".join(rows)])
+
+
 def exit_codes() -> str:
     rows = ["| code | meaning |", "|---|---|", "| 0 | done |"]
     families = [NgramkitError, UsageError, InputError, NetworkError]
@@ -128,6 +244,8 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "options": options,
     "formats": formats,
+    "python": python,
+    "recipe_keys": recipe_keys,
     "exit_codes": exit_codes,
     "record": record,
     "evidence": evidence,

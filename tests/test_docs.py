@@ -39,11 +39,7 @@ def test_every_command_has_help_with_an_example(name):
     parse(" ".join(example[1].split()))
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*doc_pages.PAGES, doc_pages.ROOT / "artifacts" / "README.md"],
-    ids=lambda page: page.name,
-)
+@pytest.mark.parametrize("page", doc_pages.PAGES, ids=lambda page: page.name)
 def test_the_command_lines_of_the_docs_can_be_parsed(page):
     lines = shell_lines(page.read_text(encoding="utf-8"))
     assert lines or page != doc_pages.ROOT / "README.md"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+import ngramkit
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+BLOCK = re.compile(r"^```(?:python|py)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +34,47 @@ def run(name, *words, monkeypatch):
 def test_every_example_is_tried_here():
     here = Path(__file__).read_text(encoding="utf-8")
     assert all(f'"{path.name}"' in here for path in EXAMPLES.iterdir() if path.is_file())
+
+
+def private_imports(code):
+    """What a program takes of ngramkit beside its public names and the adapters of engines."""
+    for node in ast.walk(ast.parse(code)):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module == "ngramkit":
+            yield from {alias.name for alias in node.names} - set(ngramkit.__all__)
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module or ""]
+        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "ngramkit":
+            yield from {node.attr} - set(ngramkit.__all__)
+        for module in modules:
+            if module.startswith("ngramkit.") and not module.startswith("ngramkit.engines."):
+                yield module
+
+
+def programs():
+    """(name, code) of every example, and of every block of Python in the documentation."""
+    for path in sorted(EXAMPLES.glob("*.py")):
+        yield path.name, path.read_text(encoding="utf-8")
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+            yield f"{page.name} {number}", textwrap.dedent(block)
+
+
+@pytest.mark.parametrize(("name", "code"), programs(), ids=lambda value: value[:40])
+def test_programs_import_nothing_private(name, code):
+    assert not list(private_imports(code)), name
+
+
+def test_a_private_import_is_noticed():
+    code = """
+import ngramkit, ngramkit.formats.manifest
+from ngramkit import load_model, machine
+from ngramkit.corpus.open import open_corpus
+from ngramkit.engines.vllm import Proposer
+ngramkit.decode("x"); ngramkit.choose.listed()
+"""
+    taken = ["choose", "machine", "ngramkit.corpus.open", "ngramkit.formats.manifest"]
+    assert sorted(private_imports(code)) == taken
 
 
 def test_a_custom_drafter_takes_thirty_lines_and_changes_nothing(monkeypatch, capsys):

@@ -24,6 +24,7 @@ GROUND = [
     "progress",
     "text",
     "errors",
+    "public",
     "machine",
     "untrusted",
     "models",

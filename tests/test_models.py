@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ngramkit.errors import InputError
-from ngramkit.models import chosen_model, settings_path, use_model
+from ngramkit.models import chosen_model, settings_path, use
 from ngramkit_cli.main import app
 
 
@@ -25,20 +25,20 @@ def run(*words):
 
 def test_named_then_the_environment_then_the_chosen_then_the_embedded(monkeypatch):
     assert (chosen_model().name, chosen_model().why) == ("demo", "default")
-    use_model("vicuna-7b")
+    use("vicuna-7b")
     assert (chosen_model().name, chosen_model().why) == ("vicuna-7b", "chosen with: ngramkit use")
     monkeypatch.setenv("NGRAMKIT_MODEL", "qwen3-8b")
     assert (chosen_model().name, chosen_model().why) == ("qwen3-8b", "NGRAMKIT_MODEL")
     assert (chosen_model("me/mine").name, chosen_model("me/mine").why) == ("me/mine", "")
     monkeypatch.setenv("NGRAMKIT_MODEL", "")
     assert chosen_model().name == "vicuna-7b"
-    use_model(None)
+    use(unset=True)
     assert chosen_model().name == "demo"
 
 
 def test_a_folder_is_meant_from_everywhere(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
-    use_model("mine")
+    use("mine")
     monkeypatch.chdir("/")
     assert chosen_model().name == str(tmp_path / "mine")
 
@@ -59,7 +59,7 @@ def test_the_command_shows_keeps_and_forgets():
     assert "lmsys/vicuna-7b-v1.5  <- chosen with: ngramkit use" in shown.stderr
     assert json.loads(shown.stdout.splitlines()[-1])["chosen"] == "vicuna-7b"
     assert run("use", "me/mine").exit_code == 0
-    assert "me/mine   <- chosen" in run("models").stdout
+    assert "me/mine  <- chosen" in run("models").stdout
     assert json.loads(run("use", "demo", "--json").stdout.splitlines()[-1])["model"] == "demo"
     assert run("use", "me/mine", "--unset").exit_code == 2
     assert run("use", "--unset").stdout == "demo (default)\n"

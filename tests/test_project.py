@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
+import runpy
+import subprocess
 import tomllib
 from pathlib import Path
+
+import pytest
+from site_pages import relinked
 
 import ngramkit
 
@@ -42,3 +48,54 @@ def test_every_dependency_but_torch_is_pinned_with_its_hashes():
     names = {plain(re.match(r"[\w.-]+", line)[0]) for line in declared}
     assert names - set(hashed) == {"torch"}, "run: make requirements"
     assert {n: v for n, v in hashed.items() if n not in ELSEWHERE}.items() <= pinned.items()
+
+
+@pytest.mark.parametrize("group", ["publish", "site"])
+def test_the_tools_of_a_group_are_pinned_with_their_hashes(group):
+    text = (ROOT / f"requirements-{group}.txt").read_text(encoding="utf-8")
+    blocks = [block for block in re.split(r"\n(?=\S)", text) if not block.startswith("#")]
+    assert all("--hash=sha256:" in block for block in blocks)
+    declared = {re.match(r"[\w.-]+", line)[0] for line in PROJECT["dependency-groups"][group]}
+    assert declared <= set(pins(ROOT / f"requirements-{group}.txt")), "run: make requirements"
+
+
+def test_every_file_of_the_packages_is_in_the_wheel():
+    listed = subprocess.run(
+        ["git", "ls-files", "ngramkit", "cli/ngramkit_cli"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["ngramkit"]
+    missed = [
+        path
+        for path in listed
+        if not path.endswith(".py")
+        and not any(fnmatch.fnmatch(path, f"ngramkit/{pattern}") for pattern in patterns)
+    ]
+    assert not missed
+
+
+def test_the_description_for_the_index_has_no_relative_links():
+    describe = runpy.run_path(str(ROOT / "setup.py"))["described"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    alone = describe(text, None, "v1")
+    assert not re.findall(r"\]\((?!https?:|#)", alone)
+    assert "docs/benchmarks.md" in alone
+    absolute = describe(text, "https://example.org/us/it", "v1")
+    assert "](https://example.org/us/it/blob/v1/docs/cli.md)" in absolute
+    assert "](https://example.org/us/it/raw/v1/docs/real.svg)" in absolute
+    assert not re.findall(r"\]\((?!https?:|#)", absolute)
+
+
+@pytest.mark.parametrize(
+    ("source", "page", "text", "expected"),
+    [
+        ("README.md", "index.md", "[a](docs/cli.md#x) [b](examples/x.py)", "[a](cli.md#x) b"),
+        ("README.md", "index.md", "![p](docs/real.svg)", "![p](real.svg)"),
+        ("docs/formats.md", "formats.md", "[a](../SECURITY.md)", "[a](security.md)"),
+        ("docs/engines/vllm.md", "engines/vllm.md", "[a](../cli.md)", "[a](../cli.md)"),
+        ("README.md", "index.md", "[e](docs/engines/README.md)", "[e](engines/README.md)"),
+        ("README.md", "index.md", "[u](https://a.b/c.md)", "[u](https://a.b/c.md)"),
+    ],
+)
+def test_links_of_the_repository_lead_to_pages_of_the_site(source, page, text, expected):
+    assert relinked(text, source, page) == expected

@@ -14,7 +14,7 @@ from hub_standin import TOKEN
 from ngramkit import recipes
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.manifest import read_manifest
-from ngramkit.recipes import build, judge, read_recipe, resolve
+from ngramkit.recipes import build_resolved as build, judge, read_recipe, resolve
 
 SHIPPED = sorted((Path(__file__).parents[1] / "artifacts").glob("*.toml"))
 DATASTORE = """

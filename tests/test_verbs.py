@@ -3,71 +3,126 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import json
+import keyword
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import doc_pages
 import hub_writing  # noqa: F401 (the routes that write)
 import pytest
 from hub_standin import TOKEN
 
 import ngramkit
+from ngramkit_cli import main
 
 ROOT = Path(__file__).parents[1]
 CLI = ROOT / "cli" / "ngramkit_cli"
-# command: (file, function, the verb it calls)
-COMMANDS = {
-    "tokenize": ("build_cmd", "tokenize", "tokenize"),
-    "build-datastore": ("build_cmd", "build_datastore", "build_datastore"),
-    "build-frozen": ("build_cmd", "build_frozen", "build_frozen"),
-    "model-bigram": ("model_cmd", "model_bigram", "model_bigram"),
-    "model-unigram": ("model_cmd", "model_unigram", "model_unigram"),
-    "inspect": ("inspect_cmd", "inspect", "inspect"),
-    "verify": ("inspect_cmd", "verify", "verify"),
-    "history inspect": ("history_cmd", "inspect", "history"),
-    "history import": ("history_cmd", "import_", "import_history"),
-    "history merge": ("history_cmd", "merge", "merge_histories"),
-    "history forget": ("history_cmd", "forget", "forget_history"),
-    "history trim": ("history_cmd", "trim", "trim_history"),
-    "forecast": ("forecast_cmd", "forecast", "forecast"),
-    "build": ("recipe_cmd", "build", "build_recipe"),
-    "push": ("hub_cmd", "push", "push"),
-    "pull": ("hub_cmd", "pull", "pull"),
-    "search": ("hub_cmd", "search", "search"),
-    "export": ("exchange_cmd", "export", "export"),
-    "import": ("exchange_cmd", "import_", "import_"),
-    "merge": ("exchange_cmd", "merge", "merge"),
-    "prune": ("prune_cmd", "prune", "prune"),
-}
+COMMANDS = [name for name, _ in doc_pages.leaves()]
+
+
+def function_of(command):
+    """The function of a command: its own name, as Python can say it."""
+    name = re.sub("[- ]", "_", command)
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def test_every_command_is_a_function_by_its_own_name():
+    assert "history merge" in COMMANDS
+    assert "import" in COMMANDS
+    for command in COMMANDS:
+        name = function_of(command)
+        assert name in ngramkit.__all__, command
+        assert callable(getattr(ngramkit, name))
+        assert inspect.signature(getattr(ngramkit, name)).parameters or name in ARGUMENTLESS
+
+
+ARGUMENTLESS = {"corpora", "models"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_is_a_call_of_a_verb(command):
-    file, name, verb = COMMANDS[command]
-    tree = ast.parse((CLI / f"{file}.py").read_text())
-    function = next(
-        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name
-    )
-    called = [
+def test_a_command_is_a_call_of_its_function(command):
+    """Its file calls ngramkit.NAME, and imports no builder beside."""
+    first = command.split()[0]
+    file = importlib.import_module(f"ngramkit_cli.{main.COMMANDS[first][0].split('.')[0]}")
+    tree = ast.parse(Path(file.__file__).read_text())
+    called = {
         node.func.attr
-        for node in ast.walk(function)
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id == "ngramkit"
-    ]
-    assert verb in called
-    assert verb in ngramkit.__all__
+    }
+    assert function_of(command) in called
     builders = [
         node.module
-        for node in ast.walk(function)
+        for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith(
             ("ngramkit.builders", "ngramkit.exchange", "ngramkit.remote.hub", "ngramkit.hub")
         )
+        and node not in typed_only(tree)
     ]
     assert not builders
+
+
+def typed_only(tree):
+    """The imports under `if TYPE_CHECKING:`."""
+    blocks = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    ]
+    return {statement for block in blocks for statement in ast.walk(block)}
+
+
+# Options of the command line that Python says otherwise: a plural for what may be repeated, as
+# drafters, or what is said here. None: of the terminal alone.
+SAID = {
+    "no_store": "store",
+    "reference": "references",
+    "curve": "artifacts",
+    "prompt": "prompts",
+    "prompt_file": "prompts",
+    "keep_state": "keep_state",
+    "repeat": "keep_state",
+    "from": "origin",
+    "cache_dir": None,
+    "cache_size": None,
+    "color": None,
+    "json": None,
+    "debug": None,
+    "verbose": None,
+    "quiet": None,
+    "help": None,
+    "plot": None,  # Replays.plot
+    "model_name": "model",
+    **dict.fromkeys(
+        ["kv_bits", "kv_group", "kv_top_k", "kv_residual", "speculative_token"], "cache"
+    ),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_options_of_a_command_are_the_words_of_its_function(command):
+    words = set(inspect.signature(getattr(ngramkit, function_of(command))).parameters)
+    for option in dict(doc_pages.leaves())[command].params:
+        if option.param_type_name == "argument":
+            continue
+        long = next(flag for flag in option.opts if flag.startswith("--"))
+        flag = long.removeprefix("--").replace("-", "_")
+        said = SAID.get(flag, flag)
+        known = said is None or said in words or f"{said}s" in words
+        if command in ("build-datastore", "build-frozen") and flag in ("corpus", "tokens"):
+            known = "source" in words
+        if command == "replay" and flag == "seed":
+            known = "keep_state" in words
+        assert known, f"{command} {flag}: {sorted(words)}"
 
 
 SCRIPT = """
@@ -142,8 +197,8 @@ def test_a_recipe_from_python(tmp_path, monkeypatch):
     Path("small.toml").write_text(
         'kind = "datastore"\n[model]\nid = "demo"\n[corpus]\nname = "python-stdlib"\nlimit = 2\n'
     )
-    assert ngramkit.build_recipe("small.toml", check=True).status == "would build"
-    built = ngramkit.build_recipe("small.toml")
+    assert ngramkit.build("small.toml", check=True).status == "would build"
+    built = ngramkit.build("small.toml")
     assert (built.status, built.why) == ("built", "missing")
-    assert ngramkit.build_recipe("small.toml").to_dict()["status"] == "up to date"
+    assert ngramkit.build("small.toml").to_dict()["status"] == "up to date"
     assert "Datastore" in repr(ngramkit.open_artifact(built.artifact))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import (
     DrafterNames,
@@ -59,12 +60,12 @@ def bench(
         asking.questions,
         the_model(model, out),
         drafters=drafter or (),
-        artifacts=sources.sources(),
+        **sources.words(),
         template=asking.template,
         max_new_tokens=max_new_tokens,
         stop=stop or (),
-        sampling=sampling.sampling(),
-        passes=running.passes(),
+        **sampling.words(),
+        **running.words(),
         limit=asking.limit,
         out=out_path,
         force=force,
@@ -88,7 +89,7 @@ def _say(results: BenchResults, out: Output) -> None:
             f"{r.tokens_per_second:,.1f}",
             f"{r.speedup:.2f}",
             shown_interval(r.speedup_low, r.speedup_high),
-            "" if r.identical else f"{len(r.differing)} answers differ",
+            "" if r.identical else f"{many(len(r.differing), 'answer')} not the same",
         )
         for r in results.results
     ]

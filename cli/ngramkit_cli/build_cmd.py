@@ -9,6 +9,7 @@ import typer
 import ngramkit
 from ngramkit.errors import UsageError
 from ngramkit.text import many
+from ngramkit_cli import completion
 from ngramkit_cli.corpus_options import CorpusOptions
 from ngramkit_cli.options import ExecutorOptions, Force, Memory, Model, Out, takes_urls
 from ngramkit_cli.output import Output, peak_rss
@@ -22,7 +23,10 @@ Eos = Annotated[
 Tokens = Annotated[
     str | None,
     typer.Option(
-        "--tokens", metavar="DIR|URL", help="A token store's folder or URL, in place of --corpus."
+        "--tokens",
+        metavar="DIR|URL",
+        help="A token store's folder or URL, in place of --corpus.",
+        autocompletion=completion.artifacts("tokens"),
     ),
 ]
 EncodingThreads = Annotated[
@@ -175,6 +179,7 @@ def _done(artifact: Artifact, contents: str, out: Output, **counts: int) -> None
     out.result(
         artifact.where,
         documents=manifest.counts["documents"],
+        bad_records=manifest.corpus.get("bad_records", 0),
         tokens=manifest.counts["tokens"],
         bytes=manifest.bytes,
         tokens_per_second=round(rate),

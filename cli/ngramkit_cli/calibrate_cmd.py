@@ -6,40 +6,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import ngramkit
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import WHICH_MODEL, the_model
+from ngramkit_cli.options import NamedModel
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
 if TYPE_CHECKING:
     from ngramkit.budget.profile import Profile
 
-ModelName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="A decoder-only causal language model: a short name, a Hub id or a folder. "
-        f"{WHICH_MODEL}",
-    ),
-]
-Time = Annotated[float, typer.Option("--time", help="Seconds to measure, about.")]
+Seconds = Annotated[float, typer.Option("--seconds", "--time", help="How long, about.")]
 
 
 def calibrate(
     *,
-    model: ModelName = None,
+    model: NamedModel,
     loading: opt.LoadOptions,
-    seconds: Time = 20.0,
+    seconds: Seconds = 20.0,
     out: Output,
 ) -> None:
     """Measure passes by draft size and context length; decode then need not learn it first.
 
     Example: ngramkit calibrate demo
     """
-    from ngramkit.decode.calibrate import calibrate as measure_passes
-
-    calibration = measure_passes(
-        the_model(model, out),
+    calibration = ngramkit.calibrate(
+        model.chosen(out),
         **loading.words(),
         seconds=seconds,
         reporter=out.reporter,

@@ -8,6 +8,7 @@ import typer
 
 import ngramkit
 from ngramkit.text import many
+from ngramkit_cli import completion
 from ngramkit_cli.decode_options import TrustRemoteCode
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts
@@ -25,6 +26,7 @@ Model = Annotated[
         metavar="MODEL",
         help="The model that is served: its tokenizer is compared with the artifacts'. "
         "Default: none, nothing is compared.",
+        autocompletion=completion.models,
     ),
 ]
 Draft = Annotated[

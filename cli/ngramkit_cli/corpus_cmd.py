@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
+import ngramkit
 from ngramkit_cli.errors import Flag, with_flags
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
@@ -17,15 +16,14 @@ def corpora(*, out: Output) -> None:
 
     Example: ngramkit corpora
     """
-    from ngramkit.corpus.open import NAMED
-
-    for corpus in NAMED.values():
+    named = ngramkit.corpora()
+    for corpus in named:
         where = corpus.hub or "embedded"
         gated = ", gated: hf auth login" if corpus.gated else ""
         summary = with_flags(corpus.summary, CORPUS_FLAGS, CORPUS_FLAGS)
         out.show(f"{corpus.name}  ({where}{gated})", *wrapped(summary, 4))
     out.show("hf:ID[:CONFIG]", "    any other dataset on the Hub")
     urls = "s3://, gs://, hf://datasets/..., hf://buckets/..., https://"
-    files = "files: .txt .md .py .jsonl .json .parquet .arrow, also .gz .zst"
+    files = "files: .txt .md .py .jsonl .json .csv .tsv .parquet .arrow, also .gz .zst"
     out.show("PATH, 'GLOB', URL", *wrapped(f"{files}; {urls}", 4))
-    out.result(corpora=[asdict(corpus) for corpus in NAMED.values()])
+    out.result(corpora=named.to_dict())

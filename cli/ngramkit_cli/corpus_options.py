@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.errors import UsageError
+from ngramkit_cli import completion
 from ngramkit_cli.command import words_as_typed
 from ngramkit_cli.options import the_model
 from ngramkit_cli.output import Output
@@ -27,9 +28,10 @@ class CorpusOptions:
         typer.Option(
             metavar="NAME|hf:ID[:CONFIG]|PATH|GLOB|URL[:WEIGHT]",
             help="The text: a name from `ngramkit corpora`, a Hub dataset, or files (.txt .md .py "
-            ".jsonl .json .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, gs://, "
-            "hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix corpora: of "
-            "NAME:0.3 three documents in ten are kept.",
+            ".jsonl .json .csv .tsv .parquet .arrow, also .gz .zst); quote a glob; a URL is s3://, "
+            "gs://, hf://datasets/ID/..., hf://buckets/ID/... or https://. Repeat it to mix "
+            "corpora: of NAME:0.3 three documents in ten are kept.",
+            autocompletion=completion.corpora,
         ),
     ] = None
     split: Annotated[
@@ -80,6 +82,14 @@ class CorpusOptions:
         str,
         typer.Option(metavar="SIZE", help="Stop at a document that is larger, like 64M or 1G."),
     ] = "64M"
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Go on behind records that do not parse or have no text, and count them; else the "
+            "first one is an error.",
+        ),
+    ] = False
 
     @property
     def text(self) -> Any:

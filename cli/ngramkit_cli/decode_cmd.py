@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+import ngramkit
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.conversing import converse
@@ -55,9 +55,9 @@ def decode(
     words: dict[str, Any] = {
         "model": the_model(model, out),
         "drafter": drafter,
-        "artifacts": sources.sources(),
+        **sources.words(),
         **prompting.words(),
-        **asdict(sampling),
+        **sampling.words(),
         **running.words(),
         "cache": caching.chosen(),
         "stop": stop or (),
@@ -96,9 +96,7 @@ def begin_warming(drafter: str | None, cache: str) -> None:
 
 def say_turns(words: dict[str, Any], screen: Screen, out: Output) -> None:
     """Hold a conversation until it ends."""
-    from ngramkit.decode.conversation import Conversation
-
-    talk = Conversation(**words)
+    talk = ngramkit.Conversation(**words)
     replies = converse(talk, screen, out)
     artifacts = " ".join(talk.drafter.names) or None
     out.result(artifacts, replies=[reply.to_dict() for reply in replies], **talk.facts)
@@ -108,7 +106,6 @@ def say_answers(
     prompts: list[str], words: dict[str, Any], screen: Screen, out: Output
 ) -> list[Answer]:
     """Show the texts as they are accepted."""
-    from ngramkit.decode.answer import decode as answer_all
 
     def show(piece: str, drafted: bool) -> None:
         out.reporter.close()  # bars would stand in the text
@@ -117,7 +114,8 @@ def say_answers(
         else:
             screen.end()
 
-    return answer_all(prompts, show=show, **words)
+    answers: list[Answer] = ngramkit.decode(prompts, show=show, **words)
+    return answers
 
 
 def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:

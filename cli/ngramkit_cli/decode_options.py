@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ngramkit.errors import UsageError
+from ngramkit_cli import completion
 from ngramkit_cli.options import WHICH_MODEL
 
 if TYPE_CHECKING:
-    from ngramkit.decode.options import DecodeOptions
-    from ngramkit.decode.sampling import Sampling
     from ngramkit.decode.specache.options import SpeCache
 
 
@@ -23,6 +22,7 @@ Model = Annotated[
         metavar="ID[@REVISION]|PATH",
         help="A decoder-only causal language model: a short name, a Hub id, a folder or a GGUF "
         f"file (PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
+        autocompletion=completion.models,
     ),
 ]
 NEW_TOKENS = 128
@@ -104,11 +104,9 @@ class SamplingOptions:
         int, typer.Option(help="Of the sampling; the same text with and without drafts.")
     ] = 0
 
-    def sampling(self) -> Sampling:
-        """Return the sampling. Raises UsageError for what makes no sense."""
-        from ngramkit.decode.sampling import Sampling
-
-        return Sampling(**asdict(self))
+    def words(self) -> dict[str, Any]:
+        """Return the words of DecodeOptions."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -149,12 +147,6 @@ class RunOptions:
                     f"--budget {self.budget!r} is no number of nodes", "give one, or auto"
                 ) from None
         return words
-
-    def passes(self) -> DecodeOptions:
-        """Return the options of a command that decodes no prompts of its own."""
-        from ngramkit.decode.options import DecodeOptions
-
-        return DecodeOptions(**self.words())
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import ngramkit
+from ngramkit_cli import completion
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import wrapped
 
 if TYPE_CHECKING:
     from ngramkit.drafters.options import DrafterOption
-    from ngramkit.drafters.registry import Entry
+    from ngramkit.drafters.registry import AboutDrafter
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="Only this one. Default: all of them.")
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Only this one. Default: all of them.",
+        autocompletion=completion.drafters,
+    ),
 ]
 SOURCES = {
     "datastores": "datastores",
@@ -31,23 +38,17 @@ def drafters(*, name: Name = None, out: Output) -> None:
 
     Example: ngramkit drafters rest
     """
-    from ngramkit.drafters.registry import DRAFTERS, drafter_entry, drafter_options
-
-    if name is not None:
-        drafter_entry(name)
-    entries = []
-    for each in [name] if name else DRAFTERS:
-        entry, options = DRAFTERS[each], drafter_options(each)
-        out.show(*wrapped(f"{each}{_from(entry)}", 0, 2), *wrapped(entry.looks_up, 4))
-        for option in options:
+    known = ngramkit.drafters(name)
+    for each in known:
+        out.show(*wrapped(f"{each.name}{_from(each)}", 0, 2), *wrapped(each.looks_up, 4))
+        for option in each.options:
             out.show(*wrapped(_line(option), 6, 2))
-        entries.append({"name": each, "looks_up": entry.looks_up, **_facts(entry, options)})
     out.show("", *wrapped("Given as: --drafter rest:max_match=8,continuation=12", 0))
-    out.result(drafters=entries)
+    out.result(drafters=known.to_dict())
 
 
-def _from(entry: Entry) -> str:
-    sources = [name for role, name in SOURCES.items() if role in entry.sources]
+def _from(drafter: AboutDrafter) -> str:
+    sources = [name for role, name in SOURCES.items() if role in drafter.sources]
     some = "any of: " if len(sources) > 1 else ""
     return f"  ({some}{', '.join(sources)})" if sources else ""
 
@@ -60,17 +61,3 @@ def _line(option: DrafterOption) -> str:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:,}"
-
-
-def _facts(entry: Entry, options: list[DrafterOption]) -> dict[str, Any]:
-    described = [
-        {
-            "name": option.name,
-            "type": option.type.__name__,
-            "default": option.default,
-            "bounds": option.bounds,
-            "help": option.help,
-        }
-        for option in options
-    ]
-    return {"artifacts": list(entry.artifacts), "options": described}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit_cli import completion
 from ngramkit_cli.options import (
     ExecutorOptions,
     Force,
@@ -22,7 +23,14 @@ from ngramkit_cli.output import Output
 FORMATS = "llama.cpp|ik_llama.cpp|rest-idx|parquet|jsonl|transformers"
 ORIGINS = "llama.cpp|rest-idx"
 
-Source = Annotated[str, typer.Argument(metavar="PATH|hf://USER/NAME", help="The artifact.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH|hf://USER/NAME",
+        help="The artifact.",
+        autocompletion=completion.artifacts(),
+    ),
+]
 To = Annotated[
     str,
     typer.Option(
@@ -53,6 +61,7 @@ OwnModel = Annotated[
         metavar="ID|PATH",
         help="Where to find the artifact's tokenizer, for formats with text. Default: the model "
         "that it names.",
+        autocompletion=completion.models,
     ),
 ]
 Dynamic = Annotated[
@@ -170,6 +179,7 @@ def merge(
         typer.Argument(
             metavar="A B ...",
             help="Artifacts of one kind and tokenizer: folders, URLs or hf://USER/NAME@REV.",
+            autocompletion=completion.artifacts("datastore", "frozen-table"),
         ),
     ],
     out_dir: Annotated[

@@ -160,7 +160,7 @@ def forecast(
         **log.given(),
         template=template,
         drafter=drafter or DRAFTER,
-        artifacts=sources.sources(),
+        **sources.words(),
         concurrency=concurrency,
         tokens=parse_lengths(tokens),
         pass_cost=parse_cost(pass_cost),

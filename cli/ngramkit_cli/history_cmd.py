@@ -65,7 +65,7 @@ def inspect(*, path: Folder, last: Last = 0, out: Output) -> None:
 
     Example: ngramkit history inspect my-history --last 3
     """
-    contents = ngramkit.history(path, last=last)
+    contents = ngramkit.history_inspect(path, last=last)
     facts = contents.to_dict()
     names = [name for name, value in facts.items() if isinstance(value, int)]
     rows = {name.replace("_", " "): f"{facts[name]:,}" for name in names}
@@ -91,7 +91,7 @@ def import_(
 
     Example: ngramkit history import rollouts/step_7 --out past --model qwen3-4b --tokens 4000000
     """
-    added = ngramkit.import_history(
+    added = ngramkit.history_import(
         files,
         into,
         model=model,
@@ -116,7 +116,7 @@ def merge(*, paths: Folders, out_path: NewFolder, out: Output) -> None:
 
     Example: ngramkit history merge pod-1 pod-2 --out everything
     """
-    merged = ngramkit.merge_histories(paths, out_path)
+    merged = ngramkit.history_merge(paths, out_path)
     out.say(f"{merged.path}: {many(merged.requests, 'request')}, {many(merged.tokens, 'token')}")
     out.result(merged.path, requests=merged.requests, tokens=merged.tokens)
 
@@ -127,7 +127,7 @@ def trim(*, path: Folder, tokens: Tokens, out: Output) -> None:
 
     Example: ngramkit history trim my-history --tokens 4000000
     """
-    trimmed = ngramkit.trim_history(path, tokens)
+    trimmed = ngramkit.history_trim(path, tokens)
     out.say(
         f"{path}: {many(trimmed.dropped, 'request')} dropped, {trimmed.requests:,} kept "
         f"({trimmed.tokens:,} tokens)"
@@ -141,7 +141,7 @@ def forget(*, path: Folder, text: Text = None, everything: Everything = False, o
 
     Example: ngramkit history forget my-history --text "jane@example.org"
     """
-    left = ngramkit.forget_history(path, text=text, everything=everything)
+    left = ngramkit.history_forget(path, text=text, everything=everything)
     out.say(
         f"{path}: {many(left.dropped, 'request')} forgotten, {left.requests:,} kept "
         f"({left.tokens:,} tokens)"

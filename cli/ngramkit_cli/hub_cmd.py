@@ -9,6 +9,7 @@ import typer
 
 import ngramkit
 from ngramkit.text import many
+from ngramkit_cli import completion
 from ngramkit_cli.options import Force, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
@@ -20,7 +21,12 @@ Repository = Annotated[str, typer.Argument(metavar="USER/NAME", help="The reposi
 def push(
     *,
     path: Annotated[
-        str, typer.Argument(metavar="PATH|URL", help="The artifact's folder, or where it is.")
+        str,
+        typer.Argument(
+            metavar="PATH|URL",
+            help="The artifact's folder, or where it is.",
+            autocompletion=completion.artifacts(),
+        ),
     ],
     repository: Repository,
     private: Annotated[
@@ -84,7 +90,9 @@ def search(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            metavar="ID|PATH", help="Only for this model's tokenizer: compared by fingerprint."
+            metavar="ID|PATH",
+            help="Only for this model's tokenizer: compared by fingerprint.",
+            autocompletion=completion.models,
         ),
     ] = None,
     kind: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
+from ngramkit_cli import completion
 from ngramkit_cli.options import WHERE, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import facts as facts_table, figures
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from ngramkit.inspection import Phrase
 
 ArtifactPath = Annotated[
-    str, typer.Argument(metavar=WHERE, help="An artifact: its folder, or where else it is.")
+    str,
+    typer.Argument(
+        metavar=WHERE,
+        help="An artifact: its folder, or where else it is.",
+        autocompletion=completion.artifacts(),
+    ),
 ]
 Query = Annotated[
     str | None,
@@ -29,6 +35,7 @@ ModelOfText = Annotated[
         "--model",
         metavar="ID|PATH",
         help="Whose tokenizer shows the text. Default: the artifact's.",
+        autocompletion=completion.models,
     ),
 ]
 Top = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many lines of everything.")]

@@ -8,7 +8,7 @@ import typer
 
 import ngramkit
 from ngramkit_cli.decode_options import LoadOptions
-from ngramkit_cli.options import Force, ModelName, Out, takes_urls, the_model
+from ngramkit_cli.options import Force, NamedModel, Out, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
@@ -45,27 +45,27 @@ def models(*, out: Output) -> None:
 
     Example: ngramkit models
     """
-    from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, described
-
-    chosen = chosen_model()
-    marks = {chosen.name: f"  <- {chosen.why}"}
-    known = (DEFAULT, *HUB_IDS)
-    out.show(*figures([(name, described(name) + marks.get(name, "")) for name in known]))
+    known = ngramkit.models()
+    mark = {each.name: f"  <- {each.chosen}" for each in known if each.chosen}
+    short = [each for each in known if each.described]
+    out.show(*figures([(each.name, each.described + mark.get(each.name, "")) for each in short]))
     out.show(
         "",
         "Any other model: its Hub id (owner/name), a folder,",
         "a GGUF file, or one of the Hub (hf:owner/name:file.gguf)",
     )
-    if chosen.name not in (DEFAULT, *HUB_IDS):
-        out.show(f"{chosen.name}   <- {chosen.why}")
+    chosen = next(each for each in known if each.chosen)
+    if not chosen.described:
+        out.show(f"{chosen.name}{mark[chosen.name]}")
     out.show("Choose one for every command: ngramkit use MODEL")
-    out.result(models={DEFAULT: None, **HUB_IDS}, chosen=chosen.name, why=chosen.why)
+    ids = {each.name: each.hub_id for each in short}
+    out.result(models=ids, chosen=chosen.name, why=chosen.chosen)
 
 
 @takes_urls
 def model_bigram(
     *,
-    model: ModelName = None,
+    model: NamedModel,
     out_dir: Out = None,
     k: K = 100,
     width: Width = 4,
@@ -80,7 +80,7 @@ def model_bigram(
     Example: ngramkit model-bigram demo
     """
     built = ngramkit.model_bigram(
-        the_model(model, out),
+        model.chosen(out),
         out_dir,
         k=k,
         width=width,
@@ -100,7 +100,7 @@ def model_bigram(
 @takes_urls
 def model_unigram(
     *,
-    model: ModelName = None,
+    model: NamedModel,
     out_dir: Out = None,
     k: K = 100,
     rule: Rule = "distance",
@@ -113,7 +113,7 @@ def model_unigram(
     Example: ngramkit model-unigram demo
     """
     built = ngramkit.model_unigram(
-        the_model(model, out),
+        model.chosen(out),
         out_dir,
         k=k,
         rule=rule,

@@ -12,23 +12,50 @@ import typer
 
 from ngramkit.errors import UsageError
 from ngramkit.machine import parse_size
+from ngramkit_cli import completion
 from ngramkit_cli.command import options_of, with_parameters
 from ngramkit_cli.output import Output
 
 if TYPE_CHECKING:
-    from ngramkit.drafters.sources import Sources
+    from ngramkit.drafters.sources import SourceWords
 
 
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out holds.")]
 WHICH_MODEL = "Default: NGRAMKIT_MODEL, else the one of `ngramkit use`, else demo."
-ModelName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION) or a "
-        f"folder. {WHICH_MODEL}",
-    ),
-]
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """The model of a command that is about a model: an argument, or --model as everywhere else."""
+
+    model_name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="A causal language model: a name from `ngramkit models`, a Hub id (ID@REVISION), "
+            f"a folder or a GGUF file. {WHICH_MODEL}",
+            autocompletion=completion.models,
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="ID[@REVISION]|PATH",
+            help="The same.",
+            autocompletion=completion.models,
+        ),
+    ] = None
+
+    def chosen(self, out: Output) -> str:
+        """Return the model's name, as `the_model`. Raises UsageError where two differ."""
+        if self.model_name is not None and self.model not in (None, self.model_name):
+            raise UsageError(
+                f"MODEL is {self.model_name}, --model {self.model}", "give one of them"
+            )
+        return the_model(self.model if self.model_name is None else self.model_name, out)
+
+
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N questions.")]
 Model = Annotated[
     str | None,
@@ -37,6 +64,7 @@ Model = Annotated[
         metavar="ID[@REVISION]|PATH",
         help="The model (here: its tokenizer): a short name, a Hub id, a folder or a GGUF file "
         f"(PATH.gguf, hf:ID:FILE.gguf). {WHICH_MODEL}",
+        autocompletion=completion.models,
     ),
 ]
 Out = Annotated[
@@ -88,6 +116,7 @@ DrafterName = Annotated[
         "--drafter",
         metavar="NAME[:OPTION=VALUE,...]",
         help="A drafter of `ngramkit drafters`, as rest:max_match=8. Default: blend.",
+        autocompletion=completion.drafters,
     ),
 ]
 DrafterNames = Annotated[
@@ -96,6 +125,7 @@ DrafterNames = Annotated[
         "--drafter",
         metavar="NAME[:OPTION=VALUE,...]",
         help="A drafter of `ngramkit drafters`, as rest:max_match=8; may be repeated.",
+        autocompletion=completion.drafters,
     ),
 ]
 
@@ -106,18 +136,35 @@ class SourceOptions:
 
     datastore: Annotated[
         list[str] | None,
-        typer.Option(metavar=WHERE, help="May be repeated. Default: all that fit."),
+        typer.Option(
+            metavar=WHERE,
+            help="May be repeated. Default: all that fit.",
+            autocompletion=completion.artifacts("datastore"),
+        ),
     ] = None
     frozen_table: Annotated[
-        str | None, typer.Option(metavar=WHERE, help="Default: the largest that fits.")
+        str | None,
+        typer.Option(
+            metavar=WHERE,
+            help="Default: the largest that fits.",
+            autocompletion=completion.artifacts("frozen-table"),
+        ),
     ] = None
     bigram: Annotated[
         str | None,
-        typer.Option(metavar=WHERE, help="A model's bigram table. Default: its own, if built."),
+        typer.Option(
+            metavar=WHERE,
+            help="A model's bigram table. Default: its own, if built.",
+            autocompletion=completion.artifacts("model-bigram"),
+        ),
     ] = None
     unigram: Annotated[
         str | None,
-        typer.Option(metavar=WHERE, help="A model's unigram table. Default: its own, if built."),
+        typer.Option(
+            metavar=WHERE,
+            help="A model's unigram table. Default: its own, if built.",
+            autocompletion=completion.artifacts("model-unigram"),
+        ),
     ] = None
     history: Annotated[
         Path | None,
@@ -134,16 +181,17 @@ class SourceOptions:
         False
     )
 
-    def sources(self) -> Sources:
-        from ngramkit.drafters.sources import PastUse, Sources
-
-        return Sources(
-            datastores=self.datastore or (),
-            frozen_table=self.frozen_table,
-            bigram=self.bigram,
-            unigram=self.unigram,
-            past=PastUse(self.history, self.history_tokens, store=not self.no_store),
-        )
+    def words(self) -> SourceWords:
+        """Return the words of `ngramkit.decode`, `replay` and so on."""
+        return {
+            "datastores": self.datastore or (),
+            "frozen_table": self.frozen_table,
+            "bigram": self.bigram,
+            "unigram": self.unigram,
+            "history": self.history,
+            "history_tokens": self.history_tokens,
+            "store": not self.no_store,
+        }
 
 
 # Options of the commands that read logs of requests.

@@ -8,11 +8,19 @@ from typing import Annotated
 import typer
 
 import ngramkit
+from ngramkit_cli import completion
 from ngramkit_cli.options import Force, takes_urls
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import AnsweredQuestions, TemplateOfQuestions
 
-Source = Annotated[str, typer.Argument(metavar="ARTIFACT", help="A datastore or a frozen table.")]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="ARTIFACT",
+        help="A datastore or a frozen table.",
+        autocompletion=completion.artifacts("datastore", "frozen-table"),
+    ),
+]
 Bytes = Annotated[
     str, typer.Option("--bytes", metavar="SIZE", help="The most it may take, like 2G or 64M.")
 ]
@@ -36,6 +44,7 @@ OwnModel = Annotated[
         metavar="ID|PATH",
         help="Where to find the artifact's tokenizer, for --answers. Default: the model that it "
         "names.",
+        autocompletion=completion.models,
     ),
 ]
 

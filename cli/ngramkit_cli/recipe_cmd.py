@@ -55,7 +55,7 @@ def build(
     rows: list[RecipeResult] = []
     try:
         for recipe in opened:
-            rows.append(ngramkit.build_recipe(recipe, out_dir, **options, reporter=out.reporter))
+            rows.append(ngramkit.build(recipe, out_dir, **options, reporter=out.reporter))
             out.say(f"{recipe.name}: {rows[-1].status} ({rows[-1].why})")
     finally:
         _summarise(rows)

@@ -44,10 +44,10 @@ def record(
         the_model(model, out),
         out=out_path,
         drafters=drafter or (),
-        artifacts=sources.sources(),
+        **sources.words(),
         template=asking.template,
         max_new_tokens=max_new_tokens,
-        passes=running.passes(),
+        **running.words(),
         limit=asking.limit,
         reporter=out.reporter,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import ngramkit
 from ngramkit.errors import UsageError
 from ngramkit_cli.options import (
     DrafterNames,
@@ -90,10 +91,10 @@ class ReplaySources(SourceOptions):
         ),
     ] = None
 
-    def sources(self) -> Any:
+    def replayed(self) -> dict[str, Any]:
         """Return what drafters share; with --curve, {curve: artifacts}."""
         if self.curve is None:
-            return super().sources()
+            return {**self.words()}
         shared = ("datastore", "frozen_table", "bigram", "unigram", "history")
         given = [name for name in shared if getattr(self, name) is not None]
         if given:
@@ -102,7 +103,7 @@ class ReplaySources(SourceOptions):
                 "leave out one of them",
                 option=("curve", given[0]),
             )
-        return parse_curves(self.curve)
+        return {"artifacts": parse_curves(self.curve)}
 
 
 def parse_budgets(text: str) -> list[int]:
@@ -247,24 +248,23 @@ def replay(
     --model vicuna-7b --drafter blend --drafter rest:max_match=8 --budget 16,64
     """
     from ngramkit.choose import DRAFTER
-    from ngramkit.evaluate import replay
 
     budgets = parse_budgets(budget)
     if plot is not None:
         from ngramkit.evaluate.plots import require_picture
 
         require_picture(plot)
-    results = replay.replay(
+    results = ngramkit.replay(
         answers,
         questions,
         **log.given(),
         model=model if oracle is not None else the_model(model, out),
         drafters=drafter or DRAFTER,
         budgets=budgets,
-        artifacts=sources.sources(),
+        **sources.replayed(),
         template=template,
         chain=chain,
-        keep_state=replay.KeepState(seed, repeat, prompts) if keep_state else None,
+        keep_state=ngramkit.KeepState(seed, repeat, prompts) if keep_state else None,
         drop_leaked=drop_leaked,
         limit=limit,
         oracle=oracle,
@@ -272,8 +272,6 @@ def replay(
     )
     say(results, out)
     if plot is not None:
-        from ngramkit.evaluate.plots import plot as draw
-
-        draw(results.results, plot, learning=keep_state, by_bytes=results.by_bytes())
+        results.plot(plot)
         out.say(f"picture: {plot}")
     out.result(plot, **results.to_dict())

@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import Force, ModelName, the_model
+from ngramkit_cli.options import Force, NamedModel
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionsOrPrompts, TemplateOfQuestions
 
@@ -24,8 +24,8 @@ Batch = Annotated[
 
 
 def self_corpus(
-    model: ModelName = None,
     *,
+    model: NamedModel,
     questions: QuestionsOrPrompts = None,
     template: TemplateOfQuestions = "auto",
     max_new_tokens: opt.NewTokens = 256,
@@ -43,9 +43,7 @@ def self_corpus(
 
     Example: ngramkit self-corpus demo --max-new-tokens 64
     """
-    from ngramkit.decode.options import DecodeOptions
-
-    name = the_model(model, out)
+    name = model.chosen(out)
     corpus = ngramkit.self_corpus(
         questions,
         name,
@@ -53,8 +51,8 @@ def self_corpus(
         template=template,
         max_new_tokens=max_new_tokens,
         batch=batch,
-        sampling=sampling.sampling(),
-        passes=DecodeOptions(**loading.words()),
+        **sampling.words(),
+        **loading.words(),
         force=force,
         reporter=out.reporter,
     )

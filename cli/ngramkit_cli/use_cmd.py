@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ngramkit.errors import UsageError
+import ngramkit
+from ngramkit_cli import completion
 from ngramkit_cli.output import Output
 
 ModelName = Annotated[
@@ -15,6 +16,7 @@ ModelName = Annotated[
         metavar="MODEL",
         help="A short name, a Hub id, a folder or a GGUF file; demo is the embedded one. "
         "Default: show which.",
+        autocompletion=completion.models,
     ),
 ]
 Unset = Annotated[bool, typer.Option("--unset", help="Forget it: the embedded model again.")]
@@ -25,11 +27,9 @@ def use(*, model: ModelName = None, unset: Unset = False, out: Output) -> None:
 
     Example: ngramkit use vicuna-7b
     """
-    from ngramkit.models import VARIABLE, chosen_model, settings_path, use_model
+    from ngramkit.models import VARIABLE, settings_path
 
-    if unset and model is not None:
-        raise UsageError("a model and --unset exclude each other", "give one of them")
-    now = use_model(model) if unset or model is not None else chosen_model()
+    now = ngramkit.use(model, unset=unset)
     out.show(f"{now.name}{now.why and f' ({now.why})'}")
     if now.why == VARIABLE and (model is not None or unset):
         out.say(f"note: {VARIABLE} is set, and goes first")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from ngramkit.builders.stages import (
     write_file,
 )
 from ngramkit.builders.tokens import token_store
+from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import require, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
@@ -38,6 +39,7 @@ from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
 from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.remote.publishing import written
 
 BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
@@ -46,6 +48,7 @@ MIN_SPLIT = 1 << 20  # tokens; below it one shard costs less than a second core 
 MIN_SHARD = 1 << 16  # tokens, however little memory there is
 
 
+@public_with(open_corpus, CorpusWords)
 def build_datastore(
     source: Source,
     out: str | Path | None = None,
@@ -60,13 +63,13 @@ def build_datastore(
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[CorpusWords],
 ) -> Datastore:
     """Build a datastore (REST): suffix arrays that find any phrase of a corpus at once.
 
-    `source` is a token store, its folder or URL; or a corpus, which is tokenised with `model`,
-    `eos` and `options` as `tokenize` does. `out` is a folder or a URL, by default under artifacts/;
-    what is there already, of the same plan, is kept.
+    `source` is a token store, its folder or URL; or a corpus, also texts that you hold, which is
+    tokenised with `model`, `eos` and the options of `open_corpus` as `tokenize` does. `out` is a
+    folder or a URL, by default under artifacts/; what is there already, of the same plan, is kept.
 
     `shard_tokens` is what a shard is filled up to, separators included (a document that ends soon
     after is not cut, see `_Layout.cut`). By default it follows from `memory` (bytes, or "4G";

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from ngramkit.builders.stages import (
 )
 from ngramkit.builders.tokens import token_store
 from ngramkit.builders.windows import Counts, Keys, Partition, Windows
+from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
 from ngramkit.formats.container import Array, open_arrays
@@ -41,6 +42,7 @@ from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.kernels.counting import best_runs, unpack
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.remote.publishing import written
 
 MOST = (1 << 31) - 1  # leaders, and followers of one
@@ -59,6 +61,7 @@ PIECE: Layout = {
 }
 
 
+@public_with(open_corpus, CorpusWords)
 def build_frozen(
     source: Source,
     out: str | Path | None = None,
@@ -76,12 +79,12 @@ def build_frozen(
     reporter: Reporter = SILENT,
     force: bool = False,
     recipe: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[CorpusWords],
 ) -> FrozenTable:
     """Build a frozen table (Cacheback): frequent n-grams, each with what follows it most often.
 
-    `source`, `model`, `eos`, `out`, `executor`, `ray_address`, `recipe` and `options` as in
-    `build_datastore`. `leaders` is how many leaders of `leader_len` tokens are kept, the most
+    `source`, `model`, `eos`, `out`, `executor`, `ray_address`, `recipe` and the options of a corpus
+    as in `build_datastore`. `leaders` is how many leaders of `leader_len` tokens are kept, the most
     frequent ones, each with its most frequent `followers` of `follower_len` tokens.
 
     `memory` (bytes, or "4G"; default half of what is free, at least 32 MiB) bounds the windows held

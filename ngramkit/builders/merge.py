@@ -51,6 +51,7 @@ from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.fetch import open_fetched
 from ngramkit.remote.publishing import written
 
@@ -60,6 +61,7 @@ Ngram = tuple[int, ...]
 Range = tuple[Ngram | None, Ngram | None]  # from the first on, before the second; None is open
 
 
+@public
 def merge(
     sources: Sequence[str | Path | Artifact],
     out: str | Path,

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
-from ngramkit.corpus.open import AnyCorpus, Part, open_corpus
+from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, open_corpus
 from ngramkit.errors import UsageError
 from ngramkit.formats.outputs import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 
-# A corpus, opened or by name, or several with weights: ["a", ("b", 0.3)].
-Text = AnyCorpus | str | Path | Sequence[Part]
+# A corpus, opened or what `open_corpus` opens.
+Text = AnyCorpus | Openable
 # Tokens or text: a token store, its folder or URL, else text.
 Source = TokenStore | Text
 
 
-def open_text(
-    text: Text,
-    reporter: Reporter = SILENT,
-    *,
-    max_document: int | str | None = None,
-    **options: Any,
-) -> AnyCorpus:
-    """Return `text` as a corpus whose documents have at most `max_document` bytes.
+def open_text(text: Text, reporter: Reporter = SILENT, **options: Unpack[CorpusWords]) -> AnyCorpus:
+    """Return `text` as a corpus.
 
-    `options` are those of `open_corpus`. Raises UsageError where they are given for a corpus that
-    is open already.
+    Raises UsageError where options other than `max_document` are given for an opened one.
     """
-    if isinstance(text, str | Path) or not isinstance(text, AnyCorpus):
-        text = open_corpus(text, **options, reporter=reporter)
-    elif options:
-        name = next(iter(options))
+    if not isinstance(text, AnyCorpus):
+        return open_corpus(text, **options, reporter=reporter)
+    limit = parse_memory(options.pop("max_document", None))
+    for name in options:
         raise UsageError(f"{name} comes too late for an opened corpus", option=name)
-    limit = parse_memory(max_document)
     return text if limit is None else text.bounded(limit)
 
 

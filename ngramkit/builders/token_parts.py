@@ -15,7 +15,7 @@ import json
 import platform
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -57,12 +57,13 @@ MEMORY = BASE_MEMORY + (1 << 30)  # bytes of a task: a tokenizer, batches of tex
 TOKENIZER = "tokenizer.safetensors"
 EVALUATION = "evaluation.safetensors"
 BATCH = 4096  # documents that are taken out of a part at a time
-# The ids of a part, one document after another; how many each document has, and which of the
-# part's licences.
+# The ids of a part, one document after another; how many each document has, which of the part's
+# licences, and how many bad records were skipped before it.
 PART: Layout = {
     "tokens": (("uint16", "uint32"), 1),
     "lengths": (("uint64",), 1),
     "licenses": (("uint32",), 1),
+    "bad": (("uint64",), 1),
 }
 # What decides which of a part's documents are kept.
 MARKS: Layout = {
@@ -111,6 +112,7 @@ def encode_parts(
     The documents have their licences alone.
     """
     record = tokenizer.record
+    corpus.skipped.records, corpus.skipped.first = 0, ""
     text = np.frombuffer(tokenizer.backend.to_str().encode(), np.uint8)
     stages.writer.write(TOKENIZER, {"json": text}, **{SCRATCH: record.fingerprint})
     file = str(Path(stages.folder) / TOKENIZER)
@@ -137,7 +139,13 @@ def encode_parts(
         for task in finished:
             facts = stages.facts(task.file)
             encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)
-            yield from encoded.kept(deduplicator, skipped)
+            decided = yield from encoded.kept(deduplicator, skipped)
+            bad = facts["bad"]
+            if deduplicator.full:  # what stands behind the last document does not count
+                bad = int(encoded.arrays["bad"][decided - 1])
+            if bad:
+                corpus.skipped.first = corpus.skipped.first or facts["first_bad"]
+            corpus.skipped.records += bad
             if deduplicator.full:
                 return
 
@@ -198,17 +206,20 @@ class EncodedPart(NamedTuple):
         require(fit, path, "its arrays do not fit each other")
         return cls(arrays, facts["licenses"])
 
-    def kept(self, deduplicator: Deduplicator, skipped: int) -> Iterator[Packed]:
-        """Yield what the deduplicator keeps, without the first `skipped` of all that it keeps."""
+    def kept(self, deduplicator: Deduplicator, skipped: int) -> Generator[Packed, None, int]:
+        """Yield what the deduplicator keeps, without the first `skipped` of all that it keeps;
+        return how many documents it decided about."""
         kinds = [Document("", tuple(names), "", 0, 0, 0, 0, 0) for names in self.licenses]
         lengths = self.arrays["lengths"].astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(lengths)])
+        decided = 0
         for begin in range(0, len(lengths), BATCH):
             end = min(begin + BATCH, len(lengths))
             wanted = np.zeros(end - begin, bool)
             for row in range(begin, end):
                 if deduplicator.full:
                     break
+                decided = row + 1
                 if self._keeps(deduplicator, row) and deduplicator.kept > skipped:
                     wanted[row - begin] = True
             if wanted.any():
@@ -218,6 +229,7 @@ class EncodedPart(NamedTuple):
                 numbers = self.arrays["licenses"][begin:end][wanted].tolist()
                 documents = [kinds[number] for number in numbers]
                 yield Packed(documents, tokens, lengths[begin:end][wanted])
+        return decided
 
     def _keeps(self, deduplicator: Deduplicator, row: int) -> bool:
         if "digests" not in self.arrays:
@@ -256,12 +268,12 @@ def encode_part(
     _require_places(part.corpus)
     encoder, notes = _encoder(encoding.tokenizer, encoding.fingerprint)
     selection = replace(part.corpus.selection, limit=part.limit)
-    documents = replace(part.corpus, selection=selection).documents(
-        Position(first=part.first, number=part.first)
-    )
+    corpus = replace(part.corpus, selection=selection)
+    documents = corpus.documents(Position(first=part.first, number=part.first))
     lengths, dtype = [np.empty(0, np.int64)], token_dtype(encoding.vocabulary)
     licenses: dict[tuple[str, ...], int] = {}
     numbers: list[int] = []  # of each document's licences
+    bad: list[int] = []  # records before each document
     with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as sketches:
         marks = None if marking is None else _Marks(marking, sketches)
         for packed in encode_documents(documents, encoder, encoding.vocabulary, encoding.ending):
@@ -269,6 +281,7 @@ def encode_part(
             lengths.append(packed.lengths)
             for document in packed.documents:
                 numbers.append(licenses.setdefault(document.licenses, len(licenses)))
+                bad.append(document.bad)
                 if marks is not None:
                     marks.add(document.text)
         tokens = _mapped(ids, dtype)
@@ -276,9 +289,15 @@ def encode_part(
             "tokens": tokens,
             "lengths": np.concatenate(lengths).astype(np.uint64),
             "licenses": np.array(numbers, np.uint32),
+            "bad": np.array(bad, np.uint64),
             **({} if marks is None else marks.arrays()),
         }
-        facts = {"tokens": len(tokens), "licenses": list(licenses)}
+        facts = {
+            "tokens": len(tokens),
+            "licenses": list(licenses),
+            "bad": corpus.skipped.records,
+            "first_bad": corpus.skipped.first,
+        }
         return write_file(folder, name, arrays, **facts)._replace(notes=notes.take())
 
 

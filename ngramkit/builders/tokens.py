@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import Packed, encode_documents, open_encoder, use_cores
-from ngramkit.corpus.open import AnyCorpus, is_artifact
+from ngramkit.corpus.open import AnyCorpus, CorpusWords, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.artifact import token_dtype
@@ -36,6 +36,7 @@ from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.publishing import written
 from ngramkit.text import many
@@ -43,6 +44,7 @@ from ngramkit.text import many
 SHARD_TOKENS = 1 << 24
 
 
+@public_with(open_corpus, CorpusWords)
 def tokenize(
     corpus: Text,
     model: str | TextTokenizer | None = None,
@@ -55,15 +57,16 @@ def tokenize(
     ray_address: str | None = None,
     reporter: Reporter = SILENT,
     force: bool = False,
-    **options: Any,
+    **options: Unpack[CorpusWords],
 ) -> TokenStore:
     """Tokenise a corpus once: the input of every builder.
 
-    `corpus` is an opened one, or what `open_corpus` takes, with its `options`; a list of corpora
-    and weights is a mixture, `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or
-    ID@REVISION), a folder or a loaded tokenizer, by default the chosen one. `eos` ends every
-    document with the tokenizer's EOS, if it has one; `workers` bounds the threads. A shard ends
-    with the document that fills `shard_tokens`.
+    `corpus` is an opened one, or what `open_corpus` takes, with its options: a name, files, texts
+    that you hold (a list, a generator, a Series, a table, a dataset); a list of corpora and weights
+    is a mixture, `["a", ("b", 0.3)]`. `model` is a short name, a Hub id (or ID@REVISION), a folder
+    or a loaded tokenizer, by default the chosen one. `eos` ends every document with the tokenizer's
+    EOS, if it has one; `workers` bounds the threads. A shard ends with the document that fills
+    `shard_tokens`.
 
     The store is written to `out`, a folder or a URL (`ngramkit.remote.publishing`), by default
     under artifacts/; one of the same plan is opened as it is. `executor` is "local", or "ray" for
@@ -85,7 +88,7 @@ def token_store(
     eos: bool,
     executor: Executor,
     reporter: Reporter,
-    **options: Any,
+    **options: Unpack[CorpusWords],
 ) -> TokenStore:
     """Return the token store that `source` is, or tokenise the text that it names.
 
@@ -161,6 +164,10 @@ def _build(
             facts["licenses"] = dict(sorted(cutter.licenses.items()))
         if isinstance(corpus, Deduplicated):
             facts["left_out"] = dict(corpus.left_out)
+        if corpus.skipped.records:
+            facts["bad_records"] = corpus.skipped.records
+            bad = many(corpus.skipped.records, "bad record")
+            reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
         writer.commit(
             record,
             parameters=plan["parameters"],
@@ -174,7 +181,14 @@ def _require_text(
     corpus: AnyCorpus, tokenizer: TextTokenizer, eos: bool, counts: Mapping[str, int]
 ) -> None:
     """Raise InputError where there is no document, or every document is empty."""
-    documents = counts["documents"]
+    documents, skipped = counts["documents"], corpus.skipped
+    if not documents and skipped.records:
+        bad = many(skipped.records, "bad record")
+        raise InputError(
+            f"{corpus.id} gives no documents but {bad}; the first: {skipped.first}",
+            "check column",
+            option="column",
+        )
     if not documents:
         raise InputError(
             f"{corpus.id} gives no documents",

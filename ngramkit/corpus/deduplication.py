@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus.decontamination import EvaluationTexts
-from ngramkit.corpus.document import Corpus, Document, Position
+from ngramkit.corpus.document import Corpus, Document, Position, Skipped
 from ngramkit.corpus.mixing import Mixture
 from ngramkit.corpus.selection import Selection
 from ngramkit.errors import InputError, UsageError
@@ -55,7 +55,7 @@ class Deduplicated:
             )
         if self.dedup == "minhash" and find_spec("rensa") is None:
             raise UsageError(
-                "dedup=minhash needs rensa", "pip install ngramkit[dedup]", option="dedup"
+                "dedup=minhash needs rensa", "pip install 'ngramkit[dedup]'", option="dedup"
             )
 
     @property
@@ -73,6 +73,11 @@ class Deduplicated:
     @property
     def places(self) -> Sequence[Path]:
         return self.corpus.places
+
+    @property
+    def skipped(self) -> Skipped:
+        """The bad records of the corpus that were skipped."""
+        return self.corpus.skipped
 
     def bounded(self, max_document: int) -> Deduplicated:
         return replace(self, corpus=self.corpus.bounded(max_document), left_out=Counter())
@@ -92,13 +97,13 @@ class Deduplicated:
         """Yield the documents that are kept, from `start` on; `left_out` counts the others."""
         deduplicator, first = self.deduplicator(), start.kept if start else 0
         for document in self.corpus.documents():
-            if deduplicator.full:
-                return
             text = document.text
             evaluated = self.evaluation is not None and self.evaluation.stand_in(text)
             keeps = deduplicator.keeps(evaluated, partial(digest, text), partial(runs_of, text))
             if keeps and deduplicator.kept > first:
                 yield document._replace(kept=deduplicator.kept - 1)
+            if deduplicator.full:
+                return
 
     def deduplicator(self) -> Deduplicator:
         """Return a deduplicator that has seen no document; `left_out` counts from 0 on."""

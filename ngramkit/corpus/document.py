@@ -23,6 +23,15 @@ class Row(NamedTuple):
     texts: Sequence[str]
     licenses: tuple[str, ...] = ()
     repository: str = ""
+    bad: str = ""  # why there is no text: the record was bad, and bad ones are skipped
+
+
+@dataclass
+class Skipped:
+    """The bad records that reading has gone on behind so far."""
+
+    records: int = 0
+    first: str = ""  # what was wrong with the first one of this reading
 
 
 class Source(Protocol):
@@ -69,6 +78,7 @@ class Position:
     first: int = 0  # index of that row's first document in the whole corpus
     number: int = 0  # index of the next document in the whole corpus
     kept: int = 0  # documents yielded so far
+    bad: int = 0  # records skipped so far
 
     def to_json(self) -> dict[str, int]:
         return asdict(self)
@@ -85,11 +95,13 @@ class Document(NamedTuple):
     first: int
     number: int  # index in the whole corpus
     kept: int  # documents yielded before this one
+    bad: int = 0  # records skipped before this one
 
     @property
     def end(self) -> Position:
         """The position right after this document."""
-        return Position(self.part, self.row, self.first, self.number + 1, self.kept + 1)
+        next_number, kept = self.number + 1, self.kept + 1
+        return Position(self.part, self.row, self.first, next_number, kept, self.bad)
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,7 @@ class Corpus:
     source: Source
     selection: Selection = field(default_factory=Selection)
     max_document: int = MAX_DOCUMENT  # characters; a longer document is an error
+    skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
 
     def __repr__(self) -> str:
         chosen = [f"{name} {value}" for name, value in self.selection.record().items() if value]
@@ -149,22 +162,33 @@ class Corpus:
     def documents(self, start: Position | None = None) -> Iterator[Document]:
         """Yield the selected documents from `start` on, in the corpus's order.
 
-        Raises InputError where one is longer than `max_document`.
+        `skipped` counts bad records, those before `start` too. Raises InputError where a document
+        is longer than `max_document`.
         """
         at = start or Position()
         select, kept, number = self.selection, at.kept, at.first
+        skipped = self.skipped
+        skipped.records, skipped.first = at.bad, ""
+        if kept == select.limit:
+            return
         for part in range(at.part, self.source.parts):
-            skipped = at.row if part == at.part else 0
-            rows = islice(self.source.rows(part), skipped, None)
-            for row, (texts, licenses, repository) in enumerate(rows, skipped):
+            before = at.row if part == at.part else 0
+            rows = islice(self.source.rows(part), before, None)
+            for row, (texts, licenses, repository, bad) in enumerate(rows, before):
                 first = number
+                if bad:
+                    skipped.records += 1
+                    skipped.first = skipped.first or bad
                 for text in texts:
-                    if kept == select.limit:
-                        return
                     if len(text) > self.max_document:
                         raise too_large(f"{self.id}, document {number}", self.max_document)
                     chosen = number >= at.number and select.samples(number)
                     if chosen and select.admits(text, licenses, repository):
-                        yield Document(text, licenses, repository, part, row, first, number, kept)
+                        yield Document(
+                            text, licenses, repository, part, row, first, number, kept,
+                            skipped.records,
+                        )  # fmt: skip
                         kept += 1
+                        if kept == select.limit:
+                            return
                     number += 1

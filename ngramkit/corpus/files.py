@@ -2,7 +2,9 @@
 
     .txt .md .py            one document
     .jsonl .json            one document per record
-    .parquet .arrow         one document per row, read from the text column
+    .csv .tsv               one document per row, read from the text column; the first one names
+                            the columns
+    .parquet .arrow         one document per row, likewise
 
 All may be compressed (.gz, .zst). Local files are pinned by a digest of their names and contents,
 so a changed file is noticed; files behind URLs by their listing: names, sizes, and the versions
@@ -26,7 +28,7 @@ from typing import IO, Any, cast
 
 from ngramkit.corpus import readers, unpacking
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import READERS, UNFOLDED, read_parquet
+from ngramkit.corpus.readers import READERS, UNFOLDED, Reading, read_parquet
 from ngramkit.corpus.unpacking import MAX_DOCUMENT
 from ngramkit.errors import ArtifactError, InputError, reason, storage_errors
 from ngramkit.formats.container import sha256_of
@@ -52,17 +54,20 @@ DEFAULT_SPLIT = "train"
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions:
-    """Options of how files become rows; `join_turns` makes a conversation one document."""
+    """Options of how files become rows; `join_turns` makes a conversation one document, `skip_bad`
+    goes on behind bad records."""
 
     column: str | None = None
     join_turns: bool = False
+    skip_bad: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
     groups: tuple[int, int] | None = None  # row groups [begin, end) of a parquet file
 
     def option_record(self) -> dict[str, Any]:
         """Return JSON for a corpus's record: only the options that are set."""
         column = {} if self.column is None else {"column": self.column}
-        return {**column, "join_turns": True} if self.join_turns else column
+        switches = {"join_turns": self.join_turns, "skip_bad": self.skip_bad}
+        return {**column, **{name: True for name, is_on in switches.items() if is_on}}
 
     def read(self, path: Path, raw: IO[bytes], size: int) -> Iterator[Row]:
         """Yield the rows of a file of `size` bytes that is open as `raw`; errors name `path`."""
@@ -70,11 +75,11 @@ class FileOptions:
         if kind == ".json":
             most = UNFOLDED * max(size, most)
         with unpacked(path, raw) as file:
-            options = (path, file, self.column, self.join_turns, most)
+            reading = Reading(self.column, self.join_turns, self.skip_bad, most)
             if self.groups is None:
-                yield from READERS[kind](*options)
+                yield from READERS[kind](path, file, reading)
             else:
-                yield from read_parquet(*options, range(*self.groups))
+                yield from read_parquet(path, file, reading, range(*self.groups))
 
 
 def kind_of(path: Path) -> str:
@@ -183,6 +188,7 @@ def local_source(
     *,
     column: str | None = None,
     join_turns: bool = False,
+    skip_bad: bool = False,
 ) -> LocalSource:
     """Return a file, a folder (all readable files below it) or a glob as a source, sorted.
 
@@ -194,7 +200,10 @@ def local_source(
     folder = Path(pattern).expanduser()
     whole = folder if folder.is_dir() else None
     name = _as_text(path_label(folder.absolute().parts[1:]))  # not where it lies on this machine
-    return LocalSource(name, names, paths, folder=whole, column=column, join_turns=join_turns)
+    return LocalSource(
+        name, names, paths,
+        folder=whole, column=column, join_turns=join_turns, skip_bad=skip_bad,
+    )  # fmt: skip
 
 
 def _find_files(pattern: str) -> list[Path]:
@@ -265,7 +274,9 @@ class RemoteSource(FileOptions):
             yield from self.read(path, raw, size if isinstance(size, int) else 0)
 
 
-def remote_source(url: str, *, column: str | None = None, join_turns: bool = False) -> RemoteSource:
+def remote_source(
+    url: str, *, column: str | None = None, join_turns: bool = False, skip_bad: bool = False
+) -> RemoteSource:
     """Return the files of a URL as a source: a file, a folder or a glob. No file is read.
 
     Raises UsageError for a storage that is unknown or needs a package, InputError where nothing
@@ -278,7 +289,9 @@ def remote_source(url: str, *, column: str | None = None, join_turns: bool = Fal
         raise InputError(f"no file matches {label(url)}", "check the URL, and quote a glob")
     for file in files:
         require_read(plain_path(str(file["name"])), label(str(file["name"])))
-    return RemoteSource(label(url), storage, files, column=column, join_turns=join_turns)
+    return RemoteSource(
+        label(url), storage, files, column=column, join_turns=join_turns, skip_bad=skip_bad
+    )
 
 
 def _list_files(storage: Any, path: str) -> list[Mapping[str, Any]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ngramkit.corpus.document import Row
-from ngramkit.corpus.readers import RowMaker, read_row, text_column
+from ngramkit.corpus.readers import Reading, RowMaker, attempt, read_row
 from ngramkit.errors import InputError, first_line, hub_errors
 from ngramkit.progress import SILENT, Reporter, show_downloads
 
@@ -26,6 +27,7 @@ class HubSource:
     stream: Any
     maker: RowMaker
     facts: Mapping[str, Any] = field(default_factory=dict)
+    skip_bad: bool = False
 
     @property
     def parts(self) -> int:
@@ -33,14 +35,15 @@ class HubSource:
 
     def record(self) -> dict[str, Any]:
         record = {"dataset": self.repository, **self.facts, "column": self.maker.column}
-        return {**record, "join_turns": True} if self.maker.join_turns else record
+        switches = {"join_turns": self.maker.join_turns, "skip_bad": self.skip_bad}
+        return {**record, **{name: True for name, is_on in switches.items() if is_on}}
 
     def rows(self, part: int) -> Iterator[Row]:
-        with _dataset_errors(self.repository):
+        with dataset_errors(self.repository):
             shard = self.stream.shard(num_shards=self.parts, index=part).with_format("arrow")
             for batch in shard.iter(batch_size=BATCH):
                 for record in batch.to_pylist():
-                    yield read_row(self.id, self.maker, record)
+                    yield attempt(partial(read_row, self.id, self.maker, record), self.skip_bad)
 
 
 def hub_source(
@@ -53,6 +56,7 @@ def hub_source(
     revision: str | None = None,
     data_dir: str | None = None,
     join_turns: bool = False,
+    skip_bad: bool = False,
     reporter: Reporter = SILENT,
 ) -> HubSource:
     """Open a dataset for streaming; reads no more than its card, file list and schema.
@@ -61,7 +65,7 @@ def hub_source(
     InputError where there is no such dataset, configuration, split or column, NetworkError where
     the Hub is out of reach or refuses.
     """
-    with _dataset_errors(repository):
+    with dataset_errors(repository):
         info = _info(repository, revision)
         try:
             builder = _builder(repository, config, info.sha, data_dir)
@@ -81,11 +85,11 @@ def hub_source(
         "dataset_license": None if info.card_data is None else info.card_data.get("license"),
     }
     facts = {name: value for name, value in facts.items() if value is not None}
-    return HubSource(id, repository, stream, maker, facts)
+    return HubSource(id, repository, stream, maker, facts, skip_bad)
 
 
 @contextmanager
-def _dataset_errors(repository: str) -> Iterator[None]:
+def dataset_errors(repository: str) -> Iterator[None]:
     """Turn errors of the Hub, and of damaged files there, into NgramkitErrors."""
     import pyarrow as pa
 
@@ -152,9 +156,7 @@ def _stream(
     builder: Any, repository: str, split: str, column: str | None, join_turns: bool
 ) -> tuple[Any, RowMaker]:
     stream = _split(builder, repository, split)
-    columns = _columns(stream)
-    chosen = text_column(columns, column, repository)
-    maker = RowMaker.of(columns, chosen, join_turns=join_turns)
+    maker = RowMaker.of(columns_of(stream), repository, Reading(column, join_turns))
     if hasattr(builder.config, "columns"):  # Parquet: other columns are never fetched
         builder.config.columns = maker.columns
         return _split(builder, repository, split), maker
@@ -175,7 +177,7 @@ def _split(builder: Any, repository: str, split: str) -> Any:
         ) from error
 
 
-def _columns(stream: Any) -> dict[str, bool]:
+def columns_of(stream: Any) -> dict[str, bool]:
     """Return {column: whether it holds strings}, from the schema or else from the first row."""
     if stream.features is not None:
         schema = stream.features

@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ngramkit.corpus.document import Corpus, Document, Position
+from ngramkit.corpus.document import Corpus, Document, Position, Skipped
 from ngramkit.corpus.selection import Selection, require_weight
 from ngramkit.errors import UsageError
 
@@ -37,6 +37,7 @@ class Mixture:
 
     corpora: tuple[Corpus, ...]
     limit: int | None = None
+    skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         Selection(limit=self.limit)  # raises UsageError
@@ -83,16 +84,25 @@ class Mixture:
         """
         at = start or Position()
         kept, before = at.kept, 0
+        self.skipped.records, self.skipped.first = at.bad, ""
+        if kept == self.limit:
+            return
         for corpus in self.corpora:
             parts = corpus.source.parts
             if at.part < before + parts:
                 inside = at.part >= before
-                begin = replace(at, part=at.part - before) if inside else Position(kept=kept)
+                begin = Position(kept=kept, bad=self.skipped.records)
+                if inside:
+                    begin = replace(at, part=at.part - before)
                 for document in corpus.documents(begin):
-                    if kept == self.limit:
-                        return
                     yield document._replace(part=before + document.part)
                     kept += 1
+                    if kept == self.limit:
+                        break
+                self.skipped.records = corpus.skipped.records
+                self.skipped.first = self.skipped.first or corpus.skipped.first
+                if kept == self.limit:
+                    return
             before += parts
 
 

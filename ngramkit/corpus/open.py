@@ -1,17 +1,25 @@
 """`open_corpus`: from what a user writes to a corpus. Decides which source reads it.
 
-Corpora have names (NAMED), or are datasets of the Hub, or files.
+Corpora have names (NAMED), or are datasets of the Hub, or files, or texts that a program holds.
 """
 
 from __future__ import annotations
 
 import difflib
 import glob
+import os
+import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypedDict
 
-from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
+from ngramkit.corpus.decontamination import (
+    EvaluationTexts,
+    is_evaluation,
+    read_evaluation_texts,
+)
 from ngramkit.corpus.deduplication import Deduplicated, deduplicate
 from ngramkit.corpus.document import Corpus, Source
 from ngramkit.corpus.files import (
@@ -22,18 +30,23 @@ from ngramkit.corpus.files import (
     remote_source,
     stdlib_split,
 )
+from ngramkit.corpus.held import ANY_SIZE, NAME as HELD, Held, Spool, Spooling, held_rows
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.mixing import Mixture, Weighted, mix
+from ngramkit.corpus.readers import Reading
 from ngramkit.corpus.selection import Selection, read_exclusions
 from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import NAME
+from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.hub import is_hub_name
 from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
+from ngramkit.results import Result, Rows
 
 
 @dataclass(frozen=True)
-class NamedCorpus:
+class NamedCorpus(Result):
     """A corpus with a name; `hub` is a dataset's id on the Hub, None for the embedded one."""
 
     name: str
@@ -91,41 +104,83 @@ NAMED = {
 }
 
 
+@public
+def corpora() -> Rows[NamedCorpus]:
+    """Return the corpora that have names. Any other is a dataset of the Hub, files or texts that
+    you hold, see `open_corpus`."""
+    return Rows(NAMED.values())
+
+
 HUB = "hf:"
 # A corpus of a mixture, opened or by name, or the pair of it and its weight.
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
 AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
-ONE_CORPUS_ONLY = ("split", "column", "revision", "language")
+# What is opened: a corpus by name or file, several of them, or texts that a program holds.
+Openable = str | Path | Sequence[Part] | Held
+ONE_CORPUS_ONLY = ("split", "column", "revision", "language", "name")
+LOOKED_AT = 100  # entries of a list, which tell whether it is of texts or of names
+LIKE_A_NAME = 0.8  # how near a word is to a corpus's name, to be taken for one that is misspelt
 
 
+class CorpusWords(TypedDict, total=False):
+    """The keywords of `open_corpus`, which everything that reads a corpus takes."""
+
+    split: str | None
+    column: str | None
+    revision: str | None
+    language: str | None
+    join_turns: bool
+    name: str | None
+    sample: float
+    seed: int
+    limit: int | None
+    licenses: Sequence[str]
+    exclude: Path | str | Sequence[Path | str] | None
+    dedup: str | None
+    max_document: int | str | None
+    skip_bad: bool
+
+
+@public
 def open_corpus(
-    name: str | Path | Sequence[Part],
+    corpus: Openable,
     *,
     split: str | None = None,
     column: str | None = None,
     revision: str | None = None,
     language: str | None = None,
     join_turns: bool = False,
+    name: str | None = None,
     sample: float = 1.0,
     seed: int = 0,
     limit: int | None = None,
     licenses: Sequence[str] = (),
     exclude: Path | str | Sequence[Path | str] | None = None,
     dedup: str | None = None,
+    max_document: int | str | None = None,
+    skip_bad: bool = False,
     reporter: Reporter = SILENT,
 ) -> AnyCorpus:
-    """Open a corpus by its name: a named corpus, `hf:ID[:CONFIG]`, or files.
+    """Open a corpus: a named one, `hf:ID[:CONFIG]`, files, a mixture, or texts that you hold.
 
     Files are a path, a folder, a glob, or a URL of these (s3://, gs://, hf://datasets/...,
-    https://, file://, see corpus.files). A list is a mixture: `["a", ("b", 0.3)]` is all of a,
-    then three documents in ten of b, see corpus.mixing.
+    https://, file://, see corpus.files). A list of corpora is a mixture: `["a", ("b", 0.3)]` is all
+    of a, then three documents in ten of b, see corpus.mixing.
 
-    `split`, `column`, `revision` and `language` are options of a single corpus; `join_turns` makes
-    a conversation one document. `sample` in (0, 1] keeps a document by a hash of (`seed`, index);
+    Texts that you hold are any iterable of strings or of dicts, also a generator, a pandas or
+    polars Series or DataFrame, an Arrow table, a datasets.Dataset or IterableDataset; `name` is
+    what the artifact calls them, see corpus.held. Strings of which one names a corpus or a file are
+    a mixture; `iter(strings)` is always texts.
+
+    `split`, `column`, `revision`, `language` and `name` are options of a single corpus; `column`
+    holds the text, by default text, content, or the only column of strings. `join_turns` makes a
+    conversation one document. `sample` in (0, 1] keeps a document by a hash of (`seed`, index);
     `limit` counts kept documents; `licenses` keeps documents whose licences are all listed.
     `exclude` is a file, or several: of repository names and document digests, or, where its name
     ends in .jsonl, of an evaluation set, whose texts no document may hold (corpus.decontamination).
-    `dedup` leaves out duplicates ("exact" or "minhash", see corpus.deduplication).
+    `dedup` leaves out duplicates ("exact" or "minhash", see corpus.deduplication). A document of
+    more than `max_document` bytes ("64M", the default) is an error. With `skip_bad`, records that
+    do not parse or have no text are skipped and counted; else the first one is an error.
 
     Raises UsageError where an option does not fit the corpus or a weight is not in (0, 1],
     InputError where there is no such corpus, split or column, NetworkError where the Hub refuses.
@@ -141,13 +196,63 @@ def open_corpus(
         licenses=frozenset(licence.strip().lower() for licence in licenses),
         excluded=frozenset().union(*exclusions),
     )
-    options = OriginOptions(split, column, revision, language, join_turns, reporter)
-    corpus: Corpus | Mixture
-    if isinstance(name, str | Path):
-        corpus = Corpus(_source(as_url(name) or str(name), options), selection)
+    options = OriginOptions(split, column, revision, language, name, join_turns, skip_bad, reporter)
+    opened: AnyCorpus
+    if isinstance(corpus, str | Path):
+        named = Corpus(_source(as_url(corpus) or str(corpus), options), selection)
+        opened = deduplicate(named, dedup, evaluation)
+    elif isinstance(corpus, list | tuple) and _is_mixture(corpus):
+        opened = deduplicate(_open_mixture(corpus, options, selection), dedup, evaluation)
     else:
-        corpus = _open_mixture(name, options, selection)
-    return deduplicate(corpus, dedup, evaluation)
+        opened = _hold(corpus, options, selection, dedup, evaluation)
+    most = parse_size(max_document) if isinstance(max_document, str) else max_document
+    return opened if most is None else opened.bounded(most)
+
+
+def _hold(
+    held: Any,
+    options: OriginOptions,
+    selection: Selection,
+    dedup: str | None,
+    evaluation: EvaluationTexts | None,
+) -> AnyCorpus:
+    """Read texts that the caller holds, until there are as many documents as the limit says."""
+    name = HELD if options.name is None else options.name
+    if name in NAMED or not name.strip() or name.startswith(HUB):
+        raise UsageError(f"{name!r} is no name for texts", "choose another", option="name")
+    options.refuse(name, "split", "revision", "language")
+    reading = Reading(options.column, options.join_turns, options.skip_bad, ANY_SIZE)
+    rows = held_rows(held, name, reading)
+    with tempfile.TemporaryFile() as file:
+        spool = Spool(file)
+        whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)
+        # A limit counts what is left without duplicates.
+        read = whole if selection.limit is None else deduplicate(whole, dedup, evaluation)
+        options.reporter.stage(f"reading {name}", selection.limit, "documents")
+        for _ in read.documents():
+            options.reporter.advance(1)
+        source = spool.source(name, skip_bad=options.skip_bad)
+    return deduplicate(Corpus(source, selection), dedup, evaluation)
+
+
+def _is_mixture(parts: Sequence[Any]) -> bool:
+    """Return whether a list is of corpora rather than of texts or records."""
+    return not parts or any(
+        isinstance(part, Corpus | Mixture | Deduplicated | Path | tuple)
+        or (isinstance(part, str) and _looks_like_a_name(part))
+        for part in parts[:LOOKED_AT]
+    )
+
+
+def _looks_like_a_name(text: str) -> bool:
+    """Return whether a text names a corpus, a file or a URL, or was meant to."""
+    if os.path.exists(os.path.expanduser(text)):  # noqa: PTH110, PTH111 (of any text, also \0)
+        return True
+    if re.search(r"\s", text):
+        return False
+    near = difflib.get_close_matches(text, NAMED, n=1, cutoff=LIKE_A_NAME)
+    pattern = "/" in text and glob.has_magic(text)
+    return bool(near) or text.startswith(HUB) or is_url(text) or is_read(Path(text)) or pattern
 
 
 def _open_mixture(parts: Sequence[Part], options: OriginOptions, selection: Selection) -> Mixture:
@@ -171,13 +276,19 @@ def _open_mixture(parts: Sequence[Part], options: OriginOptions, selection: Sele
     return mix(corpora, selection.limit)
 
 
-def _weighted(part: Part) -> Weighted:
-    corpus, weight = part if isinstance(part, tuple) else (part, 1.0)
+def _weighted(part: Any) -> Weighted:
+    corpus, weight = part if isinstance(part, tuple) and len(part) == 2 else (part, 1.0)
     if isinstance(corpus, Deduplicated):
         raise UsageError(
             f"{corpus.id} is without duplicates or evaluation sets already",
             "leave them out of the mixture: dedup, exclude",
             option=("dedup", "exclude"),
+        )
+    if not isinstance(corpus, Corpus | str | Path):
+        raise UsageError(
+            f"a {type(corpus).__name__} is no corpus of a mixture",
+            "give names, paths and what open_corpus gives for one corpus",
+            option="corpus",
         )
     named = corpus if isinstance(corpus, Corpus) else as_url(corpus) or str(corpus)
     if not isinstance(weight, float | int):
@@ -193,6 +304,7 @@ def _refuse_late(options: OriginOptions, selection: Selection) -> None:
     """Raise UsageError for options that an opened corpus cannot take any more."""
     late = {
         "join_turns": options.join_turns,
+        "skip_bad": options.skip_bad,
         "sample": selection.sample != 1.0,
         "seed": selection.seed != 0,
         "licenses": selection.licenses,
@@ -211,7 +323,9 @@ class OriginOptions:
     column: str | None = None
     revision: str | None = None
     language: str | None = None
+    name: str | None = None
     join_turns: bool = False
+    skip_bad: bool = False
     reporter: Reporter = SILENT
 
     def refuse(self, name: str, *options: str) -> None:
@@ -226,6 +340,7 @@ class OriginOptions:
 def _source(name: str, options: OriginOptions) -> Source:
     if not name:
         raise UsageError("corpus is empty", "name one, or a file or folder", option="corpus")
+    options.refuse(name, "name")
     if name == STDLIB:
         options.refuse(name, "revision", "language", "column")
         return _stdlib(options.split or DEFAULT_SPLIT)
@@ -241,7 +356,9 @@ def _source(name: str, options: OriginOptions) -> Source:
         _require_path(name)
     options.refuse(name, "revision", "language", "split")
     open_files = remote_source if is_url(name) else local_source
-    return open_files(name, column=options.column, join_turns=options.join_turns)
+    return open_files(
+        name, column=options.column, join_turns=options.join_turns, skip_bad=options.skip_bad
+    )
 
 
 def _hub_source(
@@ -259,6 +376,7 @@ def _hub_source(
         data_dir=corpus.languages
         and corpus.languages.format(language=options.language or corpus.language),
         join_turns=options.join_turns,
+        skip_bad=options.skip_bad,
         reporter=options.reporter,
     )
 
@@ -277,7 +395,8 @@ def _require_path(name: str) -> None:
     near = difflib.get_close_matches(name, NAMED, n=1, cutoff=0.5)
     raise UsageError(
         f"no corpus is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
-        f"names: {', '.join(NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob",
+        f"names: {', '.join(NAMED)}; or hf:ID for a Hub dataset, or a file, folder or glob"
+        + ("; iter(texts) if these are texts, not names" if " " in name else ""),
     )
 
 

@@ -1,18 +1,23 @@
 """Readers of a corpus's files, one per kind: open bytes in, rows out.
 
 A record (column name -> value) becomes a row by its text column. A large parquet file is cut at its
-row groups, so that several processes can read it. Errors say file and place.
+row groups, so that several processes can read it. Errors say file and place. A record that is bad
+(it does not parse, lacks the column or holds no text in it) is an error, or where bad ones are
+skipped, a row without texts that says why.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +26,7 @@ import pyarrow.parquet as pq
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.unpacking import (
     MAGIC,
+    MAX_DOCUMENT,
     MessageError,
     is_string,
     lines,
@@ -31,7 +37,7 @@ from ngramkit.corpus.unpacking import (
     without_dictionaries,
 )
 from ngramkit.errors import InputError, first_line
-from ngramkit.text import visible
+from ngramkit.text import many, visible
 from ngramkit.untrusted import parse_json
 
 PREFERRED = ("text", "content")
@@ -40,9 +46,6 @@ LICENSES = ("license", "licenses", "licence", "max_stars_repo_licenses")
 REPOSITORIES = ("repo_name", "max_stars_repo_name", "repository_name", "repository", "repo")
 LARGE = 16 << 20  # bytes of a file, from which on it may be cut into several
 STRETCH = 64 << 20  # bytes of unpacked columns
-# (path, open bytes, text column, join turns?, most bytes of a document; for a .json file, which is
-# read whole, most bytes of the file)
-Reader = Callable[[Path, IO[bytes], str | None, bool, int], Iterator[Row]]
 MOST_VALUES = 1 << 22  # of a record, or of a .json file: Python takes some 100 bytes for each
 BYTES_OF_VALUE = 64  # that Python takes beside a text
 BATCH = 1024  # most rows of a parquet file decoded at a time
@@ -51,6 +54,39 @@ UNFOLDED = 16  # a file that is unpacked as a whole may have so many times its s
 NOT_FOR_SOURCES = {"undefined", "idna", "punycode"}
 # PEP 263: only the first two lines may declare an encoding.
 CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options of a reader."""
+
+    column: str | None = None
+    join_turns: bool = False
+    skip_bad: bool = False
+    most: int = MAX_DOCUMENT  # bytes of a document; of a .json file, which is read whole
+
+
+Reader = Callable[[Path, IO[bytes], Reading], Iterator[Row]]
+
+
+Made = TypeVar("Made")
+
+
+class BadRecordError(InputError):
+    """A record that is no document; what stands behind it can be read."""
+
+
+def attempt(make: Callable[[], Made], skip_bad: bool) -> Made | Row:
+    """Return what `make` makes of a record; of a bad one, where these are skipped, a row without
+    texts. Else raises BadRecordError."""
+    try:
+        return make()
+    except BadRecordError as error:
+        if skip_bad:
+            return Row((), bad=str(error))
+        error.hint = f"{error.hint}; skip_bad=True goes on behind it"
+        error.option = (*error.option, "skip_bad")
+        raise
 
 
 def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> str:
@@ -64,7 +100,7 @@ def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> 
         listed += f" and {len(columns) - LISTED:,} more"
     if wanted is not None:
         if wanted not in columns:
-            raise InputError(f"{where} has no column {wanted!r}", f"its columns: {listed}")
+            raise BadRecordError(f"{where} has no column {wanted!r}", f"its columns: {listed}")
         return wanted
     strings = [name for name, is_string in columns.items() if is_string]
     for name in PREFERRED:
@@ -72,9 +108,10 @@ def text_column(columns: Mapping[str, bool], wanted: str | None, where: str) -> 
             return name
     if len(strings) == 1:
         return strings[0]
-    raise InputError(
+    kind = InputError if strings else BadRecordError
+    raise kind(
         f"nothing tells which of its columns holds the text of {where}",
-        f"choose a column of {listed}",
+        f"give column, one of {listed}",
         option="column",
     )
 
@@ -89,9 +126,12 @@ class RowMaker:
     join_turns: bool = False
 
     @classmethod
-    def of(cls, columns: Mapping[str, bool], column: str, *, join_turns: bool = False) -> RowMaker:
-        """Find the licence and the repository column by their usual names."""
-        return cls(column, _first(LICENSES, columns), _first(REPOSITORIES, columns), join_turns)
+    def of(cls, columns: Mapping[str, bool], where: str, reading: Reading) -> RowMaker:
+        """Choose the text column, and find the others by their usual names; errors as those of
+        `text_column`."""
+        column = text_column(columns, reading.column, where)
+        others = _first(LICENSES, columns), _first(REPOSITORIES, columns)
+        return cls(column, *others, reading.join_turns)
 
     @property
     def columns(self) -> list[str]:
@@ -173,7 +213,7 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
     """
     try:
         with pq.ParquetFile(path) as file:
-            columns = {field.name: is_string(field.type) for field in file.schema_arrow}
+            columns = string_columns(file.schema_arrow)
             if not columns[text_column(columns, column, str(path))]:
                 return None
             counted = range(file.metadata.num_row_groups) if groups is None else groups
@@ -185,21 +225,18 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
 # The readers.
 
 
-def read_text(
-    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
-) -> Iterator[Row]:
+def read_text(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the whole file as one document, in UTF-8."""
-    yield Row((_decode(path, whole(file, most, str(path)), "utf-8-sig"),))
+    raw = whole(file, reading.most, str(path))
+    yield attempt(lambda: Row((_decode(path, raw, "utf-8-sig"),)), reading.skip_bad)
 
 
-def read_python(
-    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
-) -> Iterator[Row]:
+def read_python(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the whole file as one document, in the encoding that the source declares."""
-    raw = whole(file, most, str(path))
+    raw = whole(file, reading.most, str(path))
     declared = next(filter(None, map(CODING.match, raw.splitlines()[:2])), None)
     encoding = declared.group(1).decode() if declared else "utf-8-sig"
-    yield Row((_decode(path, raw, encoding),))
+    yield attempt(lambda: Row((_decode(path, raw, encoding),)), reading.skip_bad)
 
 
 def _decode(path: Path, raw: bytes, encoding: str) -> str:
@@ -208,96 +245,189 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
             raise LookupError(encoding)
         text = raw.decode(encoding)
     except LookupError as error:
-        raise InputError(
+        raise BadRecordError(
             f"{path} declares an unknown encoding: {encoding}",
             "correct it, or leave the file out",
         ) from error
     except UnicodeError as error:
         place = f"byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else "it"
-        raise InputError(
+        raise BadRecordError(
             f"{path} is not {encoding.removesuffix('-sig')}: {place} cannot be decoded",
             "convert the file to UTF-8, or leave it out",
         ) from error
     return io.IncrementalNewlineDecoder(None, translate=True).decode(text, final=True)
 
 
-def read_jsonl(
-    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
-) -> Iterator[Row]:
+def read_jsonl(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield one row per line; blank lines are skipped."""
-    numbered = ((f"{path}, line {number}", line) for number, line in lines(file, most, str(path)))
-    records = ((where, _parse(line, where)) for where, line in numbered)
-    return _record_rows(path, records, column, join_turns)
+    numbered = lines(file, reading.most, str(path))
+    places = ((f"{path}, line {number}", line) for number, line in numbered)
+    return record_rows(((where, partial(_parse, line, where)) for where, line in places), reading)
 
 
-def read_json(
-    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
-) -> Iterator[Row]:
+def read_json(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the rows of a list of records, or of one record; the file is read whole."""
-    body = _parse(whole(file, most, str(path)), str(path))
+    raw = whole(file, reading.most, str(path))
+    body = attempt(partial(_parse, raw, str(path)), reading.skip_bad)
+    if isinstance(body, Row):
+        yield body
+        return
     listed = enumerate(body if isinstance(body, list) else [body])
-    records = ((f"{path}, record {number}", record) for number, record in listed)
-    yield from _record_rows(path, records, column, join_turns)
+    places = ((f"{path}, record {number}", record) for number, record in listed)
+    yield from record_rows(((where, partial(itself, record)) for where, record in places), reading)
 
 
 def _parse(raw: bytes, where: str) -> Any:
-    return parse_json(raw, where, most_values=MOST_VALUES, hint="mend it, or drop it")
+    return parse_json(
+        raw, where, most_values=MOST_VALUES, error=BadRecordError, hint="mend it, or drop it"
+    )
 
 
-def _record_rows(
-    path: Path, records: Iterator[tuple[str, Any]], column: str | None, join_turns: bool
+def itself(record: Any) -> Any:
+    """Return the record, which needs no parsing."""
+    return record
+
+
+def record_rows(
+    records: Iterable[tuple[str, Callable[[], Any]]], reading: Reading
 ) -> Iterator[Row]:
-    """Yield the rows of (place, record); the first record decides which columns are read."""
+    """Yield the rows of (place, function that returns the record); the first one that is not bad
+    decides which columns are read."""
     maker: RowMaker | None = None
-    for where, record in records:
-        maker = maker or _maker(str(path), record, column, join_turns)
-        yield read_row(where, maker, record)
+
+    def row(where: str, read: Callable[[], Any]) -> Row:
+        nonlocal maker
+        record = read()
+        maker = maker or _maker(where, record, reading)
+        return read_row(where, maker, record)
+
+    for where, read in records:
+        yield attempt(partial(row, where, read), reading.skip_bad)
 
 
-def _maker(where: str, record: Any, column: str | None, join_turns: bool) -> RowMaker:
+def _maker(where: str, record: Any, reading: Reading) -> RowMaker:
     if isinstance(record, str):
         return RowMaker("")
-    if not isinstance(record, dict):
-        raise InputError(f"{where} holds no objects", "one JSON object per document")
+    if not isinstance(record, Mapping):
+        kind = type(record).__name__
+        raise BadRecordError(
+            f"{where} is neither a text nor an object: {kind}", "mend it, or drop it"
+        )
     columns = {name: isinstance(value, str) for name, value in record.items()}
-    return RowMaker.of(columns, text_column(columns, column, where), join_turns=join_turns)
+    return RowMaker.of(columns, where, reading)
 
 
 def read_row(where: str, maker: RowMaker, record: Any) -> Row:
-    """Make a row of the record at `where`. Raises InputError where it holds no text."""
+    """Make a row of the record at `where`. Raises BadRecordError where it holds no text."""
     try:
         if isinstance(record, str) and not maker.column:
             return Row((record,))
         if isinstance(record, Mapping):
             return maker.row(record)
-        raise TypeError(f"{type(record).__name__} where an object was expected")
+        wanted = "an object" if maker.column else "a text"
+        raise TypeError(f"{type(record).__name__} where {wanted} was expected")
     except KeyError as error:
-        raise InputError(f"{where} has no {maker.column!r}", "mend it, or drop it") from error
+        raise BadRecordError(f"{where} has no {maker.column!r}", "mend it, or drop it") from error
     except TypeError as error:
-        raise InputError(
+        raise BadRecordError(
             f"{where}: {error}", "choose another column, or mend it", option="column"
         ) from error
 
 
+def read_csv(path: Path, file: IO[bytes], reading: Reading, separator: str = ",") -> Iterator[Row]:
+    """Yield one row per line, or per several where a quoted value goes on over them; the first one
+    names the columns."""
+    table = _CsvTable(file, separator, reading.most, str(path))
+    header = next(table, None)
+    if header is None:
+        return
+    maker = RowMaker.of(dict.fromkeys(header, True), str(path), reading)
+    if header.count(maker.column) > 1:
+        raise InputError(f"{path} has several columns {maker.column!r}", "rename all but one")
+
+    def row() -> Row:
+        values, where = next(table), table.where
+        if len(values) != len(header):
+            raise BadRecordError(
+                f"{where} has {many(len(values), 'value')} for {many(len(header), 'column')}",
+                "mend it, or drop it",
+            )
+        record = dict(zip(header, values, strict=True))
+        require_text(record[maker.column], where)
+        return maker.row(record)
+
+    while True:
+        try:
+            yield attempt(row, reading.skip_bad)
+        except StopIteration:
+            return
+
+
+class _CsvTable:
+    """The rows of a csv file that are not blank, as lists; bytes that are no UTF-8 are surrogates.
+
+    `where` is the line in which the last row began. A row that is bad raises BadRecordError, and
+    the next one begins in the line after it.
+    """
+
+    def __init__(self, file: IO[bytes], separator: str, most: int, name: str) -> None:
+        csv.field_size_limit(max(csv.field_size_limit(), most))  # of the process; `most` bounds it
+        self._file, self._most, self._name = file, most, name
+        self._separator = separator.encode()
+        self._bytes = self._values = 0  # of the row so far
+        self._rows = csv.reader(self._lines(), delimiter=separator, strict=True)
+        self.where = name
+
+    def _lines(self) -> Iterator[str]:
+        encoding = "utf-8-sig"
+        while line := self._file.readline(self._most + 1):
+            self._bytes += len(line)
+            if self._bytes > self._most:
+                raise too_large(self.where, self._most)
+            self._values += line.count(self._separator)
+            if self._values >= MOST_VALUES:
+                raise _too_many_values(self.where)
+            yield line.decode(encoding, "surrogateescape")
+            encoding = "utf-8"
+
+    def __next__(self) -> list[str]:
+        while True:
+            self._bytes = self._values = 0
+            self.where = f"{self._name}, line {self._rows.line_num + 1}"
+            try:
+                if row := next(self._rows):
+                    return row
+            except csv.Error as error:
+                raise BadRecordError(
+                    f"{self.where}: {error}", "mend its quotes, or drop it"
+                ) from error
+
+
+def require_text(text: str, where: str) -> None:
+    """Raise BadRecordError where a text holds half a character: a surrogate, or in its place a byte
+    that is no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRecordError(
+            f"{where} is not UTF-8: character {error.start:,}", "convert it to UTF-8"
+        ) from error
+
+
 def read_parquet(
-    path: Path,
-    file: IO[bytes],
-    column: str | None,
-    join_turns: bool,
-    most: int,
-    groups: Sequence[int] | None = None,
+    path: Path, file: IO[bytes], reading: Reading, groups: Sequence[int] | None = None
 ) -> Iterator[Row]:
     """Yield the rows of the row groups `groups`, by default of all; other columns are not
     decoded."""
     try:
         schema = pq.read_schema(file)
-        maker = _table_maker(path, schema, column, join_turns)
+        maker = RowMaker.of(string_columns(schema), str(path), reading)
         # As dictionaries: a value that occurs a million times is in memory once.
         folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
-        many = _rows_at_once(folded.metadata, most)
+        at_once = _rows_at_once(folded.metadata, reading.most)
         for group in range(folded.num_row_groups) if groups is None else groups:
-            for batch in _group_batches(file, folded, group, maker.columns, many):
-                yield from _batch_rows(path, maker, batch, most)
+            for batch in _group_batches(file, folded, group, maker.columns, at_once):
+                yield from batch_rows(path, maker, batch, reading)
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _damaged(path, error) from error
 
@@ -318,14 +448,12 @@ def _group_batches(
         yield from pq.ParquetFile(file).iter_batches(1, row_groups=[group], columns=columns)
 
 
-def read_arrow(
-    path: Path, file: IO[bytes], column: str | None, join_turns: bool, most: int
-) -> Iterator[Row]:
+def read_arrow(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the rows of Arrow IPC, as a file or as a stream (which `datasets` saves)."""
     try:
-        for batch in _arrow_batches(file, most):
-            maker = _table_maker(path, batch.schema, column, join_turns)
-            yield from _batch_rows(path, maker, batch, most)
+        for batch in _arrow_batches(file, reading.most):
+            maker = RowMaker.of(string_columns(batch.schema), str(path), reading)
+            yield from batch_rows(path, maker, batch, reading)
     except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
         raise _damaged(path, error) from error
 
@@ -340,9 +468,9 @@ def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
     yield from pa.ipc.open_stream(file)
 
 
-def _table_maker(path: Path, schema: Any, column: str | None, join_turns: bool) -> RowMaker:
-    columns = {field.name: is_string(field.type) for field in schema}
-    return RowMaker.of(columns, text_column(columns, column, str(path)), join_turns=join_turns)
+def string_columns(schema: Any) -> dict[str, bool]:
+    """Return {column: whether it holds strings} of an Arrow schema."""
+    return {field.name: is_string(field.type) for field in schema}
 
 
 def _text_paths(footer: Any) -> list[str]:
@@ -358,26 +486,34 @@ def _rows_at_once(footer: Any, most: int) -> int:
     return max(1, min(BATCH, most // max(size, 1)))
 
 
-def _batch_rows(path: Path, maker: RowMaker, batch: Any, most: int) -> Iterator[Row]:
-    """Yield the rows; only as many at a time are unfolded as have about `most` bytes together."""
-    chosen = batch.select(maker.columns)
+def batch_rows(where: Path | str, maker: RowMaker, batch: Any, reading: Reading) -> Iterator[Row]:
+    """Yield the rows of an Arrow batch; only as many at a time are unfolded as have about the bytes
+    of a largest document together."""
+    chosen, most = batch.select(maker.columns), reading.most
     chosen.validate(full=True)  # other functions of pyarrow trust offsets and indices
     try:
         all_sizes = [row_sizes(column) for column in chosen.columns]
     except TypeError as error:
-        raise InputError(f"{path}: {error}", "choose another column", option="column") from error
+        raise InputError(f"{where}: {error}", "choose another column", option="column") from error
     bytes_ = np.sum([sizes.bytes for sizes in all_sizes], axis=0)
     values = np.sum([sizes.values for sizes in all_sizes], axis=0)
     if bytes_.max(initial=0) > most:
-        raise too_large(str(path), most)
+        raise too_large(str(where), most)
     if values.max(initial=0) > MOST_VALUES:
-        raise InputError(f"{path} holds more than {MOST_VALUES:,} values", "cut it into several")
+        raise _too_many_values(where)
     longest = int((bytes_ + BYTES_OF_VALUE * values).max(initial=0))
     step = max(1, min(BATCH, most // max(longest, 1)))
     plain = pa.schema([(field.name, without_dictionaries(field.type)) for field in chosen.schema])
     for begin in range(0, chosen.num_rows, step):
-        for record in chosen.slice(begin, step).cast(plain).to_pylist():  # cast takes half the time
-            yield read_row(str(path), maker, record)
+        rows = chosen.slice(begin, step)
+        with suppress(pa.ArrowNotImplementedError):  # of a dictionary of views
+            rows = rows.cast(plain)  # which takes half the time
+        for record in rows.to_pylist():
+            yield attempt(partial(read_row, str(where), maker, record), reading.skip_bad)
+
+
+def _too_many_values(where: Path | str) -> InputError:
+    return InputError(f"{where} holds more than {MOST_VALUES:,} values", "cut it into several")
 
 
 def _damaged(path: Path, error: Exception) -> InputError:
@@ -390,6 +526,8 @@ READERS: dict[str, Reader] = {
     ".py": read_python,
     ".jsonl": read_jsonl,
     ".json": read_json,
+    ".csv": read_csv,
+    ".tsv": partial(read_csv, separator="\t"),
     ".parquet": read_parquet,
     ".arrow": read_arrow,
 }

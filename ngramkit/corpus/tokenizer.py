@@ -27,6 +27,7 @@ from ngramkit.errors import InputError, NgramkitError, UsageError, from_hub
 from ngramkit.formats.manifest import MOST_TOKENS, SHA256, TokenizerRecord
 from ngramkit.formats.probes import FORM, PROBES, encodes, same_ids
 from ngramkit.models import DEFAULT, resolve_model, split_revision
+from ngramkit.public import public
 from ngramkit.untrusted import parse_json, whole_number
 
 CACHE = TextCache("tokenizers", 256, 1 << 29)
@@ -115,6 +116,7 @@ class TextTokenizer:
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
 
 
+@public
 def load_tokenizer(
     model: str, revision: str | None = None, *, trust_remote_code: bool = False
 ) -> TextTokenizer:

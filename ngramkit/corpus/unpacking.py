@@ -302,7 +302,8 @@ def _plain(field: Any) -> Any:
 
 
 def is_string(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _is_bytes(kind: Any) -> bool:

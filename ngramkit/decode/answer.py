@@ -105,8 +105,8 @@ def _takes_words(
 def decode(prompts: str | Sequence[str], options: DecodeOptions) -> Answer | list[Answer]:
     """Write what the model would have written alone, in fewer passes: one Answer per prompt.
 
-    answer = ngramkit.decode("def main(", drafter="rest", datastores=["artifacts/mine"])
-    answers = ngramkit.decode(["What is an n-gram?", "And a suffix array?"], chat=True)
+        answer = ngramkit.decode("def main(", drafter="rest", datastores=["artifacts/mine"])
+        answers = ngramkit.decode(["What is an n-gram?", "And a suffix array?"], chat=True)
 
     `prompts` is a text or a list of them; the keywords are those of DecodeOptions, in the command
     line's words. One drafter serves all prompts, so that it learns on the way. After Ctrl-C the

@@ -23,6 +23,7 @@ from ngramkit.decode.verify_rows import ChainVerifier
 from ngramkit.drafters.base import DraftTree
 from ngramkit.errors import require_between
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.results import Tabular
 
 DAY = 86_400  # seconds, at most
@@ -57,6 +58,7 @@ class Calibration(Tabular):
         return f"<Calibration of {p.model} on {p.device}, {p.dtype}: {self.path}>"
 
 
+@public
 def calibrate(
     model: str | LanguageModel | None = None,
     *,

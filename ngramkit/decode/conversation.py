@@ -42,10 +42,11 @@ class Reply:
 
 
 class Conversation:
-    """
-    talk = ngramkit.Conversation("qwen3-8b", system="Be brief.")
-    talk.ask("What is an n-gram?").text
-    talk.ask("And a suffix array?").text  # reads this question alone
+    """A conversation, of which the model reads each turn once.
+
+        talk = ngramkit.Conversation("qwen3-8b", system="Be brief.")
+        talk.ask("What is an n-gram?").text
+        talk.ask("And a suffix array?").text  # reads this question alone
 
     The keywords are those of `ngramkit.decode`; prompts are always turns of a conversation, and an
     answer has 1,024 tokens at most where `max_new_tokens` is left out. `messages` holds what was

@@ -19,6 +19,7 @@ from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.source import find_gguf
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import show_downloads
+from ngramkit.public import public
 from ngramkit.untrusted import read_json
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -62,6 +63,7 @@ def context_of(model: Any) -> int | None:
     return None if limit is None else int(limit)
 
 
+@public
 def load_model(
     name: str,
     *,

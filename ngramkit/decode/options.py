@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
 
 from ngramkit.corpus.chat import AUTO
 from ngramkit.decode.load import LanguageModel
@@ -18,9 +18,16 @@ from ngramkit.decode.verifiers import require_mode
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.references import require_references
 from ngramkit.drafters.registry import DrafterSpec
-from ngramkit.drafters.sources import HISTORY_TOKENS, Given, PastUse, Sources
-from ngramkit.errors import UsageError, meant, require_between
+from ngramkit.drafters.sources import (
+    HISTORY_TOKENS,
+    Given,
+    Sources,
+    SourceWords,
+    given_sources,
+)
+from ngramkit.errors import UsageError, require_between
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import unknown_keyword
 
 MOST_NODES = 4096  # of a draft; attention to itself grows with their square
 
@@ -164,20 +171,16 @@ class DecodeOptions:
 
         Raises UsageError where `artifacts` and a role are given, else as `Sources.of`.
         """
-        past = PastUse(
-            None if self.history is None else Path(self.history),
-            self.history_tokens,
+        return given_sources(
+            self.artifacts,
+            datastores=self.datastores,
+            frozen_table=self.frozen_table,
+            bigram=self.bigram,
+            unigram=self.unigram,
+            history=self.history,
+            history_tokens=self.history_tokens,
             store=self.store,
         )
-        named = Sources(tuple(self.datastores), self.frozen_table, self.bigram, self.unigram, past)
-        if isinstance(self.artifacts, Sequence) and not len(self.artifacts):
-            return named
-        if replace(named, past=PastUse()) != Sources():
-            raise UsageError(
-                "artifacts are given by role and without", "give all of them as artifacts"
-            )
-        sources = Sources.of(self.artifacts)
-        return sources if self.history is None else replace(sources, past=past)
 
     def require_full_cache(self, what: str) -> None:
         """Raise UsageError, naming `what` cannot have it, where a SpeCache was asked for."""
@@ -189,8 +192,36 @@ class DecodeOptions:
             )
 
 
-PassOptions = DecodeOptions  # its name before it held all options
 WORDS = [each.name for each in fields(DecodeOptions)]
+
+
+class LoadWords(TypedDict, total=False):
+    """The words of where a model runs."""
+
+    device: str
+    dtype: str
+    device_map: str | None
+    trust_remote_code: bool
+
+
+class SamplingWords(TypedDict, total=False):
+    """The words of how the next token is chosen."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+
+class PassWords(LoadWords, SourceWords, total=False):
+    """The words of a pass, and of what is drafted from."""
+
+    budget: int | Literal["auto"] | None
+    verify: str | None
+
+
+class BenchWords(PassWords, SamplingWords, total=False):
+    """The words of a pass and of sampling."""
 
 
 def options_of(function: str, *args: Any, **words: Any) -> DecodeOptions:
@@ -200,9 +231,7 @@ def options_of(function: str, *args: Any, **words: Any) -> DecodeOptions:
     """
     for word in words:
         if word not in WORDS:
-            raise TypeError(
-                f"{function}() got an unexpected keyword argument {word!r}: {meant(word, WORDS)}"
-            )
+            raise TypeError(unknown_keyword(function, word, WORDS))
     return DecodeOptions(*args, **words)
 
 
@@ -225,11 +254,17 @@ def takes_words(
     ) -> Callable[Concatenate[S, P], R]:
         name = function.__qualname__.removesuffix(".__init__")
 
-        @functools.wraps(function)
-        def call(given: S, /, *args: P.args, **words: P.kwargs) -> R:
-            return function(given, options_of(name, *args, **{**defaults, **words}))
-
         first, *_ = inspect.signature(function).parameters.values()
+
+        @functools.wraps(function)
+        def call(*args: Any, **words: Any) -> R:
+            if first.name in words:
+                args = (words.pop(first.name), *args)
+            options = options_of(name, *args[1:], **{**defaults, **words})
+            if not args:
+                raise TypeError(f"{name}() misses its argument {first.name!r}")
+            return function(args[0], options)
+
         words = [
             word.replace(default=defaults.get(word.name, word.default))
             for word in inspect.signature(DecodeOptions).parameters.values()

@@ -1,1 +1,8 @@
-"""Artifacts and the live context in, draft trees out."""
+"""Artifacts and the live context in, draft trees out.
+
+The package is a function as well: `ngramkit.drafters()`, see `ngramkit.drafters.registry.drafters`.
+"""
+
+from ngramkit.public import callable_module
+
+callable_module(__name__, "ngramkit.drafters.registry", "drafters")

@@ -7,14 +7,18 @@ options from one text: `rest:max_match=8,continuation=12`.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngramkit.drafters.base import BaseDrafter, DraftTree, Evidence, TokenArray
+from ngramkit.drafters.sources import Given, Sources, given_sources
 from ngramkit.errors import ArtifactError, UsageError, meant
 from ngramkit.kinds import KIND_OF_ROLE
+from ngramkit.public import public, unknown_keyword
+from ngramkit.results import Result, Rows
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
@@ -134,6 +138,50 @@ def drafter_entry(name: str) -> Entry:
     raise UsageError(f"no drafter is called {name!r}", meant(name, DRAFTERS))
 
 
+@dataclass(frozen=True)
+class AboutDrafter(Result):
+    """What a drafter looks up, the artifacts it can draft from, and its options."""
+
+    name: str
+    looks_up: str
+    sources: tuple[str, ...]  # the words of `load_drafter` that it drafts from
+    options: tuple[DrafterOption, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as `ngramkit drafters --json` prints them."""
+        described = [
+            {
+                "name": option.name,
+                "type": option.type.__name__,
+                "default": option.default,
+                "bounds": option.bounds,
+                "help": option.help,
+            }
+            for option in self.options
+        ]
+        return {
+            "name": self.name,
+            "looks_up": self.looks_up,
+            "artifacts": [role for role in self.sources if role in KIND_OF_ROLE],
+            "options": described,
+        }
+
+
+@public
+def drafters(name: str | None = None) -> Rows[AboutDrafter]:
+    """Return what each drafter looks up, from which artifacts, and its options; of one that is
+    named alone. Raises UsageError, with the nearest name, where there is none of that name."""
+    return Rows(
+        AboutDrafter(
+            each,
+            drafter_entry(each).looks_up,
+            drafter_entry(each).sources,
+            tuple(drafter_options(each)),
+        )
+        for each in ([name] if name is not None else DRAFTERS)
+    )
+
+
 def drafter_options(name: str) -> list[DrafterOption]:
     """Return the options of the drafter called `name`. Raises UsageError for an unknown name."""
     from ngramkit.drafters.options import options_of
@@ -143,6 +191,7 @@ def drafter_options(name: str) -> list[DrafterOption]:
 
 def load_drafter(
     name: str,
+    artifacts: Sources | Sequence[Given] | Given = (),
     *,
     datastores: Sequence[Artifact | str | Path] = (),
     frozen_table: Artifact | str | Path | None = None,
@@ -155,23 +204,32 @@ def load_drafter(
     """Make the drafter called `name`, over open artifacts or their paths; `name` may hold options
     too, as `rest:max_match=8`.
 
-    `past`: the requests that ssd and blend draft from, and that theirs join. `tokenizer`: whose ids
-    these are, for blend where no artifact tells. `options` are those of `drafter_options`. Sources
-    that the drafter has no use for are ignored.
+    `artifacts` are given in any order, their kinds say what they are for; or by their role. `past`:
+    the requests that ssd and blend draft from, and that theirs join. `tokenizer`: whose ids these
+    are, for blend where no artifact tells. `options` are those of `drafter_options`. Sources that
+    the drafter has no use for are ignored.
 
-    Raises UsageError for an unknown name or option, a value out of bounds or a missing source,
-    ArtifactError where an artifact cannot be opened, is of another kind, or two are of different
-    tokenizers.
+    Raises TypeError for an unknown option, UsageError for an unknown name, a value out of bounds or
+    a missing source, ArtifactError where an artifact cannot be opened, is of another kind, or two
+    are of different tokenizers.
     """
     if ":" in name:
         spec = DrafterSpec.parse(name)
         name, options = spec.name, {**spec.options, **options}
     entry = drafter_entry(name)
+    known = [option.name for option in drafter_options(name)]
+    for option in options:
+        if option not in known:
+            own = [word for word in inspect.signature(load_drafter).parameters if word != "options"]
+            raise TypeError(unknown_keyword("load_drafter", option, [*own, *known]))
+    sources = given_sources(
+        artifacts, datastores=datastores, frozen_table=frozen_table, bigram=bigram, unigram=unigram
+    )
     given = {
-        "datastores": [_open(datastore) for datastore in datastores],
-        "frozen_table": _open(frozen_table),
-        "bigram": _open(bigram),
-        "unigram": _open(unigram),
+        "datastores": [_open(datastore) for datastore in sources.datastores],
+        "frozen_table": _open(sources.frozen_table),
+        "bigram": _open(sources.bigram),
+        "unigram": _open(sources.unigram),
         "past": past,
         "tokenizer": tokenizer,
     }
@@ -181,9 +239,6 @@ def load_drafter(
             need = f"a {KIND_OF_ROLE[source]}" if source in KIND_OF_ROLE else "past requests"
             raise UsageError(f"the drafter {name} needs {need}", f"give {source}", option=source)
     _check_artifacts({role: used[role] for role in entry.artifacts})
-    known = [option.name for option in drafter_options(name)]
-    for option in options:
-        _require_option(name, option, known)
     drafter: Drafter = _class_of(entry)(**used, **options)
     return drafter
 

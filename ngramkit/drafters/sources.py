@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ngramkit.errors import UsageError
 from ngramkit.formats.artifact import Artifact
@@ -118,6 +118,45 @@ class Sources:
     def recorded(self) -> Sources:
         """Return the same sources for requests that are replayed or measured."""
         return replace(self, past=replace(self.past, recorded=True))
+
+
+class SourceWords(TypedDict, total=False):
+    """The keywords of `given_sources`, which everything that drafts takes."""
+
+    datastores: Sequence[Given]
+    frozen_table: Given | None
+    bigram: Given | None
+    unigram: Given | None
+    history: str | Path | None
+    history_tokens: int
+    store: bool
+
+
+def given_sources(
+    artifacts: Sources | Sequence[Given] | Given = (),
+    *,
+    datastores: Sequence[Given] = (),
+    frozen_table: Given | None = None,
+    bigram: Given | None = None,
+    unigram: Given | None = None,
+    history: str | Path | None = None,
+    history_tokens: int = HISTORY_TOKENS,
+    store: bool = True,
+) -> Sources:
+    """Return sources that are given by kind, in `artifacts`, or by role.
+
+    Raises UsageError where both are, else as `Sources.of`.
+    """
+    if isinstance(datastores, str | Path):
+        raise UsageError("datastores are several", "give a list", option="datastores")
+    past = PastUse(None if history is None else Path(history), history_tokens, store=store)
+    named = Sources(tuple(datastores), frozen_table, bigram, unigram, past)
+    if isinstance(artifacts, Sequence) and not len(artifacts):
+        return named
+    if replace(named, past=PastUse()) != Sources():
+        raise UsageError("artifacts are given by role and without", "give all of them as artifacts")
+    sources = Sources.of(artifacts)
+    return sources if history is None else replace(sources, past=past)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from ngramkit.errors import NgramkitError, UsageError, one_line
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
+from ngramkit.public import public
 from ngramkit.remote.hub import is_hub_name
 from ngramkit.remote.urls import as_path, as_url
 from ngramkit.results import Result, Rows
@@ -69,6 +70,7 @@ class CheckedEngine(Result):
     milliseconds: float  # of a call of one row
 
 
+@public
 def check_engine(
     engine: str,
     *,

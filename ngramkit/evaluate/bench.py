@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from ngramkit.choose import DrafterChoice, distinct
 from ngramkit.corpus.chat import Message, Template, find_template
 from ngramkit.decode.compare import WARM_UP, warm_up
 from ngramkit.decode.load import LanguageModel, device_facts
-from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.options import BenchWords, DecodeOptions
 from ngramkit.decode.packed_weights import unpacked
 from ngramkit.decode.result import Decoded
-from ngramkit.decode.sampling import GREEDY, Sampling
 from ngramkit.decode.session import PendingModel, Session, prepare
 from ngramkit.decode.text import chat_ids
 from ngramkit.decode.transformers_ways import TRANSFORMERS_WAYS, require_plain
@@ -53,10 +52,13 @@ from ngramkit.evaluate.runs import Run, Runs, TurnRun, alone_in
 from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.results import Tabular
+from ngramkit.text import many
 
 DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # where none is named, those of them that fit
 NEW_TOKENS = 256
+TOO_LONG = "left out, longer than the model's context: {}"
 BUDGETS = (2, 4, 8, 16, 32, 64)  # draft nodes per pass of the replays
 
 
@@ -116,6 +118,7 @@ class BenchResults(Tabular):
         return f"<BenchResults of {self.plan['model']} in {self.folder}: {shown}>"
 
 
+@public_with(DecodeOptions, BenchWords)
 def bench(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | LanguageModel | None = None,
@@ -125,22 +128,22 @@ def bench(
     template: str = "auto",
     max_new_tokens: int = NEW_TOKENS,
     stop: Sequence[str] = (),
-    sampling: Sampling = GREEDY,
-    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     limit: int | None = None,
     out: str | Path | None = None,
     force: bool = False,
     reporter: Reporter = SILENT,
+    **words: Unpack[BenchWords],
 ) -> BenchResults:
     """Measure `drafters` (default: all that fit) and no drafter on `questions`.
 
     `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `drafters` and `artifacts` as in `choose_drafter`, or functions that make a drafter; a drafter's
-    option `budget` (nodes, or auto) is its own; generate and generate-lookup are transformers' own
-    ways, model.generate without and with its prompt lookup. `template` makes a conversation a text;
-    auto: the model's own, else the one known for its name. `limit`: only the first questions. What
-    is measured is kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes
-    on; `force` begins anew. Ctrl-C is raised.
+    `drafters` as in `choose_drafter`, or functions that make a drafter; what is drafted from,
+    passes and sampling as in `decode`, in the same words; a drafter's option `budget` (nodes, or
+    auto) is its own; generate and generate-lookup are transformers' own ways, model.generate
+    without and with its prompt lookup. `template` makes a conversation a text; auto: the model's
+    own, else the one known for its name. `limit`: only the first questions. What is measured is
+    kept in `out` (default: bench/QUESTIONS-MODEL): interrupted, the same call goes on; `force`
+    begins anew. Ctrl-C is raised.
 
     Raises UsageError for what makes no sense, and where `out` holds another benchmark.
     """
@@ -150,20 +153,19 @@ def bench(
             continue
         if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
-    passes.require_full_cache("a benchmark of drafters")
-    options = replace(
-        passes,
-        model=model,
+    options = DecodeOptions(
+        model,
+        artifacts=artifacts,
         max_new_tokens=max_new_tokens,
         stop=stop,
-        **asdict(sampling),
         reporter=reporter,
+        **words,
     )
     prepared = prepare(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
-    budgets, choices = _choices(names, prepared, Sources.of(artifacts).recorded(), options)
+    budgets, choices = _choices(names, prepared, options.sources().recorded(), options)
     task, choices = prepared.session(options, choices)
     sessions = {
         budget: Session.settle(task.model, replace(options, budget=budget))
@@ -175,18 +177,18 @@ def bench(
     ]
     contest = Bench(task, [*_transformers_ways(names, task), *contestants], wanted, form)
     if contest.too_long:
-        reporter.note(f"{contest.too_long} questions are longer than the model's context: left out")
+        reporter.note(TOO_LONG.format(many(contest.too_long, "question")))
     plan = plan_of(contest, wanted.name, form.name, _artifacts(choices))
     folder = Path(out or Path("bench") / f"{wanted.name}-{Path(task.model.name).name}")
     with alone_in(folder):
         runs = Runs(folder, plan, force=force)
         if runs.found:
-            reporter.note(f"going on: {len(runs.found)} answers are in {folder} already")
+            reporter.note(f"going on: {many(len(runs.found), 'answer')} in {folder} already")
         try:
             contest.run(runs, reporter)
         except KeyboardInterrupt:
-            count = len(runs.found)
-            reporter.note(f"{count} answers are in {folder}; the same command goes on from there")
+            kept = many(len(runs.found), "answer")
+            reporter.note(f"{kept} in {folder}; the same command goes on from there")
             raise
         results = publish(contest, runs, plan, folder, reporter)
     shared = runs.shared_by([result.drafter for result in results])
@@ -447,7 +449,7 @@ def publish(
         for c in curves
     ]
     write_results(folder, results, plan=plan, machine=facts, by_budget=points)
-    title = f"{plan['model']} on {plan['count']} questions of {plan['questions']}"
+    title = f"{plan['model']} on {many(plan['count'], 'question')} of {plan['questions']}"
     write_report(folder / "report.html", title, results, curves, plan, facts)
     return results
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer
-from ngramkit.drafters.sources import Given, Sources
+from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.pass_cost import PassCost
@@ -23,6 +23,7 @@ from ngramkit.evaluate.serving import Served, serve
 from ngramkit.evaluate.simulation import Replay, Tally
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.results import Entries, Tabular
 
 CONCURRENCY = 16  # requests at once
@@ -152,6 +153,7 @@ class Forecasts(Entries[Forecast], Tabular):
         return f"<Forecasts of {self.drafter}: {self.sentence}>"
 
 
+@public_with(given_sources, SourceWords)
 def forecast(
     files: str | Path | Sequence[str | Path] | Sequence[Record],
     *,
@@ -167,11 +169,13 @@ def forecast(
     prompts: bool = False,
     limit: int | None = None,
     reporter: Reporter = SILENT,
+    **sources: Unpack[SourceWords],
 ) -> Forecasts:
     """Serve the requests of logs again, with drafts, and say what that would take.
 
-    The engine's own rules decide what is drafted; a history grows, unless `artifacts` says `store`
-    False, and begins with the one that is named there, which is left alone. `files`, `format` and
+    The engine's own rules decide what is drafted. What is drafted from as in `decode`, in the same
+    words: a history grows, unless `store` is False, and begins with the one that is named, which is
+    left alone. `files`, `format` and
     `columns`: see ngramkit.logs.read.read_log; or Records, as `replay`. `concurrency`: requests at
     once; `tokens`: of a draft, at most, one forecast for each. `pass_cost`: what a pass of 9 tokens
     costs, in passes of one, or a curve or profile, see evaluate.pass_times; None: as engines
@@ -190,11 +194,11 @@ def forecast(
     records = records[:limit]
     if any(len(turn.references) for record in records for turn in record.turns):
         reporter.note("references of requests are left out: serving engines take none")
-    sources = Sources.of(artifacts)
-    choice = choose_drafter(drafter, tokenizer, sources, reporter=reporter)
+    given = given_sources(artifacts, **sources)
+    choice = choose_drafter(drafter, tokenizer, given, reporter=reporter)
     results = []
     for most in dict.fromkeys(tokens):
-        engine = _engine(choice, sources, tokenizer, times, prompts=prompts)
+        engine = _engine(choice, given, tokenizer, times, prompts=prompts)
         reporter.stage(f"drafts of at most {most} tokens", len(records), "requests")
         served = serve(
             records, engine, concurrency=concurrency, tokens=most, label=f"{most} tokens",

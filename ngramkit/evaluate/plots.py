@@ -5,8 +5,9 @@ matplotlib is imported when a picture is asked for.
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -136,13 +137,13 @@ def draw_lines(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
         if not points:  # cannot be replayed: transformers' own ways
             continue
         budgets, heights = zip(*points, strict=True)
-        axes.plot(budgets, heights, "-o", color=color, label=f"{name} {heights[-1]:.2f}")
+        axes.plot(budgets, heights, "-o", color=color, label=f"{folded(name)} {heights[-1]:.2f}")
     ticks = sorted({result.budget for result in results})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, map(str, ticks))
     axes.set(xlabel="draft nodes per pass", ylabel="tokens/step")
-    axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=":")  # no drafts
-    _legend_below(axes)
+    draw_no_gain(axes.axhline)
+    legend_below(axes)
 
 
 def draw_learning(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
@@ -152,14 +153,14 @@ def draw_learning(axes: Any, results: Sequence[Replay], colors: Colors) -> None:
         for again, style in ((False, "-"), (True, "--")):
             at, steps = learning_curve(result, again=again)
             if len(steps):
-                name = f"{result.drafter}{', asked before' * again} {steps[-1]:.2f}"
+                name = f"{folded(result.drafter)}{', asked before' * again} {steps[-1]:.2f}"
                 axes.plot(at, steps, style, color=color, label=name)
     axes.set(
         xlabel="questions answered so far",
         ylabel="tokens/step (mean of neighbouring questions)",
     )
-    axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=":")  # no drafts
-    _legend_below(axes)
+    draw_no_gain(axes.axhline)
+    legend_below(axes)
 
 
 def learning_curve(result: Replay, *, again: bool) -> tuple[Any, Any]:
@@ -204,7 +205,7 @@ def draw_bytes(axes: Any, curves: Mapping[str, Mapping[str, Points]]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, place: f"{size:,g}"))
     axes.set(xlabel="MB drafted from", ylabel="tokens/step")
-    _legend_below(axes)
+    legend_below(axes)
 
 
 def draw_categories(
@@ -221,18 +222,42 @@ def draw_categories(
     step = min(0.15, 0.7 / max(len(values) - 1, 1))
     for i, (name, figures) in enumerate(values.items()):
         heights = [row + (i - (len(values) - 1) / 2) * step for row in range(len(rows))]
-        axes.plot(figures, heights, "o", color=colors[name], label=name)
+        axes.plot(figures, heights, "o", color=colors[name], label=folded(name))
     labels = [textwrap.fill(row.replace("_", " "), 14) for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     for row in range(len(rows) - 1):
         axes.axhline(row + 0.5, color=MUTED, linewidth=0.4)
-    axes.set_xlim(left=0)
-    axes.axvline(1, color=MUTED, linewidth=0.8, linestyle=":")
+    axes.set_xlim(0, 1.05 * max((1.0, *(f for figures in values.values() for f in figures))))
     axes.set_xlabel(unit)
-    _legend_below(axes)
+    draw_no_gain(axes.axvline)
+    legend_below(axes)
 
 
-def _legend_below(axes: Any) -> None:
-    """Put the legend outside the axes, where it covers nothing."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
+def draw_no_gain(line: Callable[..., Any]) -> None:
+    """Draw what no drafts give, with `axes.axhline` or `axes.axvline`."""
+    line(1, color=MUTED, linewidth=1.2, linestyle="--", zorder=0)
+
+
+def folded(name: str, width: int = 26) -> str:
+    r"""Return a drafter's name in lines, broken behind a space, colon or comma.
+
+    >>> folded("rest:max_match=8,continuation=12")
+    'rest:max_match=8,\ncontinuation=12'
+    """
+    parts = re.sub(r"([:,])(?=\S)", "\\1\v", name)  # textwrap breaks at white space alone
+    return textwrap.fill(parts, width, replace_whitespace=False).replace("\v", "")
+
+
+def legend_below(axes: Any) -> None:
+    """Put the legend outside the axes, where it covers nothing, in as many columns as have room."""
+    labels = axes.get_legend_handles_labels()[1]
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    room = axes.figure.get_figwidth() / len(axes.figure.axes)  # inches
+    columns = int(room / (0.6 + 0.085 * longest))
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.14),
+        ncols=min(max(columns, 1), 3),
+        frameon=False,
+    )

@@ -14,12 +14,14 @@ from ngramkit.evaluate.records import read_records
 from ngramkit.formats.artifact import Artifact
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.fetch import default_output, open_fetched
 from ngramkit.remote.publishing import written
 
 CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
 
 
+@public
 def prune(
     source: str | Path | Artifact,
     bytes: int | str,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,18 +20,20 @@ from ngramkit.corpus.chat import find_template
 from ngramkit.decode.accept import best_and_tops
 from ngramkit.decode.base import ResumableVerifier, Verifier
 from ngramkit.decode.load import DTYPES, LanguageModel
-from ngramkit.decode.options import DecodeOptions
+from ngramkit.decode.options import DecodeOptions, PassWords
 from ngramkit.decode.session import Session, load, prepare
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
-from ngramkit.evaluate.bench import NEW_TOKENS, Bench
+from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
 from ngramkit.evaluate.records import Question, questions_for
 from ngramkit.evaluate.runs import TurnRun
 from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK, add_rows
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.results import Result
+from ngramkit.text import many
 
 BUDGET = 64
 
@@ -51,6 +53,7 @@ class Recording(Result):
         return f"<Recording {self.path}: {self.answers:,} answers, {self.rows:,} contexts>"
 
 
+@public_with(DecodeOptions, PassWords)
 def record(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | LanguageModel | None = None,
@@ -60,37 +63,37 @@ def record(
     artifacts: Sources | Sequence[Given] | Given = (),
     template: str = "auto",
     max_new_tokens: int = NEW_TOKENS,
-    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     limit: int | None = None,
     reporter: Reporter = SILENT,
+    **words: Unpack[PassWords],
 ) -> Recording:
     """Answer `questions` greedily and add the model's top-k at every verified node to `out`.
 
-    `questions`, `template` as in `bench`, `drafters` (default: blend) and `artifacts` as in
-    `choose_drafter`; drafter `none` records the answers' own positions alone. `passes`: budget None
-    is 64 draft nodes. Every question begins with a new drafter. `limit`: only the first questions.
-    What the folder holds already is not asked again, so an interrupted call goes on. Ctrl-C is
-    raised.
+    `questions`, `template` as in `bench`, `drafters` (default: blend) as in `choose_drafter`, what
+    is drafted from and passes as in `decode`, in the same words; drafter `none` records the
+    answers' own positions alone. `budget`: draft nodes; None is 64. Every question begins with a
+    new drafter. `limit`: only the first questions. What the folder holds already is not asked
+    again, so an interrupted call goes on. Ctrl-C is raised.
 
     Raises UsageError for what makes no sense, and where `out` holds another model's record or one
     of other answers.
     """
     names = asked_drafters(drafters)
-    if passes.budget == "auto":
+    words["budget"] = words.get("budget") or BUDGET
+    if words["budget"] == "auto":
         raise UsageError("a record needs passes of one size", "give a budget", option="budget")
-    passes.require_full_cache("a record")
-    options = replace(
-        passes,
-        model=model,
-        budget=passes.budget or BUDGET,
+    options = DecodeOptions(
+        model,
+        artifacts=artifacts,
         max_new_tokens=max_new_tokens,
         reporter=reporter,
+        **words,
     )
     prepared = prepare(options)
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
-    given = Sources.of(artifacts).recorded()
+    given = options.sources().recorded()
     choices = distinct(prepared.choose(each, options, given) for each in names or ("blend",))
     task, choices = prepared.session(options, choices)
     plan = {
@@ -144,11 +147,9 @@ class _Recorder:
     def record(self, choices: Sequence[DrafterChoice], reporter: Reporter) -> Recording:
         bench, result = self._bench, Recording(self._folder.path, len(self._bench.questions))
         if bench.too_long:
-            reporter.note(
-                f"{bench.too_long} questions are longer than the model's context: left out"
-            )
+            reporter.note(TOO_LONG.format(many(bench.too_long, "question")))
         if self._done:
-            reporter.note(f"going on: {len(self._done):,} answers are in {self._folder.path}")
+            reporter.note(f"going on: {many(len(self._done), 'answer')} in {self._folder.path}")
         reporter.stage("recording", len(bench.questions) * len(choices), "answers")
         begun = time.perf_counter()
         for question in bench.questions:

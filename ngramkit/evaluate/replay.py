@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ngramkit.choose import (  # fmt: skip
     DRAFTER,
@@ -20,7 +20,7 @@ from ngramkit.corpus.chat import Template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DRAFTERS
-from ngramkit.drafters.sources import Given, Sources
+from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.curves import ByBytes, Curve, Curves, by_bytes, choose_along
 from ngramkit.evaluate.leakage import Leakage, without_leaks
@@ -31,6 +31,7 @@ from ngramkit.evaluate.topk_record import TopKRecord
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.results import Entries, Tabular
 from ngramkit.text import many
 
@@ -61,9 +62,12 @@ class Replays(Entries[Replay], Tabular):
         leakage: Leakage,
         template: str | None,
         curves: Sequence[Curve] = (),
+        *,
+        kept_state: bool = False,
     ) -> None:
         super().__init__(results)
         self.leakage, self.template, self.curves = leakage, template, curves
+        self.kept_state = kept_state
 
     @property
     def results(self) -> list[Replay]:
@@ -93,6 +97,16 @@ class Replays(Entries[Replay], Tabular):
         nodes = budget or max(r.budget for r in self.results)
         return by_bytes(self.results, self.curves, nodes)
 
+    def plot(self, path: str | Path) -> None:
+        """Draw tokens/step by budget, over questions where drafters kept their state, and of curves
+        by bytes, into a PNG or what the suffix of `path` says.
+
+        Raises UsageError where the suffix is not a picture's.
+        """
+        from ngramkit.evaluate.plots import plot
+
+        plot(self.results, Path(path), learning=self.kept_state, by_bytes=self.by_bytes())
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as `ngramkit replay --json` prints them."""
         budgets = sorted({r.budget for r in self.results})
@@ -118,6 +132,7 @@ class Replays(Entries[Replay], Tabular):
         return f"<Replays of {self.leakage.records} records; tokens/step at {best} nodes: {shown}>"
 
 
+@public_with(given_sources, SourceWords)
 def replay(
     answers: str | Path | Sequence[str | Path] | Sequence[Record] | None = None,
     questions: str | Path | None = None,
@@ -135,6 +150,7 @@ def replay(
     limit: int | None = None,
     oracle: str | Path | None = None,
     reporter: Reporter = SILENT,
+    **sources: Unpack[SourceWords],
 ) -> Replays:
     """Count the passes that drafters would have needed for what a model once wrote, without it.
 
@@ -144,11 +160,11 @@ def replay(
     far as it is on record; with `model` given, the model verifies the rest, and that is added to
     the folder. `model`: whose tokenizer the answers are read with; None: as
     `ngramkit.models.chosen_model`. `drafters` as in `choose_drafter`, or functions that make one.
-    `artifacts` are drafted from together; of {curve: artifacts} each by itself, for
-    `Replays.by_bytes`. `budgets`: draft nodes per pass; with `chain` a draft is one path, as for
-    engines that verify no trees. `template` is how prompts were built; auto:
-    the model's own, else the one known for its name. `drop_leaked` leaves out answers that stand in
-    a datastore's corpus. `limit`: only the first records.
+    What is drafted from as in `decode`, in the same words; `artifacts` may be {curve: artifacts},
+    of which each is drafted from by itself, for `Replays.by_bytes`. `budgets`: draft nodes per
+    pass; with `chain` a draft is one path, as for engines that verify no trees. `template` is how
+    prompts were built; auto: the model's own, else the one known for its name. `drop_leaked` leaves
+    out answers that stand in a datastore's corpus. `limit`: only the first records.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """
@@ -163,7 +179,7 @@ def replay(
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, reporter
         )
-    choices, curves = _choices(names, artifacts, tokenizer, keep_state, reporter)
+    choices, curves = _choices(names, artifacts, sources, tokenizer, keep_state, reporter)
     untold = [choice.label for choice in choices if choice.needs_evidence]
     if untold and topk_record is None:
         reporter.note(f"no recorded logits (--oracle): {', '.join(untold)} runs without evidence")
@@ -188,20 +204,24 @@ def replay(
             results.append(result)
     if verified:
         reporter.note(f"the model verified {verified:,} contexts that were not on record")
-    return Replays(results, leakage, None if form is None else form.name, curves)
+    name = None if form is None else form.name
+    return Replays(results, leakage, name, curves, kept_state=keep_state is not None)
 
 
 def _choices(
     names: Sequence[Any],
     artifacts: Sources | Curves | Sequence[Given] | Given,
+    words: SourceWords,
     tokenizer: TokenizerRecord,
     keep_state: KeepState | None,
     reporter: Reporter,
 ) -> tuple[list[DrafterChoice], list[Curve]]:
     choose = partial(_choose, tokenizer=tokenizer, keep_state=keep_state, reporter=reporter)
     if isinstance(artifacts, Mapping):
+        for word in words:
+            raise UsageError(f"{word} stands beside curves", "leave out one of them", option=word)
         return choose_along(names, artifacts, choose, reporter)
-    given = Sources.of(artifacts).recorded()
+    given = given_sources(artifacts, **words).recorded()
     return distinct(choose(each, given) for each in names), []
 
 

@@ -17,6 +17,9 @@ from ngramkit.evaluate.plots import (
     colors_of,
     draw_categories,
     draw_lines,
+    draw_no_gain,
+    folded,
+    legend_below,
     saved_figure,
 )
 from ngramkit.evaluate.results import Result
@@ -27,13 +30,13 @@ from ngramkit.formats.writer import write_text
 LENGTHS = 10  # shown one by one, the last for all that are longer
 COLUMNS = (
     "drafter",
+    "answers as without drafts",
     "speed-up",
     "95% interval",
     "as Spec-Bench counts",
     "tokens/step",
     "tokens/s",
-    "drafting",
-    "answers as without drafts",
+    "time spent drafting",
 )
 MEASURED = "Each drafter has one speed-up, the measured one above: all tokens by all seconds. "
 AUTO = (
@@ -95,13 +98,13 @@ def _row(result: Result) -> tuple[str, ...]:
     wrong = len(result.differing)
     return (
         result.drafter,
+        "all" if not wrong else f"all but {wrong}",
         f"{result.speedup:.2f}",
         shown_interval(result.speedup_low, result.speedup_high),
         f"{result.spec_bench['speedup']:.2f}" if result.spec_bench else "",
         f"{result.tokens_per_step:.2f}",
         f"{result.tokens_per_second:,.1f}",
-        f"{result.draft_seconds / result.seconds:.1%} of the time",
-        "all" if not wrong else f"all but {wrong}",
+        f"{result.draft_seconds / result.seconds:.1%}",
     )
 
 
@@ -206,11 +209,11 @@ def _draw_speedups(axes: Any, drafters: Sequence[Result], colors: Colors) -> Non
         if result.speedup_low is not None:
             ends = [result.speedup_low, result.speedup_high]
             axes.plot(ends, [i + 0.26] * 2, "|-", color=MUTED, markersize=5, linewidth=1)
-    axes.set_yticks(range(len(drafters)), [result.drafter for result in drafters])
+    axes.set_yticks(range(len(drafters)), [folded(result.drafter) for result in drafters])
     axes.set_ylim(len(drafters) - 0.45, -0.55)
-    axes.axvline(1, color=MUTED, linewidth=0.8, linestyle=":")
     axes.set_xlim(0, 1.15 * max((1.0, *(r.speedup_high or r.speedup for r in drafters))))
     axes.set_xlabel("speed-up")
+    draw_no_gain(axes.axvline)
 
 
 def _draw_lengths(axes: Any, drafters: Sequence[Result], colors: Colors) -> None:
@@ -224,10 +227,10 @@ def _draw_lengths(axes: Any, drafters: Sequence[Result], colors: Colors) -> None
         places = [n + 1 + (i - (len(drafters) - 1) / 2) * width for n in range(shown)]
         shares = [count / max(result.passes, 1) for count in counts]
         name = result.drafter
-        axes.bar(places, shares, width=width, color=colors[name], label=name)
+        axes.bar(places, shares, width=width, color=colors[name], label=folded(name))
     ticks = [str(n + 1) for n in range(shown)]
     if longest > shown:
         ticks[-1] += "+"
     axes.set_xticks(range(1, shown + 1), ticks)
     axes.set(xlabel="tokens of a pass", ylabel="share of passes")
-    axes.figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    legend_below(axes)

@@ -19,15 +19,15 @@ import json
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ngramkit.corpus.chat import Message, Template, find_template
 from ngramkit.decode.batch import seeded, write_batch
 from ngramkit.decode.load import LanguageModel
-from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.options import DecodeOptions, LoadWords, SamplingWords
+from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.session import prepare
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
@@ -36,10 +36,15 @@ from ngramkit.evaluate.records import Question, answer_text, questions_for, read
 from ngramkit.formats.replacing import locked
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public_with
 from ngramkit.results import Result
 from ngramkit.untrusted import not_linked, read_json, whole_number
 
 AGAIN = "start over with force=True or another out"
+
+
+class AnswerWords(LoadWords, SamplingWords, total=False):
+    """The words of how answers are written."""
 
 
 @dataclass
@@ -62,6 +67,7 @@ class SelfCorpus(Result):
         return f"<SelfCorpus {self.path}: {self.answers:,} answers, {self.tokens:,} tokens>"
 
 
+@public_with(DecodeOptions, AnswerWords)
 def self_corpus(
     questions: str | Path | Sequence[Question] | None = None,
     model: str | LanguageModel | None = None,
@@ -70,23 +76,23 @@ def self_corpus(
     template: str = "auto",
     max_new_tokens: int = 256,
     batch: int = 16,
-    sampling: Sampling = GREEDY,
-    passes: DecodeOptions = DecodeOptions(),  # noqa: B008 (frozen)
     force: bool = False,
     reporter: Reporter = SILENT,
+    **words: Unpack[AnswerWords],
 ) -> SelfCorpus:
     """Ask `model` every turn of all `questions`, `batch` at once, and write its answers.
 
     `questions`: a file, see ngramkit.evaluate.records; None: the embedded model's own prompts.
-    `template` as in `bench`. Of `passes` only the device and the dtype matter. `out`: a jsonl file,
-    by default self-corpus/QUESTIONS-MODEL.jsonl; begun by the same call, it is continued, `force`
-    begins anew. Ctrl-C is raised.
+    `template` as in `bench`; sampling and where the model runs as in `decode`, in the same words.
+    `out`: a jsonl file, by default self-corpus/QUESTIONS-MODEL.jsonl; begun by the same call, it is
+    continued, `force` begins anew. Ctrl-C is raised.
 
     Raises UsageError for what makes no sense, and where `out` exists and is of anything else.
     """
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
-    prepared = prepare(replace(passes, model=model, reporter=reporter))
+    options = DecodeOptions(model, reporter=reporter, **words)
+    prepared = prepare(options)
     questions = questions_for(questions, prepared.tokenizer.record.id)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
@@ -98,7 +104,7 @@ def self_corpus(
         "template": hashlib.sha256(form.source.encode()).hexdigest(),
         "max_new_tokens": max_new_tokens,
         "batch": batch,
-        "sampling": asdict(sampling),
+        "sampling": asdict(options.sampling),
         "dtype": str(loaded.model.dtype),
         "questions": hashlib.sha256(asked.encode()).hexdigest(),
     }
@@ -107,7 +113,7 @@ def self_corpus(
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f"{path.name}.lock"), busy=f"another process writes {path}"):
         answers = AnswerFile(path, plan, force=force)
-        writer = _Writer(loaded, form, max_new_tokens, sampling)
+        writer = _Writer(loaded, form, max_new_tokens, options.sampling)
         if answers.done:
             reporter.note(
                 f"going on: {answers.done:,} of {len(questions):,} questions are answered"

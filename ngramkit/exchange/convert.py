@@ -14,6 +14,7 @@ from ngramkit.formats.outputs import ARTIFACTS
 from ngramkit.inspection import open_artifact
 from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.fetch import default_output
 from ngramkit.remote.publishing import written
 from ngramkit.results import Result
@@ -39,6 +40,7 @@ class Exported(Result):
     counts: Mapping[str, int]  # what was written, by its unit: bytes, rows, ...
 
 
+@public
 def export(
     source: str | Path | Artifact,
     to: str,
@@ -144,6 +146,7 @@ def _refuse(parameter: str, format: str, **options: Any) -> None:
             )
 
 
+@public
 def import_(
     file: str | Path,
     origin: str,

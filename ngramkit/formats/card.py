@@ -39,7 +39,7 @@ CORPUS_OPTIONS = {
     "limit": "--limit",
 }
 # Keys that a command gives for all corpora of a mixture at once.
-COMMON = ("sample", "join_turns", "licenses_kept", "excluded")
+COMMON = ("sample", "join_turns", "skip_bad", "licenses_kept", "excluded")
 DEFAULT_SPLITS = (None, "train", "train_sft")
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 # Characters that mean something in Markdown, and places where a link would begin.
@@ -284,6 +284,8 @@ def corpus_words(corpus: dict[str, Any]) -> list[str]:
 
 
 def _chosen_words(corpus: dict[str, Any]) -> list[str]:
+    if any("texts" in part for part in corpora_of(corpus)):  # that a program held
+        return []
     if "mixed" not in corpus:
         name = _name(corpus)
         return ["--corpus", quoted(name), *_option_words(corpus, name)]
@@ -321,6 +323,8 @@ def _option_words(corpus: dict[str, Any], name: str) -> list[str]:
         words += ["--language", quoted(corpus["data_dir"].rpartition("/")[2])]
     if corpus.get("join_turns"):
         words.append("--join-turns")
+    if corpus.get("skip_bad"):
+        words.append("--skip-bad")
     if "licenses_kept" in corpus:
         words += ["--licenses", quoted(",".join(corpus["licenses_kept"]))]
     if "excluded" in corpus:
@@ -361,7 +365,7 @@ def licences(corpus: dict[str, Any]) -> str:
 
 
 def _left_out(corpus: dict[str, Any]) -> list[str]:
-    """Return lines on duplicates and evaluation texts that were left out."""
+    """Return lines on duplicates, evaluation texts and bad records that were left out."""
     counts, lines = corpus.get("left_out"), []
     if not isinstance(counts, dict):
         counts = {}
@@ -376,6 +380,9 @@ def _left_out(corpus: dict[str, Any]) -> list[str]:
             f"Documents that hold texts of an evaluation set were left out: {many} "
             f"(sha256 of its texts: {digest})."
         )
+    if "bad_records" in corpus:
+        many = markdown_text(str(corpus["bad_records"]))
+        lines.append(f"Records that could not be read were left out: {many}.")
     return lines
 
 

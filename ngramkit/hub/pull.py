@@ -15,6 +15,7 @@ from ngramkit.formats.manifest import NAME, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import Replacement, exists, tidy
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.hub import HubName, fetch_from_hub, fetch_manifest
 from ngramkit.results import Result
 
@@ -35,6 +36,7 @@ class Pulled(Result):
         return open_artifact(self.path)
 
 
+@public
 def pull(
     source: str,
     out: str | Path | None = None,

@@ -31,6 +31,7 @@ from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
 from ngramkit.formats.query import most_frequent
 from ngramkit.formats.writer import recipe_text
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.hub import HubName, silence_client
 from ngramkit.results import Result
@@ -163,6 +164,7 @@ class Pushed(Result):
     pull_request: str | None = None
 
 
+@public
 def push(
     path: str | Path,
     repository: str,

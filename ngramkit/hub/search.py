@@ -14,6 +14,7 @@ from ngramkit.errors import NgramkitError, hub_errors
 from ngramkit.formats.manifest import SHA256
 from ngramkit.models import HUB_IDS
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.hub import silence_client
 from ngramkit.results import Result, Rows
 
@@ -37,6 +38,7 @@ class HubArtifact(Result):
     problem: str = ""
 
 
+@public
 def search(
     tokenizer: str | None = None, kind: str | None = None, *, reporter: Reporter = SILENT
 ) -> Rows[HubArtifact]:

@@ -38,6 +38,7 @@ from ngramkit.formats.outputs import CARD, RECIPE, short_name
 from ngramkit.formats.replacing import locked
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.public import public
 from ngramkit.remote.urls import AT_A_TIME, NotAsListedError, Place
 from ngramkit.untrusted import AGAIN, MOST, parse_json
 
@@ -50,6 +51,7 @@ Entry = tuple[str, FileRecord]  # a name, and what the manifest says of that fil
 _chosen: ContextVar[tuple[Path | None, int | None]] = ContextVar("cache", default=(None, None))
 
 
+@public
 @contextmanager
 def using_cache(folder: str | Path | None = None, size: int | str | None = None) -> Iterator[None]:
     """Stage files in `folder`, at most `size` bytes (or "20G"), inside the with block.

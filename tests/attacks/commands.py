@@ -19,14 +19,14 @@ from ngramkit.errors import UsageError
 from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
-from ngramkit.formats.history import History, merge as merge_histories
+from ngramkit.formats.history import History, merge as history_merge
 from ngramkit.formats.request_log import PastRequest
 from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
-from ngramkit.histories import import_history
+from ngramkit.histories import history_import
 from ngramkit.logs.request import LoggedRequest
 from ngramkit.logs.tokens import RequestTokenizer
-from ngramkit.recipes import build_recipe
+from ngramkit.recipes import build
 
 from .exchange_commands import exported, imported
 from .hub_commands import hub_commands
@@ -50,7 +50,7 @@ def unigram(k: int) -> None:
 
 def recipe(followers: int) -> None:
     Path("x.toml").write_text(RECIPE % followers)
-    build_recipe("x.toml", ".", workers=1)
+    build("x.toml", ".", workers=1)
 
 
 def remember() -> None:
@@ -136,7 +136,7 @@ def merged_tables() -> None:
 
 def merged_histories() -> None:
     try:
-        merge_histories([History.open("x"), History.open("other")], Path("y"))
+        history_merge([History.open("x"), History.open("other")], Path("y"))
     except UsageError:  # it has no --force: what is there is whole, and stays
         assert Path("y").exists()
 
@@ -167,7 +167,7 @@ def commands(endpoint: str) -> dict[str, Command]:
             settled=lambda: sorted(files_below(Path())),
         ),
         "history import": Command(
-            "x", log, lambda: import_history("log.jsonl", "x", model="demo"),
+            "x", log, lambda: history_import("log.jsonl", "x", model="demo"),
             state=logged_requests, settled=lambda: sorted(files_below(Path())),
         ),
         "history trim": Command(

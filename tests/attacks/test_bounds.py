@@ -341,3 +341,30 @@ def test_values_without_an_end(folder):
     assert result.code == 3
     assert "holds more than 4,194,304 values" in result.err
     tally("bombs", "refused")
+
+
+@pytest.mark.parametrize("content", [b"text\n" + b"," * 5_000_000, b'text\n"' + b"," * 5_000_000])
+@pytest.mark.parametrize("skip", [[], ["--skip-bad"]])
+def test_a_row_of_millions_of_values(folder, content, skip):
+    """Five megabytes of commas would be hundreds of megabytes of Python's objects."""
+    Path("d.csv").write_bytes(content)
+    line = ["tokenize", "--corpus", "d.csv", "--out", "t", "--model", "demo", *skip]
+    result = run_here(line)
+    assert result.code == 3
+    assert "d.csv, line 2 holds more than 4,194,304 values" in result.err
+    tally("bombs", "refused")
+
+
+@pytest.mark.parametrize("quote", [b"", b'"'])
+def test_a_row_without_an_end(folder, quote):
+    """A .csv of one row of gigabytes, folded into kilobytes."""
+    import gzip
+
+    with gzip.open("q.csv.gz", "wb", compresslevel=1) as file:
+        file.write(b"text\n" + quote)
+        for _ in range(66):
+            file.write((b"a" * 1023 + (b"\n" if quote else b"a")) * 1024)
+    result = run_here(["tokenize", "--corpus", "q.csv.gz", "--out", "t", "--model", "demo"])
+    assert result.code == 3
+    assert "line 2: a document of more than 67,108,864 bytes" in result.err
+    tally("bombs", "refused")

@@ -10,8 +10,7 @@ import pytest
 
 from attacks import tally
 from ngramkit.cache import private_folder
-from ngramkit.corpus.readers import READERS
-from ngramkit.corpus.unpacking import MAX_DOCUMENT
+from ngramkit.corpus.readers import READERS, Reading
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.evaluate.records import read_lines
 from ngramkit.evaluate.runs import Runs
@@ -43,7 +42,7 @@ def test_a_corpus(tmp_path, kind):
     path = tmp_path / f"x{kind}"
     path.write_text(DEEP)
     with pytest.raises(InputError, match="nests too deeply") as failure, path.open("rb") as file:
-        list(READERS[kind](path, file, None, False, MAX_DOCUMENT))
+        list(READERS[kind](path, file, Reading()))
     one_line(failure)
 
 

@@ -161,5 +161,7 @@ def test_says_that_it_is_up_to_date_and_refuses_to_overwrite(token_store, tmp_pa
 
 
 def test_an_option_of_text_is_refused_for_tokens(token_store, tmp_path):
-    with pytest.raises(UsageError, match="leeders means nothing to a token store"):
-        build_frozen(token_store([[1, 2, 3, 4]], 9), tmp_path / "t", leeders=3)
+    with pytest.raises(UsageError, match="split means nothing to a token store"):
+        build_frozen(token_store([[1, 2, 3, 4]], 9), tmp_path / "t", split="train")
+    with pytest.raises(TypeError, match=r"'leeders': did you mean leaders\?"):
+        build_frozen("python-stdlib", tmp_path / "t", leeders=3)

@@ -105,3 +105,32 @@ def test_a_damaged_part_is_an_error(texts, tmp_path, monkeypatch, said):
     corpus = open_corpus(str(texts), dedup="exact")
     with pytest.raises(ArtifactError, match=said):
         tokenize(corpus, "demo", tmp_path / "t", executor=Elsewhere())
+
+
+@pytest.mark.parametrize("options", [{}, {"limit": 3}, {"limit": 5}, {"sample": 0.5}], ids=str)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_bad_records_are_counted_alike(tmp_path, options, mixed):
+    good, bad = '{{"text": "text {}"}}\n', '{{"test": {}}}\n'
+    for name, kinds in (("a", "bgbgg"), ("b", "gbbg"), ("c", "b")):
+        lines = [(good if kind == "g" else bad).format(n) for n, kind in enumerate(kinds)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    a, b = str(tmp_path / "[ac].jsonl"), str(tmp_path / "b.jsonl")
+    whole = str(tmp_path / "*.jsonl")
+    corpus = open_corpus([a, b] if mixed else whole, skip_bad=True, **options)
+    here = tokenize(corpus, "demo", tmp_path / "here")
+    there = tokenize(corpus, "demo", tmp_path / "there", executor=Elsewhere())
+    assert contents(there.path) == contents(here.path)
+    assert here.manifest.corpus["bad_records"] == {3: 2, 5: 4}.get(options.get("limit"), 5) + (
+        mixed and options.get("limit") == 5
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"limit": 17}, {"sample": 0.4}], ids=str)
+def test_texts_that_this_process_holds_go_to_tasks(tmp_path, monkeypatch, options):
+    monkeypatch.setattr("ngramkit.corpus.held.BATCH_ROWS", 7)
+    corpus = open_corpus((f"text {n}" for n in range(60)), **options)
+    here = tokenize(corpus, "demo", tmp_path / "here")
+    run = Elsewhere()
+    there = tokenize(corpus, "demo", tmp_path / "there", executor=run)
+    assert contents(there.path) == contents(here.path)
+    assert len(run.ran) > 2

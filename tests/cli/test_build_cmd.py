@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 from ngramkit_cli.main import app
 
 KEYS = {
-    "command", "artifact", "seconds", "documents", "tokens", "bytes", "tokens_per_second",
-    "peak_rss_bytes", "shards",
+    "command", "artifact", "seconds", "documents", "bad_records", "tokens", "bytes",
+    "tokens_per_second", "peak_rss_bytes", "shards",
 }  # fmt: skip
 
 
@@ -44,3 +44,22 @@ def test_bad_input_is_named_and_leaves_nothing(tmp_path, words, code, said):
     assert found == code
     assert said in err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_row_stops_a_build_or_is_skipped_and_counted(tmp_path):
+    table = tmp_path / "answers.csv"
+    table.write_text('id,answer\n1,"one\nline"\n2\n3,two words\n')
+    words = ("--corpus", table, "--column", "answer", "--model", "demo", "--out", tmp_path / "d")
+    code, _, err = run(*words)
+    assert code == 3
+    said = " ".join(err.split())
+    assert "answers.csv, line 4 has 1 value for 2 columns" in said
+    assert "--skip-bad goes on behind it" in said
+    code, out, err = run(*words, "--skip-bad", "--json")
+    assert code == 0, err
+    assert "skipped 1 bad record; the first: " in " ".join(err.split())
+    result = json.loads(out.splitlines()[-1])
+    assert (result["documents"], result["bad_records"]) == (2, 1)
+    card = (tmp_path / "d" / "README.md").read_text()
+    assert "Records that could not be read were left out: 1." in card
+    assert "--skip-bad" in card

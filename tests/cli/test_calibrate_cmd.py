@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch):
 def test_a_calibrated_model_is_decoded_with_auto(run):
     before = run(*DECODE, "--json")
     assert "budget: auto\n" in before.stderr
-    done = run("calibrate", "demo", "--time", 0, "--json")
+    done = run("calibrate", "--model", "demo", "--seconds", 0, "--json")
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout.splitlines()[-1])
     assert set(facts) == {

@@ -21,6 +21,7 @@ def test_build_inspect_and_verify(ngramkit_cli, tmp_path):
     assert built.code == 0
     keys = [
         "documents",
+        "bad_records",
         "tokens",
         "bytes",
         "tokens_per_second",

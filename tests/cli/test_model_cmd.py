@@ -144,3 +144,14 @@ def test_a_missing_table_is_read_off_a_local_model(ngramkit, folder, monkeypatch
     result = CliRunner().invoke(app, [*map(str, words), "--drafter", "ngrammys", "--json"])
     assert last_line(result)["new_tokens"] == 4
     assert "reading one off the model" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["--model", "demo"], 0), (["demo", "--model", "demo"], 0), (["demo", "--model", "x"], 2)],
+)
+def test_the_model_is_an_argument_or_an_option_as_everywhere(tmp_path, words, code):
+    line = ["model-unigram", *words, "--out", str(tmp_path / "u"), "--k", "3"]
+    done = CliRunner().invoke(app, line)
+    assert done.exit_code == code, done.output
+    assert ("MODEL is demo, --model x" in done.stderr) == (code == 2)

@@ -99,7 +99,7 @@ def test_artifacts_are_those_of_one_machine(cluster, store, tmp_path):
 def test_a_recipe_is_built_on_the_cluster(cluster, texts, tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text(f'kind = "frozen-table"\n[corpus]\nname = "{texts}"\n[model]\nid = "demo"\n')
-    built = [ngramkit.build_recipe(recipe, tmp_path / name, executor=name)
+    built = [ngramkit.build(recipe, tmp_path / name, executor=name)
              for name in ("local", "ray")]  # fmt: skip
     assert [each.status for each in built] == ["built", "built"]
     assert contents(tmp_path / "ray" / "mine") == contents(tmp_path / "local" / "mine")

@@ -110,7 +110,7 @@ def test_bad_requests_say_what_to_do(hub, ngramkit_cli, tmp_path):
         (3, "there is no dataset acme/none", "check the id"),
         (3, "no documents", ""),
         (3, "cannot be read", "report it"),
-        (3, "which of its columns", "--column of question, answer"),
+        (3, "which of its columns", "--column, one of question, answer"),
         (3, "no column 'words'", "its columns: text"),
         (3, "no split 'validation'", "its splits: train"),
         (3, "no such revision", "tree/main"),

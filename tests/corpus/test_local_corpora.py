@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, UsageError
 
@@ -119,7 +120,7 @@ def test_licences_and_repositories_are_found(tmp_path):
         ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"a\.jsonl, line 2: int"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"a\.jsonl, line 2: not UTF-8"),
         ("a.jsonl", b'{"x": "a", "y": "b"}\n', "which of its columns"),
-        ("a.json", b"[1, 2]", "holds no objects"),
+        ("a.json", b"[1, 2]", r"a\.json, record 0 is neither a text nor an object: int"),
         ("a.txt", b"ab\xff", r"a\.txt is not utf-8: byte 2"),
         ("a.py", b"# coding: klingon\n", "klingon"),
         ("a.parquet", b"PAR1 not really", r"a\.parquet is damaged"),
@@ -163,3 +164,116 @@ def test_the_standard_library_and_its_held_out_tenth():
     assert sorted([*train, *held]) == list(everything)
     assert 0.05 < len(held) / len(everything) < 0.15
     assert open_corpus("python-stdlib").source.names == train
+
+
+# Tables of text, and bad records.
+
+CSV = 'id,text,license\r\n1,"one\n\ntwo ""2""",mit\r\n\r\n2,,gpl\n3,"drei ä €",\n4,四,mit\n'
+
+
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_separated_values(tmp_path, name, separator, packed):
+    path = tmp_path / (name + packed)
+    path.write_bytes(PACK[packed](b"\xef\xbb\xbf" + CSV.replace(",", separator).encode()))
+    assert texts(path) == ['one\n\ntwo "2"', "", "drei ä €", "四"]
+    assert texts(path, licenses=["mit"]) == ['one\n\ntwo "2"', "四"]
+    assert texts(path, column="id") == ["1", "2", "3", "4"]
+
+
+def test_separated_values_without_a_clear_column_or_any_row(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="which of its columns") as failure:
+        texts(path)
+    assert failure.value.hint == "give column, one of a, b"
+    path.write_text("text,text\n1,2\n")
+    with pytest.raises(InputError, match="several columns 'text'"):
+        texts(path)
+    for empty in ("", "text\n"):
+        path.write_text(empty)
+        assert texts(path) == []
+
+
+def test_a_row_of_any_size_is_read_and_a_larger_one_than_allowed_is_not(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('text\n"' + "word\n" * 60_000 + '"\n')  # more than csv's own limit
+    assert len(texts(path)[0]) == 300_000
+    with pytest.raises(InputError, match=r"a\.csv, line 2: a document of more than 1,000 bytes"):
+        list(open_corpus(str(path), max_document=1000).documents())
+
+
+# file: (content, the documents that are good, what is said of the first bad record, how many are)
+BAD = {
+    "a.jsonl": (
+        b'{"text": "a"}\n{"text": \n\n{"test": "b"}\n{"text": 5}\n{"text": "\xff"}\n'
+        b'{"text": "c"}\n',
+        ["a", "c"],
+        "line 2: not JSON",
+        4,
+    ),
+    "first.jsonl": (b'3\n{"x": 1\n{"text": "c"}\n', ["c"], "line 1 is neither", 2),
+    "a.json": (b'[{"text": "a"}, {"test": "b"}, 5]', ["a"], "record 1 has no 'text'", 2),
+    "b.json": (b'[{"text": "a"}', [], "not JSON", 1),
+    "a.csv": (
+        b'id,text\n1,a\n2\n3,b,c\n4,"x"y\n5,\xff\n6,"d\ne"\n7,"f',
+        ["a", "d\ne"],
+        "line 3 has 1 value for 2 columns",
+        5,
+    ),
+    "a.txt": (b"ab\xff", [], "is not utf-8", 1),
+    "a.py": (b"# coding: klingon\n", [], "klingon", 1),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_record_is_an_error_that_says_how_to_go_on(tmp_path, name):
+    raw, good, said, bad = BAD[name]
+    (tmp_path / name).write_bytes(raw)
+    with pytest.raises(InputError, match=said) as failure:
+        texts(tmp_path / name)
+    assert name in str(failure.value)
+    assert "skip_bad=True" in failure.value.hint
+    corpus = open_corpus(str(tmp_path / name), skip_bad=True)
+    assert [document.text for document in corpus.documents()] == good
+    assert corpus.skipped.records == bad
+    assert said in corpus.skipped.first
+
+
+def test_bad_records_of_a_folder_are_counted_wherever_reading_begins(tmp_path):
+    for name, (raw, *_) in BAD.items():
+        (tmp_path / name).write_bytes(raw)
+    corpus = open_corpus(str(tmp_path), skip_bad=True)
+    whole = list(corpus.documents())
+    count = corpus.skipped.records
+    assert count == sum(bad for *_, bad in BAD.values())
+    for document in whole:
+        assert list(corpus.documents(document.end)) == whole[document.kept + 1 :]
+        assert corpus.skipped.records == count
+
+
+def test_a_misspelt_column_is_not_taken_for_bad_records(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\n1,a\n")
+    (tmp_path / "a.jsonl").write_text('{"x": "a", "y": "b"}\n')
+    with pytest.raises(InputError, match="has no column 'txt'"):
+        texts(tmp_path / "a.csv", column="txt", skip_bad=True)
+    with pytest.raises(InputError, match="which of its columns"):
+        texts(tmp_path / "a.jsonl", skip_bad=True)
+    with pytest.raises(InputError, match="gives no documents but 1 bad record"):
+        tokenize(tmp_path / "a.jsonl", "demo", tmp_path / "t", column="txt", skip_bad=True)
+
+
+def test_the_manifest_counts_bad_records_and_the_plan_knows_of_the_option(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(BAD["a.jsonl"][0])
+    (tmp_path / "b.jsonl").write_bytes(b"{\n" + lines([{"text": "b"}]))
+    skipping = {"skip_bad": True}
+    store = tokenize(tmp_path / "*.jsonl", "demo", tmp_path / "t", **skipping)
+    assert store.manifest.corpus["bad_records"] == 5
+    assert store.manifest.corpus["skip_bad"] is True
+    assert store.manifest.counts["documents"] == 3
+    mixed = tokenize(
+        [tmp_path / "a.jsonl", (tmp_path / "b.jsonl", 1.0)], "demo", tmp_path / "m", **skipping
+    )
+    assert mixed.manifest.corpus["bad_records"] == 5
+    limited = tokenize(tmp_path / "*.jsonl", "demo", tmp_path / "l", limit=2, **skipping)
+    assert limited.manifest.corpus["bad_records"] == 4  # what stands before the last document

@@ -220,16 +220,16 @@ weight = 0.25
 
 def test_a_recipe_mixes_corpora_each_with_its_own_options(corpora):
     Path("mine.toml").write_text(RECIPE)
-    assert ngramkit.build_recipe("mine.toml").status == "built"
-    assert ngramkit.build_recipe("mine.toml").status == "up to date"
+    assert ngramkit.build("mine.toml").status == "built"
+    assert ngramkit.build("mine.toml").status == "up to date"
     parts = read_manifest(Path("artifacts/mine")).corpus["mixed"]
     assert [(part["id"], part["weight"]) for part in parts] == [("a.jsonl", 1.0), ("b.jsonl", 0.25)]
     Path("mine.toml").write_text(RECIPE.replace("0.25", "0.75"))
-    why = ngramkit.build_recipe("mine.toml", check=True).why
+    why = ngramkit.build("mine.toml", check=True).why
     assert why == "corpus.mixed 2.weight is 0.75, was 0.25"
     Path("mine.toml").write_text(RECIPE.replace("0.25", "2.5"))
     with pytest.raises(UsageError, match=r"weight of b.jsonl must be .*, is 2.5"):
-        ngramkit.build_recipe("mine.toml")
+        ngramkit.build("mine.toml")
 
 
 @pytest.mark.parametrize("kind", ["frozen-table", "model-bigram"])
@@ -237,4 +237,4 @@ def test_a_recipe_mixes_corpora_each_with_its_own_options(corpora):
 def test_a_recipe_whose_corpora_are_no_tables(corpora, kind, given):
     Path("mine.toml").write_text(f'corpus = {given}\nkind = "{kind}"\nmodel.id = "demo"\n')
     with pytest.raises(ngramkit.InputError, match=r"mine.toml: corpus is "):
-        ngramkit.build_recipe("mine.toml")
+        ngramkit.build("mine.toml")

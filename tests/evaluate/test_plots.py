@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ngramkit.evaluate.plots import draw_categories, draw_lines, learning_curve, plot
+from ngramkit.evaluate.plots import colors_of, draw_categories, draw_lines, learning_curve, plot
 from ngramkit.evaluate.simulation import Replay, Tally
 
 
@@ -52,6 +52,22 @@ def test_a_line_is_named_with_its_last_figure(axes):
     draw_lines(axes, results, {"a": "C0", "b": "C1", "generate": "C2"})
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a 9.00", "b 9.00"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8"]
+
+
+def test_a_speedup_below_one_stands_beside_the_line_at_one(axes):
+    draw_categories(axes, {"rest": [0.2, 0.3]}, ["x", "y"], {"rest": "C0"}, "speed-up")
+    assert axes.get_xlim()[1] > 1
+    assert [1, 1] in [list(line.get_xdata()) for line in axes.lines]
+
+
+def test_names_of_any_length_are_whole_in_the_legend(axes):
+    names = ["rest:max_match=8,continuation=12,budget=64", "cacheback:leader_length=2,followers=8"]
+    draw_lines(axes, [result(name, b, [2]) for name in names for b in (2, 8)], colors_of(names))
+    axes.figure.draw_without_rendering()  # constrained layout warns where there is no room
+    legend = axes.get_legend().get_window_extent()
+    assert 0 <= legend.x0 < legend.x1 <= axes.figure.bbox.width
+    shown = axes.get_legend().get_texts()[0].get_text()
+    assert shown.replace("\n", "") == f"{names[0]} 2.00"
 
 
 def test_categories_are_rows_of_dots(axes):

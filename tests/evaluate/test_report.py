@@ -77,6 +77,18 @@ def test_it_fits_a_phone(tmp_path):
     (viewport,) = [m for m in Elements(text).all("meta") if m.get("name") == "viewport"]
     assert viewport["content"].startswith("width=device-width")
     assert "minmax(min(28em, 100%), 1fr)" in text  # no column is wider than the screen
+    kinds = [table["class"] for table in Elements(text).all("table")]
+    assert kinds == ["measured cards", "", "names cards"]  # cards: a row is a list on a phone
+    cells = Elements(text).all("td")
+    assert {cell["data-column"] for cell in cells} >= {"speed-up", "64", "blend"}  # their labels
+
+
+def test_whether_the_answers_are_the_same_comes_first(tmp_path):
+    text = page(tmp_path / "r.html")
+    heads = re.findall(r'<th scope="col">(.*?)</th>', text)
+    assert heads[:3] == ["drafter", "answers as without drafts", "speed-up"]
+    row = re.search(r'<th scope="row">blend</th>(.*?)</tr>', text)[1]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", row)[:2] == ["all", "2.00"]
 
 
 @pytest.mark.parametrize(("categories", "pictures"), [(("a", "b", "c"), 4), (("a",), 3)])
@@ -95,7 +107,7 @@ def test_one_speedup_per_drafter_and_what_the_curve_is(tmp_path, budget, said):
     assert "replays the answers" in text
     assert f"measured, {budget}" in text
     for cell in ("1.10", "4.20", "2.00"):  # blend at 2 and 64 nodes, and as measured
-        assert f"<td>{cell}</td>" in text
+        assert f">{cell}</td>" in text
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path):

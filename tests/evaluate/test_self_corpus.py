@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import ngramkit
 from ngramkit.decode.batch import write_batch
 from ngramkit.decode.load import load_model
-from ngramkit.decode.sampling import GREEDY, Sampling
+from ngramkit.decode.sampling import GREEDY
 from ngramkit.errors import InputError, UsageError
 from ngramkit.evaluate import self_corpus as module
 from ngramkit.evaluate.records import Question
@@ -74,9 +74,9 @@ def test_the_answers_are_a_corpus(model, tmp_path):
     assert order == sorted(order)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 0, 0.9, 5)])
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "top_p": 0.9, "seed": 5}])
 def test_an_interrupted_run_goes_on_to_the_same_bytes(model, tmp_path, monkeypatch, sampling):
-    options = {"max_new_tokens": TOKENS, "batch": 2, "sampling": sampling}
+    options = {"max_new_tokens": TOKENS, "batch": 2, **sampling}
     whole = tmp_path / "whole.jsonl"
     ngramkit.self_corpus(questions(), model, whole, **options)
     cut = tmp_path / "cut.jsonl"

@@ -149,7 +149,7 @@ def test_a_forecast_says_what_it_comes_to(log):
 
 
 def test_a_forecast_leaves_a_history_alone(log, tmp_path):
-    ngramkit.import_history(log, tmp_path / "past", model="demo")
+    ngramkit.history_import(log, tmp_path / "past", model="demo")
     before = (tmp_path / "past" / "requests.log").read_bytes()
     past = Sources(past=PastUse(tmp_path / "past"))
     options = {"model": "demo", "concurrency": 2, "pass_cost": 1.05, "limit": 4}

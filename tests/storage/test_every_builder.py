@@ -38,7 +38,7 @@ def test_a_recipe_is_built_for_a_url_and_judged_there(s3, cache, tmp_path, monke
 
     def run(**options):
         s3.requests.clear()
-        return ngramkit.build_recipe("mine.toml", "s3://bucket/out", **options)
+        return ngramkit.build("mine.toml", "s3://bucket/out", **options)
 
     would = run(check=True)
     assert (would.status, would.why) == ("would build", "missing")

@@ -1,0 +1,63 @@
+"""Names that a shell completes: of drafters, models and corpora, and artifacts at hand.
+
+Typer keeps those that begin with what is typed. Where none does, the shell completes files.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+Named = list[tuple[str, str]]  # what may be typed, what it is
+
+
+def drafters() -> Named:
+    from ngramkit.drafters.registry import DRAFTERS
+
+    return [(name, entry.looks_up) for name, entry in DRAFTERS.items()]
+
+
+def corpora() -> Named:
+    from ngramkit.corpus.open import NAMED
+
+    return [(corpus.name, corpus.hub or "embedded") for corpus in NAMED.values()]
+
+
+def models(incomplete: str) -> Named:
+    """Return the short names, and the models in the folder that is typed."""
+    from ngramkit.models import DEFAULT, GGUF, HUB_IDS, described
+
+    folder = _folder(incomplete)
+    here = [
+        (folder + path.name, "a model here")
+        for path in sorted(Path(folder or ".").glob("*"))
+        if path.suffix == GGUF or (path / "config.json").is_file()
+    ]
+    return [(name, described(name)) for name in (DEFAULT, *HUB_IDS)] + _typable(here)
+
+
+def artifacts(*kinds: str) -> Callable[[str], Named]:
+    """Return what completes an artifact of `kinds` (default: any): below artifacts/ or as typed."""
+
+    def complete(incomplete: str) -> Named:
+        from ngramkit.formats.outputs import ARTIFACTS, artifacts_in
+
+        return _typable(
+            (folder + found.path.name, found.manifest.kind)
+            for folder in dict.fromkeys([f"{ARTIFACTS}/", _folder(incomplete)])
+            for found in artifacts_in(Path(folder or "."))
+            if found.manifest is not None and (not kinds or found.manifest.kind in kinds)
+        )
+
+    return complete
+
+
+def _folder(incomplete: str) -> str:
+    """Return what was typed up to the last /, as it was typed."""
+    return incomplete[: incomplete.rfind("/") + 1]
+
+
+def _typable(names: Iterable[tuple[str, str]]) -> Named:
+    """Return the names that mean themselves to a shell: a stranger's folder may be `$(...)`."""
+    return [(name, what) for name, what in names if shlex.quote(name) == name]

@@ -1,0 +1,260 @@
+"""Texts that a program holds, as a corpus: lists, generators, columns, tables, datasets.
+
+They are read once, one after another, into a temporary file (Arrow IPC, compressed), and tokenised
+from there. So a generator can be read again, no more than a batch is in memory, and the record of
+the corpus, which decides whether an artifact is there already, holds the checksum of what was read:
+sha256 over a line of JSON for each row, [texts, licences, repository], or null where it was bad.
+The file has no name, and is gone with the corpus.
+
+What holds the texts is known by its methods; nothing of these packages is imported:
+
+    with_format, select_columns   datasets.Dataset, datasets.IterableDataset
+    __arrow_c_stream__            DataFrames and Series of pandas and polars, tables of pyarrow
+    any other iterable            of texts, or of records (column name -> value)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from collections.abc import Iterable, Iterator, Mapping, Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, islice
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+
+from ngramkit.corpus.document import Row
+from ngramkit.corpus.hub import columns_of, dataset_errors
+from ngramkit.corpus.readers import (
+    Reading,
+    RowMaker,
+    attempt,
+    batch_rows,
+    itself,
+    record_rows,
+    require_text,
+    string_columns,
+)
+from ngramkit.errors import InputError, UsageError, first_line
+
+NAME = "texts"  # of a corpus that its caller gives none
+ANY_SIZE = 1 << 62  # bytes: they are in memory already
+BATCH = 1000  # rows of a dataset at a time
+BATCH_CHARACTERS, BATCH_ROWS = 1 << 24, 1 << 16  # of the temporary file
+STEP = 1024  # rows of a batch that are Python objects at a time
+SCHEMA = pa.schema(
+    [
+        ("texts", pa.list_(pa.large_string())),
+        ("licenses", pa.list_(pa.string())),
+        ("repository", pa.string()),
+        ("bad", pa.string()),
+    ]
+)
+
+
+class ArrowStream(Protocol):
+    """A table or a column that gives its content by the Arrow C stream interface."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+Held = Iterable[str] | Iterable[Mapping[str, Any]] | ArrowStream
+
+
+def held_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
+    """Yield a row for every text or record that `held` holds; errors call it `name`.
+
+    Raises UsageError for what holds none, InputError where there is no such column.
+    """
+    _require_order(held)
+    if hasattr(held, "with_format") and hasattr(held, "select_columns"):
+        rows = _dataset_rows(held, name, reading)
+    elif hasattr(held, "__arrow_c_stream__") or isinstance(held, pa.Array):
+        rows = _arrow_rows(held, name, reading)
+    elif hasattr(type(held), "columns") or not isinstance(held, Iterable):
+        raise UsageError(
+            f"no texts can be read from a {_type_of(held)}",
+            "give a list, a generator, a column, an Arrow table, or the name of a corpus",
+            option="corpus",
+        )
+    else:
+        rows = _item_rows(held, name, reading)
+    for number, row in enumerate(rows):
+        yield attempt(partial(_checked, row, f"{name}, document {number}"), reading.skip_bad)
+
+
+def _type_of(held: object) -> str:
+    return f"{type(held).__module__.partition('.')[0]}.{type(held).__name__}".removeprefix(
+        "builtins."
+    )
+
+
+def _require_order(held: object) -> None:
+    """Raise UsageError for what is iterable, but not by its texts in an order that stays."""
+    hint = ""
+    if isinstance(held, Mapping):
+        keys = ", ".join(repr(key) for key in list(held)[:10])
+        hint = f"give one of its values, of the keys {keys}; or records, as a list of dicts"
+    elif isinstance(held, AbstractSet):
+        hint = "it has no order: give sorted(...)"
+    elif isinstance(held, bytes | bytearray | memoryview):
+        hint = "decode it, and give a list of texts"
+    if hint:
+        raise UsageError(f"a {_type_of(held)} is no corpus", hint, option="corpus")
+
+
+def _checked(row: Row, where: str) -> Row:
+    for text in row.texts:
+        require_text(text, where)
+    return row
+
+
+def _dataset_rows(dataset: Any, name: str, reading: Reading) -> Iterator[Row]:
+    with dataset_errors(name):
+        maker = RowMaker.of(columns_of(dataset), name, reading)
+        chosen = dataset.select_columns(maker.columns).with_format("arrow")
+        for table in chosen.iter(batch_size=BATCH):
+            for batch in table.to_batches():
+                yield from batch_rows(name, maker, batch, reading)
+
+
+def _arrow_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
+    try:
+        batches = _batches(held)
+        if batches is None:
+            _require_no_column(reading, name)
+            column = held if isinstance(held, pa.Array) else pa.chunked_array(held)
+            batches, reading = pa.table({NAME: column}).to_reader(), replace(reading, column=NAME)
+        maker = RowMaker.of(string_columns(batches.schema), name, reading)
+        for batch in batches:
+            yield from batch_rows(name, maker, batch, reading)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise InputError(
+            f"{name} cannot be read as Arrow: {first_line(error)}",
+            "give the column of texts alone",
+        ) from error
+
+
+def _batches(table: Any) -> Any:
+    """Return a pyarrow.RecordBatchReader; None of a single column."""
+    if isinstance(table, pa.Array):
+        return None
+    try:
+        return pa.RecordBatchReader.from_stream(table)
+    except pa.ArrowInvalid as error:
+        if "non-struct" in str(error):
+            return None
+        raise
+
+
+def _item_rows(held: Iterable[Any], name: str, reading: Reading) -> Iterator[Row]:
+    items = iter(held)
+    first = list(islice(items, 1))
+    if first and isinstance(first[0], str):
+        _require_no_column(reading, name)
+    places = ((f"{name}, document {n}", item) for n, item in enumerate(chain(first, items)))
+    return record_rows(((where, partial(itself, item)) for where, item in places), reading)
+
+
+def _require_no_column(reading: Reading, name: str) -> None:
+    if reading.column is not None:
+        raise UsageError(f"{name} has no columns", "leave out column", option="column")
+
+
+# The temporary file.
+
+
+class Spool:
+    """Rows that are written to a temporary file; `source` makes a source of it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=options)
+        self._rows: list[dict[str, Any]] = []
+        self._characters = self._texts = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row._asdict())
+        pinned = None if row.bad else [row.texts, row.licenses, row.repository]
+        self._digest.update(f"{json.dumps(pinned)}\n".encode())
+        self._texts += len(row.texts)
+        self._characters += sum(map(len, row.texts))
+        if self._characters >= BATCH_CHARACTERS or len(self._rows) == BATCH_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, SCHEMA))
+        self._rows, self._characters = [], 0
+
+    def source(self, name: str, *, skip_bad: bool) -> HeldTexts:
+        """Return the rows as a source that is called `name`. It maps the file, which may be closed
+        then; nothing more can be added."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+        self._file.flush()
+        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return HeldTexts.of(mapped, name, self._texts, self._digest.hexdigest(), skip_bad)
+
+
+@dataclass(frozen=True)
+class HeldTexts:
+    """A source of rows in a temporary file, a batch a part. Pickled, it carries the rows along."""
+
+    id: str
+    texts: int
+    sha256: str
+    skip_bad: bool
+    file: Any = field(compare=False, repr=False)  # a pyarrow.ipc.RecordBatchFileReader
+    first: int = 0  # batch
+    parts: int = 0
+
+    @classmethod
+    def of(cls, file: Any, name: str, texts: int, sha256: str, skip_bad: bool) -> HeldTexts:
+        """Return the source of all batches of an Arrow IPC file's bytes."""
+        opened = pa.ipc.open_file(pa.BufferReader(file))
+        return cls(name, texts, sha256, skip_bad, opened, parts=opened.num_record_batches)
+
+    def __reduce__(self) -> Any:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, SCHEMA) as writer:
+            for part in range(self.parts):
+                writer.write_batch(self.file.get_batch(self.first + part))
+        file = sink.getvalue().to_pybytes()
+        return self.of, (file, self.id, self.texts, self.sha256, self.skip_bad)
+
+    def only(self, part: int) -> HeldTexts:
+        return replace(self, first=self.first + part, parts=1)
+
+    def record(self) -> dict[str, Any]:
+        record = {"texts": self.texts, "sha256": self.sha256}
+        return {**record, "skip_bad": True} if self.skip_bad else record
+
+    def rows(self, part: int) -> Iterator[Row]:
+        batch = self.file.get_batch(self.first + part)
+        for begin in range(0, batch.num_rows, STEP):
+            for row in batch.slice(begin, STEP).to_pylist():
+                yield Row(tuple(row.pop("texts")), tuple(row.pop("licenses")), **row)
+
+
+@dataclass(frozen=True)
+class Spooling:
+    """A source of one part that writes every row to `spool` as it is read, once."""
+
+    id: str
+    held: Iterator[Row]
+    spool: Spool
+    parts: int = 1
+
+    def record(self) -> dict[str, Any]:
+        return {}
+
+    def rows(self, part: int) -> Iterator[Row]:
+        for row in self.held:
+            self.spool.add(row)
+            yield row

@@ -1,0 +1,90 @@
+"""What the functions that programs call have in common: words that editors show and errors explain.
+
+An unknown keyword is a TypeError that names the near ones. Keywords that a function hands on as
+`**words` stand in its signature one by one, with the defaults of where they go:
+
+    class Reading(TypedDict, total=False):  # for type checkers and editors
+        column: str | None
+
+    @public_with(open_corpus, Reading)  # for `help`
+    def tokenize(corpus, **words: Unpack[Reading]): ...
+
+Where a module has the name of such a function, `callable_module` lets it be called in its place.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
+
+from ngramkit.errors import meant
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function name the near keywords for one that it does not know."""
+    return _refusing(function, inspect.signature(function))
+
+
+def public_with(
+    target: Callable[..., Any], words: type
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return `public`, with the keywords `words`, a TypedDict, of `target` in the signature."""
+    of_target = inspect.signature(target).parameters
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        own = inspect.signature(function)
+        named = [each for each in own.parameters.values() if each.kind != each.VAR_KEYWORD]
+        taken = [of_target[word] for word in words.__annotations__ if word not in own.parameters]
+        keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in taken]
+        return _refusing(function, own.replace(parameters=[*named, *keywords]))
+
+    return decorate
+
+
+def _refusing(function: Callable[P, R], signature: inspect.Signature) -> Callable[P, R]:
+    known = list(signature.parameters)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **words: P.kwargs) -> R:
+        for word in words:
+            if word not in known:
+                raise TypeError(unknown_keyword(function.__qualname__, word, known))
+        return function(*args, **words)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def unknown_keyword(function: str, word: str, known: list[str]) -> str:
+    """Return the text of a TypeError for a keyword that `function` does not know."""
+    return f"{function}() got an unexpected keyword argument {word!r}: {meant(word, known)}"
+
+
+def callable_module(module: str, home: str, name: str) -> None:
+    """Let a module be called as the function `name` of the module `home`, and have its signature
+    and its help. `home` is imported when one of these is wanted."""
+
+    def function() -> Any:
+        return getattr(importlib.import_module(home), name)
+
+    class Function(ModuleType):
+        def __call__(self, *args: Any, **words: Any) -> Any:
+            return function()(*args, **words)
+
+        @property
+        def __signature__(self) -> inspect.Signature:
+            return inspect.signature(function())
+
+        @property
+        def __doc__(self) -> str:  # type: ignore[override]
+            return f"{name}{self.__signature__}\n\n{inspect.getdoc(function())}"
+
+    sys.modules[module].__class__ = Function

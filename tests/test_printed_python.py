@@ -1,0 +1,52 @@
+"""The Python that pages print runs as it stands, from the top of a page to its end."""
+
+from __future__ import annotations
+
+import re
+
+import doc_pages
+import pytest
+from transformers import AutoModelForCausalLM
+
+import ngramkit
+from ngramkit.models import resolve_model
+
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def blocks(name):
+    """The code of a page that is written by hand: generated parts are signatures."""
+    text = (doc_pages.ROOT / name).read_text(encoding="utf-8")
+    return BLOCK.findall(doc_pages.SECTION.sub("", text))
+
+
+def run(name, **names):
+    for block in blocks(name):
+        exec(block, names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_page_of_python_runs(tmp_path):
+    names = run("docs/python.md")
+    assert names["answer"].text
+    assert (tmp_path / "replay.png").is_file()
+
+
+def test_the_readme_runs():
+    ngramkit.build_datastore(
+        "python-stdlib", "artifacts/python-stdlib-demo-datastore", model="demo", limit=5
+    )
+    model = AutoModelForCausalLM.from_pretrained(resolve_model("demo"))
+    names = run("README.md", model=model, input_ids=model.dummy_inputs["input_ids"])
+    assert names["drafter"]
+
+
+def test_every_public_name_is_on_the_page():
+    page = doc_pages.python()
+    assert all(f"### {name}\n" in page for name in ngramkit.__all__)
+    assert "## More" not in page  # a new package has its chapter in doc_pages.CHAPTERS
