@@ -81,8 +81,8 @@ TOP: dict[str, type | tuple[type, ...]] = {
 MODEL = {"id": str, "revision": str, "fingerprint": str}
 CORPUS = {
     "name": str, "revision": str, "split": str, "column": str, "language": str,
-    "weight": float, "join_turns": bool, "sample": float, "seed": int, "limit": int,
-    "licenses": list, "exclude": str,
+    "weight": float, "join_turns": bool, "skip_bad": bool, "sample": float, "seed": int,
+    "limit": int, "licenses": list, "exclude": str,
 }  # fmt: skip
 # Defaults that do not depend on the machine, as those of the commands may.
 PARAMETERS: dict[str, dict[str, Any]] = {

@@ -110,6 +110,16 @@ def test_what_a_recipe_did_not_build_is_stale(tmp_path):
     assert "not built by this recipe" in judge(resolved, tmp_path).why
 
 
+def test_a_recipe_goes_on_behind_bad_records(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\n1,one\n2\n3,three\n")
+    corpus = f'[corpus]\nname = "{tmp_path}/a.csv"\nskip_bad = true\n'
+    (tmp_path / "r.toml").write_text(f'kind = "datastore"\n[model]\nid = "demo"\n{corpus}')
+    recipe = read_recipe(str(tmp_path / "r.toml"))
+    built = build(resolve(recipe), tmp_path / "out")
+    assert built.manifest.corpus["bad_records"] == 1
+    assert not judge(resolve(recipe), tmp_path / "out").stale
+
+
 def test_a_pinned_tokenizer_is_compared(tmp_path):
     text = DATASTORE + f'model.fingerprint = "{"0" * 64}"\n'
     recipe = read_recipe(write(tmp_path, text))

@@ -76,7 +76,7 @@ def held_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
         rows = _arrow_rows(held, name, reading)
     elif hasattr(type(held), "columns") or not isinstance(held, Iterable):
         raise UsageError(
-            f"no texts can be read from a {_type_of(held)}",
+            f"a corpus is no {_type_of(held)}",
             "give a list, a generator, a column, an Arrow table, or the name of a corpus",
             option="corpus",
         )
@@ -103,7 +103,7 @@ def _require_order(held: object) -> None:
     elif isinstance(held, bytes | bytearray | memoryview):
         hint = "decode it, and give a list of texts"
     if hint:
-        raise UsageError(f"a {_type_of(held)} is no corpus", hint, option="corpus")
+        raise UsageError(f"a corpus is no {_type_of(held)}", hint, option="corpus")
 
 
 def _checked(row: Row, where: str) -> Row:

@@ -329,8 +329,9 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
     except KeyError as error:
         raise BadRecordError(f"{where} has no {maker.column!r}", "mend it, or drop it") from error
     except TypeError as error:
+        other = "choose another column" if maker.column else "drop it"
         raise BadRecordError(
-            f"{where}: {error}", "choose another column, or mend it", option="column"
+            f"{where}: {error}", f"{other}, or mend it", option="column"
         ) from error
 
 
