@@ -58,7 +58,7 @@ def _refused(error: OSError) -> NgramkitError:
     if error.errno in FULL:
         return InputError(
             f"no space left on the disk{path and f' at {path}'}",
-            "free some space and run the same command again; finished shards are kept",
+            "free some space and run the same command again",
         )
     if isinstance(error, PermissionError):
         return InputError(f"no permission for {path or 'a file'}", "choose another path")
