@@ -88,7 +88,7 @@ def _say(results: BenchResults, out: Output) -> None:
             f"{r.tokens_per_second:,.1f}",
             f"{r.speedup:.2f}",
             shown_interval(r.speedup_low, r.speedup_high),
-            "" if r.identical else f"{len(r.differing)} answers differ",
+            r.remarks,
         )
         for r in results.results
     ]

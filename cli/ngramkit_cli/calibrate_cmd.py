@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import WHICH_MODEL, the_model
+from ngramkit_cli.options import WHICH_MODEL, NamedModel, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
@@ -28,6 +28,7 @@ Time = Annotated[float, typer.Option("--time", help="Seconds to measure, about."
 def calibrate(
     *,
     model: ModelName = None,
+    named: NamedModel = None,
     loading: opt.LoadOptions,
     seconds: Time = 20.0,
     out: Output,
@@ -39,7 +40,7 @@ def calibrate(
     from ngramkit.decode.calibrate import calibrate as measure_passes
 
     calibration = measure_passes(
-        the_model(model, out),
+        the_model(model, out, named),
         **loading.words(),
         seconds=seconds,
         reporter=out.reporter,

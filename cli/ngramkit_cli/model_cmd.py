@@ -8,7 +8,7 @@ import typer
 
 import ngramkit
 from ngramkit_cli.decode_options import LoadOptions
-from ngramkit_cli.options import Force, ModelName, Out, takes_urls, the_model
+from ngramkit_cli.options import Force, ModelName, NamedModel, Out, takes_urls, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.screen import figures
 
@@ -66,6 +66,7 @@ def models(*, out: Output) -> None:
 def model_bigram(
     *,
     model: ModelName = None,
+    named: NamedModel = None,
     out_dir: Out = None,
     k: K = 100,
     width: Width = 4,
@@ -80,7 +81,7 @@ def model_bigram(
     Example: ngramkit model-bigram demo
     """
     built = ngramkit.model_bigram(
-        the_model(model, out),
+        the_model(model, out, named),
         out_dir,
         k=k,
         width=width,
@@ -101,6 +102,7 @@ def model_bigram(
 def model_unigram(
     *,
     model: ModelName = None,
+    named: NamedModel = None,
     out_dir: Out = None,
     k: K = 100,
     rule: Rule = "distance",
@@ -113,7 +115,7 @@ def model_unigram(
     Example: ngramkit model-unigram demo
     """
     built = ngramkit.model_unigram(
-        the_model(model, out),
+        the_model(model, out, named),
         out_dir,
         k=k,
         rule=rule,

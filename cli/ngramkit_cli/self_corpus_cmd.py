@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
-from ngramkit_cli.options import Force, ModelName, the_model
+from ngramkit_cli.options import Force, ModelName, NamedModel, the_model
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import QuestionsOrPrompts, TemplateOfQuestions
 
@@ -26,6 +26,7 @@ Batch = Annotated[
 def self_corpus(
     model: ModelName = None,
     *,
+    named: NamedModel = None,
     questions: QuestionsOrPrompts = None,
     template: TemplateOfQuestions = "auto",
     max_new_tokens: opt.NewTokens = 256,
@@ -45,7 +46,7 @@ def self_corpus(
     """
     from ngramkit.decode.options import DecodeOptions
 
-    name = the_model(model, out)
+    name = the_model(model, out, named)
     corpus = ngramkit.self_corpus(
         questions,
         name,

@@ -41,7 +41,7 @@ from ngramkit.formats.writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.remote.fetch import fetch
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
 from ngramkit.text import many
 
 SHARD_TOKENS = 1 << 24
@@ -75,6 +75,7 @@ def tokenize(
     the nodes of the cluster at `ray_address`, see `ngramkit.builders.executors`; the bytes are the
     same. Raises InputError where the corpus gives no document, or none with text.
     """
+    require_out(out, force=force)
     with executing(executor, ray_address, workers, reporter) as runner:
         text = open_text(corpus, reporter, **options)
         tokenizer = model
@@ -207,13 +208,18 @@ def _encode_here(
     reporter: Reporter,
 ) -> Iterator[Packed]:
     """Yield the documents behind the cutter's last one, encoded by this process."""
-    reporter.stage("tokenize", corpus.selection.limit, "documents")
-    reporter.advance(cutter.position.kept, **cutter.counts)
+    limit, size = corpus.selection.limit, corpus.size
+    by_bytes = limit is None and size is not None
+    reporter.stage("tokenize", size if by_bytes else limit, "bytes" if by_bytes else "documents")
+    reporter.advance(0 if by_bytes else cutter.position.kept, **cutter.counts)
+    read = 0
     encoder = open_encoder(tokenizer.backend, reporter)
     documents = corpus.documents(cutter.position)
     for packed in encode_documents(documents, encoder, tokenizer.record.vocabulary, ending):
         yield packed
-        reporter.advance(len(packed.documents), **cutter.counts)
+        amount = corpus.reached - read if by_bytes else len(packed.documents)
+        read += amount
+        reporter.advance(amount, **cutter.counts)
 
 
 class _Gathered(NamedTuple):

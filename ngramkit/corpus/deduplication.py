@@ -55,7 +55,7 @@ class Deduplicated:
             )
         if self.dedup == "minhash" and find_spec("rensa") is None:
             raise UsageError(
-                "dedup=minhash needs rensa", "pip install ngramkit[dedup]", option="dedup"
+                "dedup=minhash needs rensa", "pip install 'ngramkit[dedup]'", option="dedup"
             )
 
     @property
@@ -73,6 +73,15 @@ class Deduplicated:
     @property
     def places(self) -> Sequence[Path]:
         return self.corpus.places
+
+    @property
+    def size(self) -> int | None:
+        """As `Corpus.size`."""
+        return self.corpus.size
+
+    @property
+    def reached(self) -> int:
+        return self.corpus.reached
 
     def bounded(self, max_document: int) -> Deduplicated:
         return replace(self, corpus=self.corpus.bounded(max_document), left_out=Counter())

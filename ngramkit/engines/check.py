@@ -88,7 +88,6 @@ def check_engine(
     and `require_same`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer
-    from ngramkit.engines.batch import BatchDrafter
 
     if engine not in ENGINES:
         raise UsageError(
@@ -106,6 +105,8 @@ def check_engine(
             "nothing was named to check", f"set {VARIABLE}, or give model", option="model"
         )
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
+    from ngramkit.engines.batch import BatchDrafter
+
     vocabulary = tokenizer.record.vocabulary if tokenizer is not None else None
     drafter = BatchDrafter.open(config, vocabulary=vocabulary)
     if tokenizer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -230,6 +231,49 @@ class Notes(Reporter):
 
     def note(self, text):
         self.notes.append(text)
+
+
+class Amounts(Reporter):
+    """What was announced and how far it came, step by step."""
+
+    def __init__(self):
+        self.stages, self.steps = [], []
+
+    def stage(self, name, total=None, unit="tokens"):
+        self.stages.append((name, total, unit))
+
+    def advance(self, amount, **counts):
+        self.steps.append(amount)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet", "txt"])
+def test_progress_goes_by_the_bytes_that_are_read(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 5)
+    words = np.random.default_rng(1).integers(0, 1 << 62, (90, 60))
+    texts = [" ".join(map(str, row)) for row in words]
+    if kind == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")  # one row group
+    elif kind == "txt":
+        for number, text in enumerate(texts):
+            (tmp_path / f"{number}.txt").write_text(text)
+    else:
+        opened = gzip.open if kind.endswith("gz") else open
+        with opened(tmp_path / f"a.{kind}", "wt") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    heard = Amounts()
+    tokenize(str(tmp_path / ("*." + kind)), "demo", tmp_path / "store", reporter=heard)
+    assert heard.stages == [("tokenize", size, "bytes")]
+    assert sum(heard.steps) == size
+    if kind in ("parquet", "txt"):  # the others are read in pieces that are larger than these
+        assert max(heard.steps) < size / 2
+    limited = Amounts()
+    tokenize(str(tmp_path / ("*." + kind)), "demo", tmp_path / "few", limit=7, reporter=limited)
+    assert limited.stages == [("tokenize", 7, "documents")]
+    assert sum(limited.steps) == 7
 
 
 def test_a_long_document_is_encoded_in_pieces(demo, tmp_path, monkeypatch):
