@@ -2,8 +2,8 @@
 
 Without a name it is blend. Without named artifacts a drafter gets those under artifacts/ that have
 the tokenizer's ids: every datastore that adds a corpus, the largest frozen table that adds to them,
-the model's own tables before those of another model. The reporter is told what is taken and what is
-left out.
+the model's own tables before those of another model; of an artifact and what was pruned from it the
+largest. The reporter is told what is taken, what is left out, and where it is next to nothing.
 
 An artifact that the drafter needs and that is missing is made where nobody's choice is needed for
 that: for the embedded model from the standard library, for any other from a token store at hand, or
@@ -14,6 +14,7 @@ artifacts/automatic/, see ngramkit.formats.outputs, and only the embedded model 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,11 +52,13 @@ from ngramkit.kinds import KIND_OF_ROLE, KINDS, ROLES
 from ngramkit.models import DEFAULT, HUB_IDS, chosen_model, resolve_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
+from ngramkit.text import many
 
 if TYPE_CHECKING:
     from ngramkit.drafters.base import Drafter
 
 DRAFTER = "blend"
+FEW = 10_000  # tokens of a corpus, in which hardly any phrase of another text is found
 SHOWN = 5  # artifacts in a line, and lines of artifacts that were left out
 CORPUS = "python-stdlib"  # what the embedded model was made for
 # Bytes of weights times tokens of the vocabulary: a bigram table is one pass per token.
@@ -139,10 +142,14 @@ def choose_drafter(
     spec, tokenizer = DrafterSpec.parse(drafter or DRAFTER), _record(tokenizer)
     entry, sources = DRAFTERS[spec.name], given_sources(artifacts, **words)
     named = {role: getattr(sources, role) for role in KIND_OF_ROLE if role in entry.sources}
+    past = sources.past
+    if "past" in entry.sources and past.path is not None and os.path.lexists(past.path):
+        past.history(tokenizer)  # what is wrong with it is said before anything is made
     if any(named.values()):
         by_role = _open_named(named, reporter)
     else:
         by_role = _find(spec.name, tokenizer, reporter, load_model)
+        _say_few(by_role, reporter)
     opened = [artifact for artifacts in by_role.values() for artifact in artifacts]
     choice = DrafterChoice(
         str(spec),
@@ -158,7 +165,6 @@ def choose_drafter(
     )
     for artifact in choice.opened:
         artifact.tokenizer.require(tokenizer, str(artifact.path))
-    past = sources.past
     if "past" in entry.sources and (past.path or past.grows or entry.required):
         choice = _with_past(choice, past, reporter)
     default = "" if drafter else " (default)"
@@ -214,6 +220,11 @@ def _record(given: Any) -> TokenizerRecord:
     return record
 
 
+def require_named(sources: Sources, reporter: Reporter = SILENT) -> None:
+    """Raise ArtifactError for a named artifact that is missing or of another kind than its role."""
+    _open_named({role: getattr(sources, role) for role in KIND_OF_ROLE}, reporter)
+
+
 def _open_named(named: Mapping[str, Any], reporter: Reporter) -> dict[str, list[Opened]]:
     """Open the artifacts that the caller named, by role. Raises ArtifactError for a wrong kind."""
     by_role: dict[str, list[Opened]] = {}
@@ -255,6 +266,18 @@ def _find(
     return {role: [Opened(artifact, str(artifact.path))], **by_role}
 
 
+def _say_few(by_role: Mapping[str, Sequence[Opened]], reporter: Reporter) -> None:
+    """Say of which corpora there is next to nothing in what was found."""
+    for opened in (each for role in by_role for each in by_role[role]):
+        manifest = opened.artifact.manifest
+        tokens = manifest.counts.get("tokens", FEW)
+        if tokens < FEW and not KINDS[manifest.kind].of_model:
+            reporter.note(
+                f"{opened.name} holds {many(tokens, 'token')} alone: hardly any draft will come "
+                "from it"
+            )
+
+
 def _with_past(choice: DrafterChoice, past: PastUse, reporter: Reporter) -> DrafterChoice:
     """Return the choice with past requests, and their history's name."""
     history = past.history(choice.tokenizer)
@@ -282,6 +305,7 @@ def select(
     left_out: list[str] = []
     others: list[str] = []  # tokenizers
     corpora: dict[Any, Path] = {}
+    wholes: dict[tuple[str, str], tuple[Path, Manifest]] = {}  # by role, and what was pruned
     by_role: dict[str, list[tuple[Path, Manifest]]] = {role: [] for role in roles}
     for folder in candidates:
         manifest = folder.manifest
@@ -298,8 +322,13 @@ def select(
         ):
             key = manifest.corpus_key if manifest.corpus else None
             twin = corpora.get(key) if key else None
+            whole = wholes.setdefault((role, _whole_build(manifest)), (path, manifest))
             if twin is not None:
                 left_out.append(f"{path} (of the same corpus as {twin})")
+            elif whole[0] != path:
+                copy = whole[1].build == _whole_build(manifest)
+                of = "a pruned copy of" if copy else "pruned from the same artifact as"
+                left_out.append(f"{path} ({of} {whole[0]})")
             elif role != "datastores" and taken[role]:
                 better = "larger" if role == "frozen_table" else "the model's own, or larger"
                 left_out.append(f"{path} ({taken[role][0]} is {better})")
@@ -311,6 +340,15 @@ def select(
         left_out.append(f"{len(others)} for other tokenizers ({listed(sorted(set(others)))})")
     more = [f"{len(left_out) - SHOWN + 1} more"] if len(left_out) > SHOWN else []
     return taken, [*left_out[: SHOWN - len(more)], *more]
+
+
+def _whole_build(manifest: Manifest) -> str:
+    """Return the build of the artifact that was pruned to this one, its own where none was."""
+    build: Any = manifest.build
+    pruned = manifest.corpus.get("pruned")
+    while isinstance(pruned, Mapping) and isinstance(of := pruned.get("of"), Mapping):
+        build, pruned = of.get("build"), of.get("pruned")
+    return str(build)
 
 
 def _rank(path: Path, manifest: Manifest, model: str) -> tuple[Any, ...]:

@@ -127,7 +127,7 @@ def require_between(
 # Errors of the Hub's clients: huggingface_hub, datasets, fsspec, transformers.
 
 AGAIN = {
-    "dataset": "check the network, then run the same command again: finished shards are kept",
+    "dataset": "check the network, then run the same command again",
     "model": "check the network, or give a model that is on this machine",
     "list": "check the network, then run the same command again",
 }
@@ -211,7 +211,7 @@ LOG_IN = (
     "log in to the storage: s3:// takes AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
     " gs:// GOOGLE_APPLICATION_CREDENTIALS, hf:// HF_TOKEN; a public bucket FSSPEC_S3_ANON=true"
 )
-TRY_AGAIN = "check the network, then run the same command again: what is finished is kept"
+TRY_AGAIN = "check the network, then run the same command again"
 DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 NOT_LOGGED_IN = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}
 

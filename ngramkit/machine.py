@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -79,6 +80,16 @@ def _parse(
     if not 1 <= number <= LARGEST:
         raise UsageError(f"{text!r} is not a {what}", f"write it like {examples}")
     return int(number)
+
+
+def require_package(name: str, what: str) -> None:
+    """Raise UsageError where the package that `what` needs is not installed."""
+    try:
+        there = find_spec(name) is not None
+    except ValueError:  # somebody has blocked it in sys.modules
+        there = False
+    if not there:
+        raise UsageError(f"{what} needs {name}", f"pip install {name}")
 
 
 def start_python(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:

@@ -12,11 +12,13 @@ from ngramkit.builders.model_passes import (
     require_bigram_options,
     require_unigram_options,
 )
+from ngramkit.decode.pending import require_model
+from ngramkit.decode.placement import require_placement
 from ngramkit.formats.outputs import default_place
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
 
 if TYPE_CHECKING:
     from ngramkit.builders.model_passes import Work
@@ -100,10 +102,15 @@ def _build(
     run: dict[str, Any],
     loading: dict[str, Any],
 ) -> BuiltTable[Table]:
-    from ngramkit.decode.load import LanguageModel, load_model
+    require_out(out, force=run["force"])
+    if model is None or isinstance(model, str):
+        name = chosen_model(model).name
+        require_model(name, loading.get("revision"))
+        where = {"device": "auto", "dtype": "auto", "device_map": None, **loading}
+        require_placement(where["device"], where["dtype"], where["device_map"])
+        from ngramkit.decode.load import load_model
 
-    if not isinstance(model, LanguageModel):
-        model = load_model(chosen_model(model).name, **loading)
+        model = load_model(name, **loading)
     work: Work | None = None
 
     def build(path: Path, **run: Any) -> Table:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -29,9 +28,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ngramkit.budget.rule import prepare
 from ngramkit.drafters.base import Drafter, Evidence
-from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.registry import DRAFTERS, drafter_entry, load_drafter
 from ngramkit.engines.check import require_engine
 from ngramkit.errors import InputError, require_between
@@ -44,8 +41,7 @@ from ngramkit.formats.model_bigram import TABLE, ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter
-from ngramkit.kernels import code_folder, jit
-from ngramkit.kernels.tree import paths
+from ngramkit.kernels import code_folder
 from ngramkit.machine import cores, start_python
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
@@ -134,7 +130,7 @@ class Meanwhile:
         self._begun.update(tasks)
         if not missing or cores() < 2 or code_folder.folder() is None or self._process:
             return
-        logging.getLogger("ngramkit").log(jit.NOTICE, f"{jit.COMPILING}, while the model loads")
+        code_folder.announce_compiling()
         with contextlib.suppress(OSError):
             self._process = _start(missing, out=subprocess.DEVNULL, errors=subprocess.DEVNULL)
             atexit.register(self._process.terminate)  # where loading fails; harmless afterwards
@@ -194,6 +190,8 @@ def _start(tasks: Sequence[str], *, out: int, errors: int) -> subprocess.Popen[s
 
 def main() -> None:
     """Run the tasks in sys.argv; print the names of the kernels that were compiled, as JSON."""
+    from ngramkit.kernels import jit
+
     folder = code_folder.folder()
     for task in sys.argv[1:]:
         with tempfile.TemporaryDirectory(prefix="ngramkit-warm-") as scratch:
@@ -215,6 +213,8 @@ A = TypeVar("A", bound=Artifact)
 
 def run_task(task: str, scratch: Path) -> None:
     """Run one task, with artifacts in the folder `scratch`."""
+    from ngramkit.budget.rule import prepare
+
     name, _, width = task.partition("@")
     for tokenizer in TOKENIZERS.values() if not width else [TOKENIZERS[int(width)]]:
         folder = scratch / tokenizer.id
@@ -237,6 +237,8 @@ def run_task(task: str, scratch: Path) -> None:
 
 def draft_again(name: str, sources: Mapping[str, Any]) -> None:
     """Draft with all sources, with past requests and with references; lay out a draft as rows."""
+    from ngramkit.kernels.tree import paths
+
     drafter = load_drafter(name, **sources)
     serve_request(drafter)
     serve_request(drafter)  # the first is a past request now
@@ -263,6 +265,7 @@ def serve_request(drafter: Drafter, **options: Any) -> None:
 
 def serve(name: str, folder: Path, tokenizer: TokenizerRecord) -> None:
     """Draft as engines do, from all that the drafter takes, with a history that grows."""
+    from ngramkit.budget.rule import prepare
     from ngramkit.engines.batch import BatchDrafter
     from ngramkit.engines.config import DraftConfig
 
@@ -303,6 +306,8 @@ def tiny_sources(folder: Path, tokenizer: TokenizerRecord) -> dict[str, Any]:
 
     The datastore is sorted by Python: drafting from it must not wait for the kernels of building.
     """
+    from ngramkit.drafters.past_requests import PastRequests
+
     vocabulary = tokenizer.vocabulary  # also the separator
     dtype = token_dtype(vocabulary)
     text = [*TOKENS.tolist(), vocabulary]

@@ -158,6 +158,33 @@ def test_a_models_own_table_goes_before_a_larger_one():
     assert left_out == ["other (mine is the model's own, or larger)"]
 
 
+def test_of_an_artifact_and_its_pruned_copies_one_is_taken():
+    def found(name, tokens, pruned=None):
+        corpus = {"id": "chat"} if pruned is None else {"id": "chat", "pruned": {"of": pruned}}
+        counts = {"documents": 9, "tokens": tokens}
+        return Found(Path(name), Manifest("datastore", name, MINE, {}, corpus, counts))
+
+    whole = found("whole", 900)
+    half = found("half", 450, {"build": "whole"})
+    tenth = found("tenth", 90, {"build": "half", "pruned": {"of": {"build": "whole"}}})
+    odd = found("odd", 8, ["no manifest of ours"])
+    taken, left_out = select([tenth, half, whole, odd], ["datastores"], MINE)
+    assert taken == {"datastores": [Path("whole"), Path("odd")]}
+    assert left_out == ["half (a pruned copy of whole)", "tenth (a pruned copy of whole)"]
+    taken, left_out = select([tenth, half], ["datastores"], MINE)
+    assert taken == {"datastores": [Path("half")]}
+    assert left_out == ["tenth (pruned from the same artifact as half)"]
+
+
+def test_next_to_nothing_to_draft_from_is_said(here):
+    here("datastore", "seven", [[1, 2, 3, 4, 5, 6, 7]])
+    choice, notes = chosen(None)
+    assert choice.names == ["artifacts/seven"]
+    assert "artifacts/seven holds 7 tokens alone: hardly any draft will come from it" in notes
+    _, named = chosen(None, artifacts=["artifacts/seven"])
+    assert "alone" not in str(named)
+
+
 def test_past_requests_are_used_where_they_are_named(here, tmp_path):
     past = Sources(past=PastUse(tmp_path / "past"))
     assert chosen("ssd")[0].learns

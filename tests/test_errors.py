@@ -102,8 +102,8 @@ def test_hints_fit_the_one_who_reads_them(monkeypatch):
     assert "your own namespace" in from_hub(refused, "them/x").hint
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     assert from_hub(refused, "them/x").hint == "run: hf auth login"
-    assert "shards" not in from_hub(ConnectionError(), "a/b", "model").hint
-    assert "shards" in from_hub(ConnectionError(), "a/b", "dataset").hint
+    assert "same command" not in from_hub(ConnectionError(), "a/b", "model").hint
+    assert "same command" in from_hub(ConnectionError(), "a/b", "dataset").hint
 
 
 def test_a_traceback_shows_the_hint():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import ngramkit
-from ngramkit.text import many
 from ngramkit_cli import decode_options as opt
 from ngramkit_cli.options import (
     DrafterNames,
@@ -89,7 +88,7 @@ def _say(results: BenchResults, out: Output) -> None:
             f"{r.tokens_per_second:,.1f}",
             f"{r.speedup:.2f}",
             shown_interval(r.speedup_low, r.speedup_high),
-            "" if r.identical else f"{many(len(r.differing), 'answer')} not the same",
+            r.remarks,
         )
         for r in results.results
     ]

@@ -156,8 +156,8 @@ def _source(
     """
     if tokens is None:
         return {"source": corpus.text, **corpus.tokenised(model, eos, out)}
-    if corpus.corpus:
-        raise UsageError("--corpus and --tokens exclude each other", "drop one of them")
+    for name in corpus.given(model, eos):
+        raise UsageError(f"{name} is for text, not for --tokens", "drop one of them", option=name)
     from ngramkit.formats.tokens import TokenStore
     from ngramkit.remote.fetch import fetch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,6 +107,11 @@ class CorpusOptions:
         if model is None:
             self._warn_of_demo(name, out)
         return {"model": name, "eos": eos, **self._opening}
+
+    def given(self, model: str | None, eos: bool) -> list[str]:
+        """Return the names of the options that are given, of those that say how text is read."""
+        names = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return [*names, *["model"] * (model is not None), *["eos"] * (not eos)]
 
     @property
     def _parts(self) -> list[Weighted]:

@@ -49,7 +49,6 @@ def decode(
 
     Example: ngramkit decode --drafter rest --prompt "def main(" --compare
     """
-    begin_warming(drafter, caching.cache)
     from ngramkit.decode.options import DecodeOptions
 
     words: dict[str, Any] = {
@@ -81,17 +80,6 @@ def decode(
     out.result(artifacts, **(results[0] if len(results) == 1 else {"answers": results}))
     if answers[-1].run.ended_by == "interrupt":
         raise typer.Exit(INTERRUPTED)
-
-
-def begin_warming(drafter: str | None, cache: str) -> None:
-    """Compile what the drafter needs while the model loads. Raises UsageError for a drafter that
-    there is not, before anything is loaded."""
-    from ngramkit.drafters.registry import DrafterSpec
-    from ngramkit.warming import meanwhile
-
-    spec = DrafterSpec.parse(drafter or "blend")
-    if cache == "full":
-        meanwhile.begin(spec.name)
 
 
 def say_turns(words: dict[str, Any], screen: Screen, out: Output) -> None:
@@ -136,9 +124,11 @@ def say_times(out: Output, answer: Answer, *, greedy: bool) -> None:
     if run.cache is None and answer.drafter.label != "none":
         out.say(drafts_of(run))
     if comparison is not None:
+        nothing = "" if comparison.drafted.drafted_passes else " (nothing was drafted: it is noise)"
         out.say(
             f"{comparison.drafted.seconds:.3f} s, without drafts {comparison.baseline.seconds:.3f}"
-            f" s: speed-up {comparison.shown_speedup}, {sameness(comparison, greedy=greedy)}"
+            f" s: speed-up {comparison.shown_speedup}{nothing}, "
+            f"{sameness(comparison, greedy=greedy)}"
         )
     if comparison is not None and comparison.generate is not None:
         out.say(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ngramkit.errors import InputError, NetworkError, NgramkitError
+from ngramkit.errors import InputError, NetworkError, NgramkitError, UsageError
 from ngramkit.text import visible
 
 try:
@@ -40,6 +41,8 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
     """Return the error to show instead of `error`."""
     if isinstance(error, NgramkitError):
         return error
+    if isinstance(error, ModuleNotFoundError) and (package := _package(error.name or "")):
+        return UsageError(f"this needs the package {package}", f"pip install {package}")
     if isinstance(error, MemoryError):
         hint = "lower memory, shard_tokens or sample, or close other programs"
         return InputError("out of memory", hint, option=("memory", "shard_tokens", "sample"))
@@ -53,12 +56,18 @@ def to_ngramkit_error(error: BaseException) -> NgramkitError:
     )
 
 
+def _package(module: str) -> str:
+    """Return the package that brings a module; "" for Python's own and ours."""
+    name = module.partition(".")[0]
+    return "" if name.startswith("ngramkit") or name in sys.stdlib_module_names else name
+
+
 def _refused(error: OSError) -> NgramkitError:
     path = str(error.filename) if error.filename else ""
     if error.errno in FULL:
         return InputError(
             f"no space left on the disk{path and f' at {path}'}",
-            "free some space and run the same command again; finished shards are kept",
+            "free some space and run the same command again",
         )
     if isinstance(error, PermissionError):
         return InputError(f"no permission for {path or 'a file'}", "choose another path")
@@ -69,6 +78,7 @@ def _refused(error: OSError) -> NgramkitError:
 
 # Parameters whose option has another name. SpeCache's top_k is none: --top-k is of sampling.
 OTHER_NAMES = {
+    "from": "origin",
     "kv_bits": "bits",
     "kv_group": "group",
     "kv_residual": "residual",
@@ -113,8 +123,8 @@ def with_flags(text: str, names: Iterable[str], flags: Mapping[str, Flag]) -> st
     words = "|".join(re.escape(name) for name in names if name in flags)
     if not words:
         return text
-    # Not inside a path or a longer name; `=True`, `=False` and `=` belong to the word.
-    word = rf"(?<![\w/.-])({words})(?:=(True|False)\b|(=)(?=\S)|(?![\w=/-]|\.\w))"
+    # Not inside a path, a longer name or ngramkit[dedup]; `=True`, `=False` and `=` belong to it.
+    word = rf"(?<![\w/.[-])({words})(?:=(True|False)\b|(=)(?=\S)|(?![\w=/-]|\.\w))"
     return re.sub(word, lambda match: _as_flag(flags[match[1]], match), text)
 
 

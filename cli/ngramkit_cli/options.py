@@ -78,11 +78,16 @@ Out = Annotated[
 ]
 
 
-def the_model(given: str | None, out: Output) -> str:
-    """Return the model's name; say it, and why where nobody asked for it."""
+def the_model(given: str | None, out: Output, named: str | None = None) -> str:
+    """Return the model's name; say it, and why where nobody asked for it.
+
+    Raises UsageError where it is `given` and `named` by an option, too.
+    """
+    if given is not None and named is not None:
+        raise UsageError("MODEL and --model exclude each other", "give one of them")
     from ngramkit.models import DEFAULT, chosen_model, described
 
-    chosen = chosen_model(given)
+    chosen = chosen_model(given if named is None else named)
     known = "" if chosen.name == DEFAULT else described(chosen.name)
     out.say(f"model: {chosen.name}{known and f' = {known}'}{chosen.why and f' ({chosen.why})'}")
     return chosen.name

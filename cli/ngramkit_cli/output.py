@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -125,20 +125,22 @@ class Output:
         self._log.__exit__(None, None, None)
         if error is None or isinstance(error, (typer.Exit, SystemExit)) or self._debug:
             return
+        hint = getattr(error, "hint", "")
+        notes = [note for note in getattr(error, "__notes__", ()) if note != hint]
         if isinstance(error, KeyboardInterrupt):
-            self._to_stderr("interrupted")
+            self._to_stderr("interrupted", *(f"  {note}" for note in notes))
             raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, BrokenPipeError):
             screen.forget_stdout()
             raise typer.Exit(1) from None
-        self._fail(to_ngramkit_error(error))
+        self._fail(to_ngramkit_error(error), notes)
 
-    def _fail(self, error: NgramkitError) -> None:
+    def _fail(self, error: NgramkitError, notes: Sequence[str]) -> None:
         flags = running_flags()
         message, hint = (with_flags(text, error.option, flags) for text in (str(error), error.hint))
         self._to_stderr(f"error: {message}")
-        if hint:
-            self._to_stderr(f"  -> {hint}")
+        for line in filter(None, (hint, *notes)):
+            self._to_stderr(f"  -> {line}")
         if self.json:
             body = {"command": self.command, "error": message, "hint": hint}
             with suppress(NgramkitError, OSError):

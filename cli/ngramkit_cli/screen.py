@@ -63,7 +63,7 @@ def forget_stdout() -> None:
 logger = logging.getLogger("ngramkit")
 EVERY = 10.0  # seconds between two lines, where there is no terminal
 NAME = 32  # characters of a stage's name
-NARROW = 70  # columns below which the bar itself has no room
+NARROW = 70  # columns below which figures beside the bar have no room
 
 
 class QuietReporter(Reporter):
@@ -205,26 +205,33 @@ def log_stage(name: str, seconds: float) -> None:
 def _new_bars() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     console = Console(stderr=True)
     percent = TextColumn("{task.percentage:>3.0f}%")
-    name = TextColumn("{task.description}", markup=False)
-    counts = TextColumn("{task.fields[counts]}", markup=False)
     narrow = console.width < NARROW
-    columns = [percent, name] if narrow else [name, BarColumn(), percent, counts]
-    return Progress(*columns, *([] if narrow else [TimeRemainingColumn()]), console=console)
+    # What does not fit is cut, but never the bar, the share and the clock.
+    cut: Any = {"no_wrap": True, "overflow": "ellipsis"}
+    rest = Column(ratio=1, **cut)
+    name = TextColumn(
+        "{task.description}", markup=False, table_column=rest if narrow else Column(**cut)
+    )
+    columns = [name, BarColumn(10 if narrow else 20), percent, TimeRemainingColumn(compact=narrow)]
+    if not narrow:
+        columns.append(TextColumn("{task.fields[counts]}", markup=False, table_column=rest))
+    return Progress(*columns, console=console, expand=True)
 
 
 def short(amount: float) -> str:
     """Return an amount in three digits.
 
-    >>> short(12_412_003), short(999), short(2_000_000_000)
-    ('12.4 M', '999', '2.0 G')
+    >>> short(12_412_003), short(999), short(2_000_000_000), short(1.46)
+    ('12.4 M', '999', '2.0 G', '1.46')
     """
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if amount >= size:
             return f"{amount / size:.1f}{unit}"
-    return f"{amount:.0f}"
+    return f"{amount:.0f}" if amount >= 10 or amount == int(amount) else f"{amount:.2f}"
 
 
 # Tables as lines of text: rich lays them out, Output writes them.

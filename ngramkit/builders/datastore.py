@@ -36,11 +36,10 @@ from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.tokens import LAYOUT, TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built, in_progress
-from ngramkit.kernels.suffix.sort import sort_shard
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
 
 BYTES_PER_TOKEN = 16  # what memory is planned with, pages of the written file included
 MAX_SHARD = 1 << 27  # tokens; larger shards would draft no faster to speak of
@@ -80,6 +79,9 @@ def build_datastore(
     Raises InputError where the store holds no tokens, UsageError where `out` holds something else.
     """
     memory = parse_memory(memory)
+    require_out(out, force=force)
+    if shard_tokens is not None:
+        require_between("shard_tokens", shard_tokens, 2)
     with executing(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)
         build = partial(_build, store, shard_tokens, memory, threads(workers), runner, recipe)
@@ -145,7 +147,6 @@ def _default_fill(layout: _Layout, out: Path, limit: int) -> int:
 
 def _fill(size: int, limit: int, least: int = 1) -> int:
     """Return tokens per shard for `least` shards or more, filled alike, at most `limit` each."""
-    require_between("shard_tokens", limit, 2)
     return math.ceil(size / max(math.ceil(size / limit), least))
 
 
@@ -256,6 +257,8 @@ def sort_piece(
     store: str, parts: Sequence[StorePart], piece: Piece, separator: int, folder: str, name: str
 ) -> Written:
     """Write one shard of a datastore, `name` in `folder`, from a token store: a task's work."""
+    from ngramkit.kernels.suffix.sort import sort_shard
+
     tokens = read_piece(Path(store), parts, piece, separator)
     return write_file(folder, name, sort_shard(tokens, separator))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,6 @@ from ngramkit.builders.stages import (
     write_file,
 )
 from ngramkit.builders.tokens import token_store
-from ngramkit.builders.windows import Counts, Keys, Partition, Windows
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
@@ -39,11 +38,13 @@ from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import ArtifactWriter, already_built
-from ngramkit.kernels.counting import best_runs, unpack
 from ngramkit.machine import free_memory, threads
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
+
+if TYPE_CHECKING:
+    from ngramkit.builders.windows import Counts, Keys, Partition, Windows
 
 MOST = (1 << 31) - 1  # leaders, and followers of one
 LEADER_LENGTHS = range(1, 5)
@@ -101,6 +102,7 @@ def build_frozen(
     table.validate()
     if memory is not None:
         require_between("memory", memory, 1)
+    require_out(out, force=force)
     with executing(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)
         build = partial(_build, store, table, memory, threads(workers), runner, recipe)
@@ -153,6 +155,8 @@ def _build(
     options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
     with ArtifactWriter(out, FrozenTable.kind, plan, **options) as writer:
         if executor.local:
+            from ngramkit.builders.windows import Windows
+
             bound = _bounded(memory, store, table, reporter)
             windows = Windows(store, table.length, bound, workers)
             reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
@@ -196,6 +200,8 @@ def _pieces_of_tasks(
     store: TokenStore, table: Table, memory: int | None, workers: int, stages: StageRunner
 ) -> Iterator[Piece]:
     """Have a task count each group, and yield their pieces in order."""
+    from ngramkit.builders.windows import Windows
+
     memory = max(memory or TASK_MEMORY, LEAST_MEMORY)
     stages.reporter.note(f"{memory >> 20:,} MiB for each task, Python and kernels on top")
     share = memory // WINDOWS_SHARE
@@ -221,6 +227,8 @@ def count_group(
     store: str, group: Sequence[Partition], memory: int, table: Table, folder: str, name: str
 ) -> Written:
     """Count one group of the windows of the token store `store`: a task's work."""
+    from ngramkit.builders.windows import Windows
+
     windows = Windows(TokenStore.open(require_shared(Path(store))), table.length, memory, 1)
     piece = joined(counted_pieces(windows, table, group=group), table)
     assert piece is not None
@@ -281,6 +289,8 @@ def _bounded(memory: int | None, store: TokenStore, table: Table, reporter: Repo
 
 def _counted(windows: Windows, partition: Partition, keys: Keys, table: Table) -> Piece:
     """Return the leaders of one partition's sorted windows."""
+    from ngramkit.kernels.counting import best_runs, unpack
+
     leader_len = table.leader_len
     prefix = np.array(partition.prefix, np.int64)
     masks = windows.masks(len(prefix), leader_len)

@@ -53,7 +53,7 @@ from ngramkit.formats.writer import ArtifactWriter, already_built
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import open_fetched
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
 
 SAMPLES = 64  # rows looked at for each range
 
@@ -87,6 +87,7 @@ def merge(
              for s in sources]  # fmt: skip
     memory = parse_memory(memory)
     _validate(parts, memory)
+    require_out(out, force=force)
     with executing(executor, ray_address, reporter=reporter) as runner:
         build = partial(_build, parts, memory, runner)
         return written(build, out, reporter=reporter, force=force)

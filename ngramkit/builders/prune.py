@@ -34,8 +34,6 @@ from ngramkit.formats.container import Array
 from ngramkit.formats.datastore import Datastore, DatastoreShard
 from ngramkit.formats.frozen_table import TABLE, FrozenTable
 from ngramkit.formats.writer import ArtifactWriter, already_built
-from ngramkit.kernels.suffix.sort import sort_shard
-from ngramkit.kernels.worth import choose, new_wanted, text_table, want, wanted_rows
 from ngramkit.progress import SILENT, Reporter
 
 SHARD_TOKENS = 1 << 25  # at most; sorting one takes 16 bytes for each
@@ -133,6 +131,8 @@ def _datastore(
         raise _too_small(datastore, size, 8 * (separator + 2) + HEADER)
     fill = -(-passages.size // shards)
     reporter.stage("suffix arrays", passages.size)
+    from ngramkit.kernels.suffix.sort import sort_shard
+
     for number, part in enumerate(_cut(passages, fill)):
         name = f"shard-{number:05d}.safetensors"
         if writer.finished(name) is None:
@@ -254,6 +254,8 @@ def _worth(table: FrozenTable, owner: Array, answers: Sequence[Array]) -> Array:
     windows = sum(max(len(text) - length + 1, 0) for text in texts)
     if not windows:
         return counts
+    from ngramkit.kernels.worth import new_wanted, text_table, want, wanted_rows
+
     wanted = new_wanted(windows, (length,))
     rows = np.array([(i, 0, len(text)) for i, text in enumerate(texts)], np.int64)
     want(wanted, text_table(texts), rows, 1, True)
@@ -303,6 +305,8 @@ def chosen_passages(
     passages = _cut_passages(documents)
     if passages.size <= budget:
         return passages
+    from ngramkit.kernels.worth import choose, new_wanted, text_table, want
+
     trained = documents.rows[documents.training]
     texts = [shard.tokens for shard in shards]
     given = [np.asarray(answer, texts[0].dtype) for answer in answers]

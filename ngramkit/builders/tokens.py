@@ -2,18 +2,22 @@
 
 Documents become ids batch by batch, in the corpus's order: on this machine from memory, on a
 cluster out of files that tasks write, one for each part of the corpus (`builders.token_parts`). A
-shard ends with the document that fills it, whatever the batches, parts or workers were. A killed
-build finds the finished shards and goes on behind the last one.
+shard ends with the document that fills it, whatever the batches, parts or workers were.
+
+Between two shards, what is encoded is kept every few seconds in a file of the build's own, and
+once more when the build is interrupted. A build that is run again goes on behind the last of them.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +33,20 @@ from ngramkit.corpus.open import AnyCorpus, CorpusWords, is_artifact, open_corpu
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.artifact import token_dtype
-from ngramkit.formats.container import Array
+from ngramkit.formats.container import Array, open_arrays
 from ngramkit.formats.manifest import build_id
 from ngramkit.formats.outputs import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.writer import ArtifactWriter, already_built
+from ngramkit.formats.writer import SCRATCH, ArtifactWriter, already_built
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.remote.fetch import fetch
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
 from ngramkit.text import many
 
 SHARD_TOKENS = 1 << 24
+KEEP_EVERY = 5.0  # seconds after which a kill costs no more
 
 
 @public_with(open_corpus, CorpusWords)
@@ -73,6 +78,7 @@ def tokenize(
     the nodes of the cluster at `ray_address`, see `ngramkit.builders.executors`; the bytes are the
     same. Raises InputError where the corpus gives no document, or none with text.
     """
+    require_out(out, force=force)
     with executing(executor, ray_address, workers, reporter) as runner:
         text = open_text(corpus, reporter, **options)
         tokenizer = model
@@ -150,6 +156,9 @@ def _build(
         ending = record.eos if eos else None
         dtype = token_dtype(record.vocabulary)
         cutter = ShardCutter(writer, dtype, shard_tokens, positions=executor.local)
+        if kept := cutter.counts["documents"]:
+            tokens = many(cutter.counts["tokens"], "token")
+            reporter.note(f"going on behind {many(kept, 'document')}, {tokens}, of an earlier run")
         if executor.local:
             use_cores(workers)
             batches = _encode_here(corpus, tokenizer, ending, cutter, reporter)
@@ -213,20 +222,36 @@ def _encode_here(
     reporter: Reporter,
 ) -> Iterator[Packed]:
     """Yield the documents behind the cutter's last one, encoded by this process."""
-    reporter.stage("tokenize", corpus.selection.limit, "documents")
-    reporter.advance(cutter.position.kept, **cutter.counts)
+    limit, size = corpus.selection.limit, corpus.size
+    by_bytes = limit is None and size is not None
+    reporter.stage("tokenize", size if by_bytes else limit, "bytes" if by_bytes else "documents")
+    reporter.advance(0 if by_bytes else cutter.position.kept, **cutter.counts)
+    read = 0
     encoder = open_encoder(tokenizer.backend, reporter)
     documents = corpus.documents(cutter.position)
     for packed in encode_documents(documents, encoder, tokenizer.record.vocabulary, ending):
         yield packed
-        reporter.advance(len(packed.documents), **cutter.counts)
+        amount = corpus.reached - read if by_bytes else len(packed.documents)
+        read += amount
+        reporter.advance(amount, **cutter.counts)
+
+
+class _Gathered(NamedTuple):
+    """Documents of the next shard, and what all documents up to here come to."""
+
+    tokens: Array  # uint16 | uint32 [n]
+    lengths: Array  # int64[documents], in tokens
+    counts: dict[str, int]
+    licenses: Counter[str]
+    position: Position
 
 
 class ShardCutter:
     """A writer of shards that gathers packed documents until they fill `shard_tokens`.
 
-    It begins behind the shards that a killed build left. With `positions`, documents say where in
-    the corpus they are, and `position` is where to read on; shards without are written anew.
+    With `positions`, documents say where in the corpus they are: what is gathered is kept, too, and
+    `position` is where to read on. Else it begins behind the shards that a killed build left, and
+    shards without positions are written anew.
     """
 
     def __init__(
@@ -239,67 +264,125 @@ class ShardCutter:
         self._dtype = dtype
         self._shard_tokens = shard_tokens
         self._positions = positions
-        self._tokens: list[Array] = []  # gathered for the next shard
-        self._lengths: list[Array] = []
-        self._room = shard_tokens
         self._shard = 0
+        self._gathered: list[_Gathered] = []  # for the next shard
+        self._kept = 0  # of these
+        self._files = 0  # that hold them
+        self._last_kept = time.monotonic()
         self._resume()
 
     def _resume(self) -> None:
-        while (facts := self._writer.finished(self._name)) is not None:
-            if self._positions:
-                if "position" not in facts:
-                    break
-                self.position = Position(**facts["position"])
-            self.counts = {name: facts[name] for name in self.counts}
-            self.licenses = Counter(facts["licenses"])
+        while self._go_behind(self._writer.finished(self._name)):
             self._shard += 1
+        while self._positions:
+            facts = self._writer.finished(self._scratch)
+            if facts is None or facts.get(SCRATCH) != self._name:  # it is of an earlier shard
+                break
+            arrays = open_arrays(self._writer.partial / self._scratch)
+            tokens, lengths = (np.array(arrays[name]) for name in ("tokens", "lengths"))
+            self._go_behind(facts)
+            self._gather(tokens, lengths.astype(np.int64))
+            self._files += 1
+        self._kept = len(self._gathered)
+
+    def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
+        """Go on behind a file with these facts; return False where they do not say where that
+        is."""
+        if facts is None or (self._positions and "position" not in facts):
+            return False
+        if self._positions:
+            self.position = Position(**facts["position"])
+        self.counts = {name: facts[name] for name in self.counts}
+        self.licenses = Counter(facts["licenses"])
+        return True
 
     @property
     def _name(self) -> str:
         return f"shard-{self._shard:05d}.safetensors"
 
+    @property
+    def _scratch(self) -> str:
+        return f"gathered-{self._files:05d}.safetensors"
+
     def cut(self, batches: Iterable[Packed]) -> None:
-        """Write shards of all the batches, of which the last may be smaller."""
-        for packed in batches:
-            self._add(packed)
-        if self._lengths:
-            self._flush()
+        """Write shards of all the batches, of which the last may be smaller.
+
+        However it is left, what was gathered until then is kept for a build that goes on.
+        """
+        try:
+            for packed in batches:
+                self._add(packed)
+                if time.monotonic() - self._last_kept >= KEEP_EVERY:
+                    self._keep()
+            if self._gathered:
+                self._flush()
+        except BaseException:
+            with suppress(OSError, MemoryError):  # the news is what came before
+                self._keep()
+            raise
 
     def _add(self, packed: Packed) -> None:
         documents, tokens, lengths = packed
         while len(documents):
+            if self._room <= 0:
+                self._flush()
             ends = np.cumsum(lengths)
             n = min(int(np.searchsorted(ends, self._room)) + 1, len(ends))
             end = int(ends[n - 1])
             self._take(documents[:n], tokens[:end], lengths[:n])
-            if self._room <= 0:
-                self._flush()
             documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
 
+    @property
+    def _room(self) -> int:
+        return self._shard_tokens - sum(len(each.tokens) for each in self._gathered)
+
     def _take(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
-        self._tokens.append(tokens)
-        self._lengths.append(lengths)
-        self._room -= len(tokens)
         self.counts["documents"] += len(documents)
         self.counts["tokens"] += len(tokens)
         if self._positions:
             self.position = documents[-1].end
         for document in documents:
             self.licenses.update(document.licenses)
+        self._gather(tokens, lengths)
+
+    def _gather(self, tokens: Array, lengths: Array) -> None:
+        """Add documents that the counts hold already, in one step that nothing interrupts."""
+        so_far = (dict(self.counts), Counter(self.licenses), self.position)
+        self._gathered.append(_Gathered(tokens, lengths, *so_far))
+
+    def _keep(self) -> None:
+        """Write what was gathered since the last time, so that a killed build goes on behind it."""
+        fresh = self._gathered[self._kept :]
+        self._last_kept = time.monotonic()
+        if self._positions and fresh:
+            arrays = {
+                "tokens": self._joined(fresh),
+                "lengths": np.concatenate([each.lengths for each in fresh]).astype(np.uint64),
+            }
+            self._writer.write(self._scratch, arrays, **self._facts(fresh), **{SCRATCH: self._name})
+            self._kept += len(fresh)
+            self._files += 1
 
     def _flush(self) -> None:
         """Write what is gathered as one shard."""
-        lengths = np.concatenate(self._lengths)
+        lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
-        tokens = np.concatenate(self._tokens).astype(self._dtype, copy=False)
-        self._writer.write(
-            self._name,
-            {"tokens": tokens, "documents": offsets},
-            **self.counts,
-            licenses=dict(self.licenses),
-            **({"position": self.position.to_json()} if self._positions else {}),
-        )
-        self._tokens, self._lengths, self._room = [], [], self._shard_tokens
-        self._shard += 1
+        arrays = {"tokens": self._joined(self._gathered), "documents": offsets}
+        self._writer.write(self._name, arrays, **self._facts(self._gathered))
+        self._shard += 1  # what is kept for an earlier one counts no more
+        self._gathered = []
+        for number in range(self._files):
+            self._writer.discard(f"gathered-{number:05d}.safetensors")
+        self._kept = self._files = 0
+        self._last_kept = time.monotonic()
+
+    def _joined(self, gathered: Sequence[_Gathered]) -> Array:
+        joined = np.concatenate([each.tokens for each in gathered])
+        return joined.astype(self._dtype, copy=False)
+
+    def _facts(self, gathered: Sequence[_Gathered]) -> dict[str, Any]:
+        """Return where a build goes on behind these, and what it had counted there."""
+        last = gathered[-1]
+        place = {"position": last.position.to_json()} if self._positions else {}
+        return {**last.counts, "licenses": dict(last.licenses), **place}

@@ -108,12 +108,9 @@ def find_template(name: str, tokenizer: TextTokenizer) -> Template:
     Raises UsageError for an unknown name, and for auto and own where there is none.
     """
     model = tokenizer.record.id
+    require_template(name)
     if name in KNOWN:
         return Template(name, KNOWN[name])
-    if name not in NAMES:
-        raise UsageError(
-            f"template must be one of {', '.join(NAMES)}, is {name!r}", option="template"
-        )
     if tokenizer.chat_template is not None:
         special = tuple(sorted(tokenizer.special.items()))
         return Template(OWN, tokenizer.chat_template, special)
@@ -126,6 +123,14 @@ def find_template(name: str, tokenizer: TextTokenizer) -> Template:
             option="template",
         )
     return Template(by_name, KNOWN[by_name], why=f"known for {model}")
+
+
+def require_template(name: str) -> None:
+    """Raise UsageError where no template is called that."""
+    if name not in NAMES:
+        raise UsageError(
+            f"template must be one of {', '.join(NAMES)}, is {name!r}", option="template"
+        )
 
 
 def known_for(model: str) -> str | None:

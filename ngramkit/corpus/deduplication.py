@@ -79,6 +79,15 @@ class Deduplicated:
         """The bad records of the corpus that were skipped."""
         return self.corpus.skipped
 
+    @property
+    def size(self) -> int | None:
+        """As `Corpus.size`."""
+        return self.corpus.size
+
+    @property
+    def reached(self) -> int:
+        return self.corpus.reached
+
     def bounded(self, max_document: int) -> Deduplicated:
         return replace(self, corpus=self.corpus.bounded(max_document), left_out=Counter())
 

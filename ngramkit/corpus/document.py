@@ -131,6 +131,16 @@ class Corpus:
         """The files and folders of this machine that are read; a source may have none."""
         return getattr(self.source, "places", ())
 
+    @property
+    def size(self) -> int | None:
+        """The bytes that are read; None where they are not known before."""
+        return getattr(self.source, "size", None)
+
+    @property
+    def reached(self) -> int:
+        """The bytes that were read so far."""
+        return int(getattr(self.source, "reached", [0])[0])
+
     def bounded(self, max_document: int) -> Corpus:
         """Return the corpus with another bound on a document's size; a larger document is an
         error."""

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -62,6 +63,7 @@ class FileOptions:
     skip_bad: bool = False
     max_document: int = MAX_DOCUMENT  # bytes
     groups: tuple[int, int] | None = None  # row groups [begin, end) of a parquet file
+    reached: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)  # bytes
 
     def option_record(self) -> dict[str, Any]:
         """Return JSON for a corpus's record: only the options that are set."""
@@ -80,6 +82,19 @@ class FileOptions:
                 yield from READERS[kind](path, file, reading)
             else:
                 yield from read_parquet(path, file, reading, range(*self.groups))
+
+    def watched(
+        self, rows: Iterable[Row], raw: IO[bytes], path: Path, begin: int, size: int
+    ) -> Iterator[Row]:
+        """Yield the rows of a file, and keep in `reached` how far they are, where `begin` bytes are
+        before the file and `size` in it."""
+        in_all = None if self.groups else readers.rows_of(path, raw)
+        tells = raw.seekable()
+        for number, row in enumerate(rows, 1):
+            at = size * number // in_all if in_all else raw.tell() if tells else 0
+            self.reached[0] = begin + min(at, size)
+            yield row
+        self.reached[0] = begin + size
 
 
 def kind_of(path: Path) -> str:
@@ -144,6 +159,17 @@ class LocalSource(FileOptions):
         path = self.paths[part].absolute()
         return replace(self, names=[self.names[part]], paths=[path], folder=None)
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Where every file ends, if all stand one behind the other, in bytes."""
+        sizes = (path.stat().st_size if path.exists() else 0 for path in self.paths)
+        return list(accumulate(sizes))
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return self._ends[-1]
+
     def stretches(self) -> list[LocalSource]:
         """Split a source of one file into several, where it is a large one of row groups."""
         [path] = self.paths
@@ -176,7 +202,8 @@ class LocalSource(FileOptions):
         path = self.paths[part]
         try:
             with path.open("rb") as raw:
-                yield from self.read(path, raw, path.stat().st_size)
+                size, end = path.stat().st_size, self._ends[part]
+                yield from self.watched(self.read(path, raw, size), raw, path, end - size, size)
         except unpacking.ERRORS as error:
             raise InputError(f"{path} is damaged: {error}", "fetch the file again") from error
         except FileNotFoundError as error:
@@ -259,6 +286,15 @@ class RemoteSource(FileOptions):
     def parts(self) -> int:
         return len(self.files)
 
+    @property
+    def size(self) -> int | None:
+        """The bytes of all files; None where the storage does not say."""
+        return self._ends[-1] if all(isinstance(f.get("size"), int) for f in self.files) else None
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(int(file.get("size") or 0) for file in self.files))
+
     def only(self, part: int) -> RemoteSource:
         return replace(self, files=[self.files[part]])
 
@@ -271,7 +307,9 @@ class RemoteSource(FileOptions):
         name, size = str(self.files[part]["name"]), self.files[part].get("size")
         path = plain_path(name)
         with _storage_errors(str(path)), self.storage.open(name, "rb") as raw:
-            yield from self.read(path, raw, size if isinstance(size, int) else 0)
+            size = size if isinstance(size, int) else 0
+            rows, begin = self.read(path, raw, size), self._ends[part] - size
+            yield from self.watched(rows, raw, path, begin, size)
 
 
 def remote_source(

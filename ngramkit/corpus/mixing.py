@@ -69,6 +69,16 @@ class Mixture:
     def places(self) -> Sequence[Path]:
         return [place for corpus in self.corpora for place in corpus.places]
 
+    @property
+    def size(self) -> int | None:
+        """As `Corpus.size`."""
+        sizes = [corpus.size for corpus in self.corpora]
+        return None if None in sizes else sum(filter(None, sizes))
+
+    @property
+    def reached(self) -> int:
+        return sum(corpus.reached for corpus in self.corpora)
+
     def bounded(self, max_document: int) -> Mixture:
         return replace(self, corpora=tuple(corpus.bounded(max_document) for corpus in self.corpora))
 

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.unpacking import (
@@ -190,6 +188,9 @@ def _strings(value: Any) -> tuple[str, ...]:
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
     """Return row groups [begin, end) of about STRETCH bytes each; [] for a small or damaged
     file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         if path.stat().st_size < LARGE:
             return []
@@ -211,6 +212,9 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
 
     Return None where only the rows tell: a conversation may be several documents.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         with pq.ParquetFile(path) as file:
             columns = string_columns(file.schema_arrow)
@@ -220,6 +224,21 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
             return sum(int(file.metadata.row_group(i).num_rows) for i in counted)
     except (pa.ArrowException, OSError, UnicodeError, InputError):
         return None  # reading the rows raises the error
+
+
+def rows_of(path: Path, file: IO[bytes]) -> int | None:
+    """Return how many rows an open parquet file has; None for other kinds and damaged ones."""
+    if path.suffix.lower() != ".parquet" or not file.seekable():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(file).num_rows)
+    except (pa.ArrowException, OSError, UnicodeError):
+        return None
+    finally:
+        file.seek(0)
 
 
 # The readers.
@@ -420,6 +439,9 @@ def read_parquet(
 ) -> Iterator[Row]:
     """Yield the rows of the row groups `groups`, by default of all; other columns are not
     decoded."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         schema = pq.read_schema(file)
         maker = RowMaker.of(string_columns(schema), str(path), reading)
@@ -437,6 +459,9 @@ def _group_batches(
     file: IO[bytes], folded: Any, group: int, columns: list[str], many: int
 ) -> Iterator[Any]:
     """Yield one row group's batches: none with lists of dictionaries may reach over two groups."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     begun = False
     try:
         for batch in folded.iter_batches(many, row_groups=[group], columns=columns):
@@ -451,6 +476,8 @@ def _group_batches(
 
 def read_arrow(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the rows of Arrow IPC, as a file or as a stream (which `datasets` saves)."""
+    import pyarrow as pa
+
     try:
         for batch in _arrow_batches(file, reading.most):
             maker = RowMaker.of(string_columns(batch.schema), str(path), reading)
@@ -461,6 +488,8 @@ def read_arrow(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
 
 def _arrow_batches(file: IO[bytes], most: int) -> Iterator[Any]:
     """Yield the batches of a stream; in a file, too, since its footer may say something else."""
+    import pyarrow as pa
+
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     if file.read(len(MAGIC)) != MAGIC:
@@ -490,6 +519,8 @@ def _rows_at_once(footer: Any, most: int) -> int:
 def batch_rows(where: Path | str, maker: RowMaker, batch: Any, reading: Reading) -> Iterator[Row]:
     """Yield the rows of an Arrow batch; only as many at a time are unfolded as have about the bytes
     of a largest document together."""
+    import pyarrow as pa
+
     chosen, most = batch.select(maker.columns), reading.most
     chosen.validate(full=True)  # other functions of pyarrow trust offsets and indices
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -134,6 +135,12 @@ def load_tokenizer(
     try:
         if files.source == resolve_model(DEFAULT):
             backend, special = _load_embedded(files)
+        elif not files.paths and Path(files.source).is_dir() and not _may_hold(files.source):
+            raise InputError(
+                f"{files.source} holds no tokenizer",
+                f"the model {model} must hold a tokenizer.json",
+                option="model",
+            )
         elif trust_remote_code or TOKENIZER not in files.paths:
             backend, special = _load_by_transformers(model, files, revision, trust_remote_code)
         else:
@@ -148,6 +155,11 @@ def load_tokenizer(
         refuse_fault(error, model)
         raise
     return TextTokenizer(record, backend, special, template)
+
+
+def _may_hold(folder: str) -> bool:
+    """Return whether a folder has a file that transformers could make a tokenizer of."""
+    return any(re.search(r"tok|vocab|merges|model", path.name) for path in Path(folder).iterdir())
 
 
 def _load_embedded(files: TokenizerFiles) -> Loaded:

@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import zstandard
 
 from ngramkit.errors import InputError
@@ -268,6 +266,9 @@ def row_sizes(array: Any) -> Sizes:
 
     Raises TypeError for a kind that holds neither texts nor numbers nor lists of them.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     kind, zeros, ones = array.type, np.zeros(len(array), np.int64), np.ones(len(array), np.int64)
     if pa.types.is_dictionary(kind):
         return _dictionary_sizes(array)
@@ -287,6 +288,8 @@ def row_sizes(array: Any) -> Sizes:
 
 def without_dictionaries(kind: Any) -> Any:
     """Return the Arrow type with plain values for dictionaries, in lists and objects too."""
+    import pyarrow as pa
+
     if pa.types.is_dictionary(kind):
         return without_dictionaries(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -302,11 +305,14 @@ def _plain(field: Any) -> Any:
 
 
 def is_string(kind: Any) -> bool:
-    types = pa.types
+    from pyarrow import types
+
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _is_bytes(kind: Any) -> bool:
+    import pyarrow as pa
+
     return is_string(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 

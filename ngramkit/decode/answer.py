@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, Protocol, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, overload
 
 from ngramkit.choose import DrafterChoice
 from ngramkit.corpus.chat import Message, Template
-from ngramkit.decode.base import Verifier
-from ngramkit.decode.compare import Comparison, compare, warm_up
+from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.decode.options import DecodeOptions, Show, takes_words
-from ngramkit.decode.result import Decoded
-from ngramkit.decode.session import Session, prepare
+from ngramkit.decode.pending import prepare
 from ngramkit.decode.text import (
     TextStream,
     chat_ids,
@@ -21,9 +19,14 @@ from ngramkit.decode.text import (
     open_references,
     prompt_ids,
 )
-from ngramkit.decode.transformers_ways import measure_generate
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ngramkit.decode.base import Verifier
+    from ngramkit.decode.compare import Comparison
+    from ngramkit.decode.result import Decoded
+    from ngramkit.decode.session import Session
 
 P = ParamSpec("P")
 
@@ -122,9 +125,13 @@ def decode(prompts: str | Sequence[str], options: DecodeOptions) -> Answer | lis
 
 def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     """Answer the prompts with one drafter. Ctrl-C ends the last one, and nothing is compared."""
-    session, choice, template = set_up(options)
-    prompt_tokens = [_encode(prompt, session, template) for prompt in prompts]
+    session, choice, template = set_up(options, prompts)
+    prompt_tokens = [
+        _encode(prompt, session.model.tokenizer, options.system, template) for prompt in prompts
+    ]
     if prompt_tokens and options.cache is None:
+        from ngramkit.decode.compare import warm_up
+
         warm_up(session, prompt_tokens[0], choice.load(forgetful=True))
     drafter = choice.load()
     answers = []
@@ -147,23 +154,31 @@ def _answers(prompts: Sequence[str], options: DecodeOptions) -> list[Answer]:
     return [answer.compared() for answer in answers] if options.compare else answers
 
 
-def set_up(options: DecodeOptions) -> tuple[Session, DrafterChoice, Template | None]:
+def set_up(
+    options: DecodeOptions, prompts: Sequence[str] = ()
+) -> tuple[Session, DrafterChoice, Template | None]:
     """Return the session, the drafter and the template that the options ask for; no template where
-    prompts are taken as they stand."""
+    prompts are taken as they stand.
+
+    Raises UsageError for a prompt without a token, before the model is loaded.
+    """
     pending = prepare(options)
     references = open_references(options.references, pending.tokenizer, options.reporter)
     template = None
     if options.chat_template is not None:
         template = chat_template(options.chat_template, pending.tokenizer, options.reporter)
+    if "" in prompts and not len(_encode("", pending.tokenizer, options.system, template)):
+        raise UsageError("the prompt is empty", "give at least one token of text")
     drafter = options.drafter or (None if options.cache is None else "none")
     choice = pending.choose(drafter, options, options.sources())
     session, (choice,) = pending.session(options, [choice])
     return replace(session, references=references), choice, template
 
 
-def _encode(prompt: str, session: Session, template: Template | None) -> TokenArray:
+def _encode(
+    prompt: str, tokenizer: TextTokenizer, system: str | None, template: Template | None
+) -> TokenArray:
     """Encode a prompt, as a user's turn where there is a template."""
-    tokenizer, system = session.model.tokenizer, session.options.system
     if template is None:
         return prompt_ids(tokenizer, prompt)
     before = [Message("system", system)] if system else []
@@ -171,6 +186,9 @@ def _encode(prompt: str, session: Session, template: Template | None) -> TokenAr
 
 
 def _compare(session: Session, prompt: TokenArray, choice: DrafterChoice) -> Comparison:
+    from ngramkit.decode.compare import compare
+    from ngramkit.decode.transformers_ways import measure_generate
+
     comparison = compare(session, prompt, lambda: choice.load(forgetful=True))
     return replace(comparison, generate=measure_generate(session, prompt))
 

@@ -7,24 +7,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ngramkit.budget.profile import NOISY, Pass, Profile
-from ngramkit.decode.base import Verifier
-from ngramkit.decode.load import LanguageModel, device_facts
 from ngramkit.decode.options import DecodeOptions
-from ngramkit.decode.profiles import profile_path
-from ngramkit.decode.session import Session, load
-from ngramkit.decode.verifiers import open_verifier
-from ngramkit.decode.verify_rows import ChainVerifier
+from ngramkit.decode.pending import load
 from ngramkit.drafters.base import DraftTree
-from ngramkit.errors import require_between
+from ngramkit.errors import NgramkitError, require_between
+from ngramkit.machine import require_package
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.results import Tabular
+
+if TYPE_CHECKING:
+    from ngramkit.decode.base import Verifier
+    from ngramkit.decode.load import LanguageModel
 
 DAY = 86_400  # seconds, at most
 
@@ -73,10 +72,11 @@ def calibrate(
     this model here begins with these figures, and corrects them.
 
     The model and where it runs as in `ngramkit.decode`. The profile is kept in the user's cache.
-    Raises UsageError for `seconds` that are no time, or more than a day.
+    Raises UsageError for `seconds` that are no time, or more than a day; NgramkitError where the
+    figures are of no use, and nothing is kept: too little time, or too noisy a machine.
     """
-
     require_between("seconds", seconds, 0, DAY)
+    require_package("matplotlib", "the heat map")
     options = DecodeOptions(
         model,
         device=device,
@@ -87,14 +87,17 @@ def calibrate(
     )
     loaded = load(options)
     profile = measure(loaded, seconds=seconds, reporter=reporter)
+    if profile.noise > NOISY:
+        raise NgramkitError(
+            f"the machine was too noisy, nothing is kept: a usual pass took {profile.noise:.0%} "
+            "longer than the best",
+            "close other programs and calibrate again",
+        )
+    from ngramkit.decode.profiles import profile_path
+
     calibration = Calibration(profile, profile_path(loaded))
     profile.save(calibration.path)
     plot(profile, calibration.picture)
-    if profile.noise > NOISY:
-        reporter.note(
-            f"the machine was too noisy to trust: a usual pass took {profile.noise:.0%} "
-            "longer than the best; close other programs and calibrate again"
-        )
     return calibration
 
 
@@ -114,9 +117,14 @@ def measure(
     """Measure the best of some rounds for every size and context, in turns, for about `seconds`.
 
     A pass is timed until the chosen tokens are on the host. Contexts of which LEAST_ROUNDS rounds
-    would not fit into `seconds` are left out, but never the shortest; where not even its do, it
-    ends all the same, and `reporter` is told. 0: the least rounds of everything.
+    would not fit into `seconds` are left out, but never the shortest. 0: the least rounds of
+    everything. Raises NgramkitError where there is too little time for the shortest.
     """
+    import torch
+
+    from ngramkit.decode.load import device_facts
+    from ngramkit.decode.session import Session
+
     session = Session.settle(model, DecodeOptions(budget=1))
     verify = "chain" if session.verify == "chain" else "tree"
     longest = model.context or max(contexts) + max(sizes) + 1
@@ -137,9 +145,10 @@ def measure(
                 break
             rounds += 1
     if rounds < LEAST_ROUNDS:
-        reporter.note(
-            f"{rounds} of {LEAST_ROUNDS} rounds fit into {seconds:g} s: give more time, or "
-            "calibrate again when the machine has less to do"
+        raise NgramkitError(
+            f"{rounds} of {LEAST_ROUNDS} rounds fit into {seconds:g} s, nothing is kept",
+            f"give seconds={10 * seconds:g}, or calibrate when the machine has less to do",
+            option="seconds",
         )
     facts = device_facts(model.model)
     passes = [
@@ -202,6 +211,8 @@ def _first_round(
 
 def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
     """Open a verifier with room for so many draft nodes, behind `context` tokens."""
+    from ngramkit.decode.verifiers import open_verifier
+
     vocabulary = int(model.config.get_text_config().vocab_size)
     verifier = open_verifier(model, verify, room=context + 1 + nodes)
     verifier.prefill(np.arange(context, dtype=np.int32) % vocabulary)
@@ -210,6 +221,8 @@ def open_filled(model: Any, verify: str, context: int, nodes: int) -> Verifier:
 
 def time_pass(verifier: Verifier, size: int) -> float:
     """Return the seconds of a pass with `size` draft nodes, until its tokens are on the host."""
+    from ngramkit.decode.verify_rows import ChainVerifier
+
     nodes = np.arange(size, dtype=np.int32)
     parents = nodes - 1 if isinstance(verifier, ChainVerifier) else (nodes - 1) // 2
     tree = DraftTree(nodes, parents, np.zeros(size, np.float32), np.zeros(size, np.uint8))
@@ -248,11 +261,10 @@ def _draw(profile: Profile, path: Path) -> None:
         noise = spread[contexts[row], sizes[column]]
         shown = f"{value:.2f}\n±{noise:.0%}"
         axes.text(column, row, shown, ha="center", va="center", color=color, fontsize=7)
-    warning = "" if profile.noise <= NOISY else "TOO NOISY TO TRUST\n"
     axes.set(
         xlabel="draft nodes",
         ylabel="tokens of context",
-        title=f"{warning}slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
+        title=f"slow-down of a pass: {profile.model}, {profile.dtype}, {profile.device}",
     )
     figure.colorbar(image)
     figure.savefig(path, dpi=120)

@@ -8,19 +8,20 @@ have written alone after the same prompt. Knows no terminal.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngramkit.corpus.chat import Message
 from ngramkit.decode.answer import set_up, write
-from ngramkit.decode.base import ResumableVerifier
-from ngramkit.decode.compare import warm_up
 from ngramkit.decode.options import DecodeOptions, Show, takes_words
-from ngramkit.decode.result import Decoded
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import Drafter, TokenArray, common_beginning
 from ngramkit.errors import InputError
+
+if TYPE_CHECKING:
+    from ngramkit.decode.base import ResumableVerifier
+    from ngramkit.decode.result import Decoded
 
 NEW_TOKENS = 1024  # of an answer
 
@@ -82,6 +83,8 @@ class Conversation:
         session = self._session.numbered(self._turns)
         self._turns += 1
         if self._drafter is None:
+            from ngramkit.decode.compare import warm_up
+
             warm_up(self._session, prompt, self.drafter.load(forgetful=True))
             self._drafter = self.drafter.load()
         verifier, held = self._resumed(prompt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer, needs_code
 from ngramkit.decode.gguf_weights import model_folder
 from ngramkit.decode.packed_weights import is_packed, pack_linears
+from ngramkit.decode.placement import require_placement
 from ngramkit.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.formats.manifest import PLAIN_NAME
 from ngramkit.gguf.source import find_gguf
@@ -22,8 +22,6 @@ from ngramkit.progress import show_downloads
 from ngramkit.public import public
 from ngramkit.untrusted import read_json
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 # What a draft node costs decides: next to nothing on a GPU, a visible part of a pass on a CPU.
 LEAST_SCORES = {"cpu": 0.1, "cuda": 0.005}
 
@@ -95,6 +93,7 @@ def load_model(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     show_downloads()
+    require_placement(device, dtype, device_map)
     where = device_of(device)
     tokenizer = load_tokenizer(name, revision, trust_remote_code=trust_remote_code)
     gguf = find_gguf(name, revision)
@@ -171,30 +170,17 @@ def quantisation(config: Any) -> str | None:
 
 def _placement(device_map: str | None, where: torch.device, method: str | None) -> dict[str, Any]:
     """Return from_pretrained's options for devices. Only a quantised model is loaded to its
-    place. Raises UsageError for a device map that is unknown or needs accelerate."""
+    place."""
     if device_map is None:
         loads_there = method is not None and where.type != "cpu"
         return {"device_map": {"": where}} if loads_there else {}
-    if device_map not in DEVICE_MAPS:
-        raise UsageError(
-            f"device_map must be {' or '.join(DEVICE_MAPS)}, is {device_map!r}", option="device_map"
-        )
-    if importlib.util.find_spec("accelerate") is None:
-        raise UsageError(
-            "device_map needs accelerate", "pip install accelerate", option="device_map"
-        )
     return {"device_map": device_map}
 
 
 def device_of(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(
-            f"device must be auto, cpu, cuda or cuda:N, is {name!r}", option="device"
-        ) from error
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"{name} is not on this machine", "use device=cpu", option="device")
     return device
@@ -202,10 +188,9 @@ def device_of(name: str) -> torch.device:
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    if name not in DTYPES:
-        raise UsageError(f"dtype must be auto, {', '.join(DTYPES)}; is {name!r}", option="dtype")
-    return DTYPES[name]
+        name = "float32" if device.type == "cpu" else "bfloat16"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def _not_loaded(name: str, source: str, method: str | None, error: Exception) -> NgramkitError:

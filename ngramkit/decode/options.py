@@ -7,14 +7,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
 
 from ngramkit.corpus.chat import AUTO
-from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.placement import require_mode, require_placement
 from ngramkit.decode.sampling import Sampling
 from ngramkit.decode.specache.options import SpeCache, cache_of, require_no_drafts
-from ngramkit.decode.text import Reference
-from ngramkit.decode.verifiers import require_mode
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.references import require_references
 from ngramkit.drafters.registry import DrafterSpec
@@ -29,6 +27,17 @@ from ngramkit.errors import UsageError, require_between
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import unknown_keyword
 
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.text import Reference
+
+# transformers' own ways to write an answer, by name, and what its `generate` is given for them.
+GENERATE = "generate"
+LOOKUP_TOKENS = 10  # as transformers' documentation has it
+TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
+    GENERATE: {},
+    "generate-lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
+}
 MOST_NODES = 4096  # of a draft; attention to itself grows with their square
 
 Show = Callable[[str, bool], None]  # a piece of text, and whether a draft held it
@@ -114,6 +123,7 @@ class DecodeOptions:
             object.__setattr__(self, "cache", cache_of(self.cache, SpeCache()))
         self.sampling  # noqa: B018 (raises)
         require_mode(self.verify)
+        require_placement(self.device, self.dtype, self.device_map)
         if isinstance(self.budget, int):
             require_between("budget", self.budget, 1, MOST_NODES)
         elif self.budget not in (None, "auto"):
@@ -125,6 +135,8 @@ class DecodeOptions:
             raise UsageError(
                 "system needs a conversation", "give chat too", option=("system", "chat")
             )
+        if not all(self.stop):
+            raise UsageError("stop is empty", "leave it out", option="stop")
         for name in ("references", "stop", "datastores"):
             if isinstance(getattr(self, name), str | Path):
                 raise UsageError(f"{name} are several", "give a list", option=name)

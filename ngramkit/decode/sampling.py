@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ngramkit.decode.accept import Greedy, Sampled
-from ngramkit.decode.base import Choice
 from ngramkit.errors import UsageError, require_between
+
+if TYPE_CHECKING:
+    from ngramkit.decode.base import Choice
 
 MOST_SEED = (1 << 64) - 1
 
@@ -42,6 +43,8 @@ class Sampling:
 
     def choice(self) -> Choice:
         """Return how one request's tokens are chosen; its random numbers are its own."""
+        from ngramkit.decode.accept import Greedy, Sampled
+
         return Greedy() if self.greedy else Sampled(self.warpers(), self.seed)
 
     def warpers(self) -> list[Any]:

@@ -1,13 +1,7 @@
-"""Sessions: a loaded model with everything settled that answering a request needs.
-
-`prepare` loads the tokenizer alone, so that what makes no sense is told before the weights are
-loaded; `PendingModel.session` loads them and settles what "auto" and None stand for.
-"""
+"""Sessions: a loaded model with everything settled that answering a request needs."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,10 +11,8 @@ import torch
 from ngramkit.budget.costs import MOST
 from ngramkit.budget.profile import Profile
 from ngramkit.budget.rule import AutoBudget
-from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
-from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.decode.base import ResumableVerifier, Sink, Verifier
-from ngramkit.decode.load import LanguageModel, load_model
+from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.loop import Request, Run, decode
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.profiles import keep_costs, learnt_costs, profile_file
@@ -34,10 +26,7 @@ from ngramkit.decode.verifiers import open_verifier, verify_mode
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.references import Given as References
 from ngramkit.drafters.registry import NoDraft
-from ngramkit.drafters.sources import Sources
 from ngramkit.errors import InputError, UsageError
-from ngramkit.models import chosen_model
-from ngramkit.warming import meanwhile
 
 
 @dataclass(frozen=True)
@@ -182,64 +171,3 @@ class Session:
             return request
         costs = learnt_costs(self.model.model, self.verify, self.profile)
         return replace(request, auto=AutoBudget(costs, drafter, rows=self.verify == "batch"))
-
-
-@dataclass(frozen=True)
-class PendingModel:
-    """A model's tokenizer, and what loads the model, once."""
-
-    tokenizer: TextTokenizer
-    load: Callable[[], LanguageModel]
-
-    def choose(self, drafter: Any, options: DecodeOptions, sources: Sources) -> DrafterChoice:
-        """Choose as `choose_drafter`; `drafter` may be an object or a function of the caller's
-        too."""
-        record = self.tokenizer.record
-        if drafter is not None and not isinstance(drafter, str):
-            return given_drafter(drafter, record)
-        return choose_drafter(
-            drafter, record, sources, reporter=options.reporter, load_model=self.load
-        )
-
-    def session(
-        self, options: DecodeOptions, choices: Sequence[DrafterChoice]
-    ) -> tuple[Session, list[DrafterChoice]]:
-        """Load the model and settle a session; return it and the choices as they suit the model.
-
-        What the drafters need is compiled while the model loads. Raises ArtifactError where
-        transformers gives the model other ids than its files, else as `Session.settle`.
-        """
-        named = [choice.spec.name for choice in choices if choice.made is None]
-        meanwhile.begin(*named, vocabulary=self.tokenizer.record.vocabulary)
-        model = self.load()
-        meanwhile.wait()
-        for artifact in (each for choice in choices for each in choice.opened):
-            artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))
-        suited = [choice.with_default("least_score", model.least_score) for choice in choices]
-        return Session.settle(model, options), suited
-
-
-def prepare(options: DecodeOptions) -> PendingModel:
-    """Load the tokenizer of the options' model, and report which model that is where nobody chose
-    it; the model itself is loaded when it is needed."""
-    given = options.model
-    if isinstance(given, LanguageModel):
-        return PendingModel(given.tokenizer, lambda: given)
-    chosen = chosen_model(given)
-    if chosen.why:
-        options.reporter.note(f"model: {chosen.name} ({chosen.why})")
-    load = functools.partial(
-        load_model,
-        chosen.name,
-        device=options.device,
-        dtype=options.dtype,
-        device_map=options.device_map,
-        trust_remote_code=options.trust_remote_code,
-    )
-    tokenizer = load_tokenizer(chosen.name, trust_remote_code=options.trust_remote_code)
-    return PendingModel(tokenizer, functools.cache(load))
-
-
-def load(options: DecodeOptions) -> LanguageModel:
-    """Load the options' model, as `prepare`."""
-    return prepare(options).load()

@@ -17,6 +17,7 @@ import torch
 
 from ngramkit.decode.compare import WARM_UP
 from ngramkit.decode.load import LanguageModel
+from ngramkit.decode.options import GENERATE, TRANSFORMERS_WAYS
 from ngramkit.decode.packed_weights import packed_bytes, unpacked
 from ngramkit.decode.result import Decoded
 from ngramkit.decode.session import Session
@@ -24,12 +25,6 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import UsageError
 from ngramkit.machine import free_memory
 
-GENERATE = "generate"
-LOOKUP_TOKENS = 10  # as transformers' documentation has it
-TRANSFORMERS_WAYS: dict[str, dict[str, Any]] = {
-    GENERATE: {},
-    "generate-lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS},
-}
 ROUNDS, SECONDS = 3, 5.0  # of which the quickest counts; no further one after so long
 now = time.perf_counter
 

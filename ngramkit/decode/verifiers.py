@@ -12,11 +12,12 @@ from typing import Any
 import transformers
 
 from ngramkit.decode.base import ResumableVerifier
+from ngramkit.decode.placement import require_mode
 from ngramkit.decode.probe import fits, is_probed
 from ngramkit.decode.recurrent_cache import is_recurrent
 from ngramkit.decode.verify_rows import BatchVerifier, ChainVerifier
 from ngramkit.decode.verify_tree import TreeVerifier
-from ngramkit.errors import InputError, UsageError, meant
+from ngramkit.errors import InputError
 
 VERIFIERS: dict[str, type[TreeVerifier | BatchVerifier]] = {
     "tree": TreeVerifier,
@@ -57,12 +58,6 @@ def verify_mode(model: Any, mode: str | None = None) -> str:
             model.config.model_type,
         )
     return "batch"
-
-
-def require_mode(mode: str | None) -> None:
-    """Raise UsageError for an unknown mode."""
-    if mode not in (None, *VERIFIERS):
-        raise UsageError(f"there is no way to verify called {mode!r}", meant(str(mode), VERIFIERS))
 
 
 def is_known(model: Any) -> bool:

@@ -297,9 +297,12 @@ class DrafterSpec:
         twice, and a value that is out of bounds.
         """
         name, colon, rest = text.partition(":")
+        drafter_entry(name)
+        if not colon:  # its options need its class, and that numba
+            return cls(name)
         known = {option.name: option for option in drafter_options(name)}
         options: dict[str, Any] = {}
-        for part in rest.split(",") if colon else ():
+        for part in rest.split(","):
             key, equals, value = part.partition("=")
             key = key.strip().replace("-", "_")
             if not equals or not key:

@@ -89,7 +89,6 @@ def check_engine(
     and `require_same`.
     """
     from ngramkit.corpus.tokenizer import load_tokenizer
-    from ngramkit.engines.batch import BatchDrafter
 
     require_engine(engine)
     package, tried = ENGINES[engine]
@@ -102,6 +101,8 @@ def check_engine(
             "nothing was named to check", f"set {VARIABLE}, or give model", option="model"
         )
     tokenizer = load_tokenizer(model, trust_remote_code=trust_remote_code) if model else None
+    from ngramkit.engines.batch import BatchDrafter
+
     vocabulary = tokenizer.record.vocabulary if tokenizer is not None else None
     drafter = BatchDrafter.open(_without_writing(config), vocabulary=vocabulary)
     if tokenizer is not None:

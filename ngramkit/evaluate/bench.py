@@ -13,20 +13,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ngramkit.choose import DrafterChoice, distinct
-from ngramkit.corpus.chat import Message, Template, find_template
+from ngramkit.choose import DrafterChoice, distinct, require_named
+from ngramkit.corpus.chat import Message, Template, find_template, require_template
 from ngramkit.decode.compare import WARM_UP, warm_up
-from ngramkit.decode.load import LanguageModel, device_facts
-from ngramkit.decode.options import BenchWords, DecodeOptions
-from ngramkit.decode.packed_weights import unpacked
-from ngramkit.decode.result import Decoded
-from ngramkit.decode.session import PendingModel, Session, prepare
+from ngramkit.decode.options import TRANSFORMERS_WAYS, BenchWords, DecodeOptions
+from ngramkit.decode.pending import PendingModel, prepare
 from ngramkit.decode.text import chat_ids
-from ngramkit.decode.transformers_ways import TRANSFORMERS_WAYS, require_plain
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import DrafterSpec
 from ngramkit.drafters.sources import Given, Sources
@@ -45,16 +41,23 @@ from ngramkit.evaluate.records import (
     Turn,
     answer_text,
     questions_for,
+    require_files,
 )
 from ngramkit.evaluate.report import write_report
 from ngramkit.evaluate.results import Result, machine, summarize, write_answers, write_results
-from ngramkit.evaluate.runs import Run, Runs, TurnRun, alone_in
+from ngramkit.evaluate.runs import Run, Runs, TurnRun, alone_in, require_room
 from ngramkit.evaluate.simulation import Replay, replay_drafter
 from ngramkit.evaluate.statistics import Ratio, ratios
+from ngramkit.machine import require_package
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Tabular
 from ngramkit.text import many
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.result import Decoded
+    from ngramkit.decode.session import Session
 
 DRAFTERS = ("blend", "rest", "cacheback", "ssd")  # where none is named, those of them that fit
 NEW_TOKENS = 256
@@ -153,6 +156,11 @@ def bench(
             continue
         if DrafterSpec.parse(split_budget(each)[0]).name == BASELINE:
             raise UsageError("decoding without drafts is measured anyway", "leave out drafter none")
+    require_package("matplotlib", "the report")
+    require_template(template)
+    require_files(questions)
+    if out is not None:
+        require_room(Path(out))
     options = DecodeOptions(
         model,
         artifacts=artifacts,
@@ -165,8 +173,12 @@ def bench(
     wanted = questions_for(questions, prepared.tokenizer.record.id, limit)
     form = find_template(template, prepared.tokenizer)
     reporter.note(str(form))
-    budgets, choices = _choices(names, prepared, options.sources().recorded(), options)
+    sources = options.sources().recorded()
+    require_named(sources, reporter)
+    budgets, choices = _choices(names, prepared, sources, options)
     task, choices = prepared.session(options, choices)
+    from ngramkit.decode.session import Session
+
     sessions = {
         budget: Session.settle(task.model, replace(options, budget=budget))
         for budget in dict.fromkeys(budgets.values())
@@ -225,6 +237,9 @@ def _transformers_ways(names: Sequence[Any], task: Session) -> list[Contestant]:
     ways = [str(each) for each in dict.fromkeys(names) if each in TRANSFORMERS_WAYS]
     if not ways:
         return []
+    from ngramkit.decode.packed_weights import unpacked
+    from ngramkit.decode.transformers_ways import require_plain
+
     require_plain(task)
     model = replace(task.model, model=unpacked(task.model.model))
     return [transformers_way(name, model) for name in ways]
@@ -306,6 +321,7 @@ class Bench:
         return records
 
     def _warm_up(self, contestant: Contestant, prompt: TokenArray) -> None:
+
         if contestant.answer is None:
             warm_up(contestant.task(self.task), prompt, contestant.make(False))
         else:
@@ -363,6 +379,7 @@ class Bench:
             prefill_seconds=decoded.prefill_seconds,
             draft_seconds=decoded.draft_seconds,
             verify_seconds=decoded.verify_seconds,
+            drafted=sum(decoded.nodes_per_pass),
         )
 
     def _relearn(self, drafter: Drafter, question: Question, run: Run) -> None:
@@ -411,6 +428,8 @@ def plan_of(
 
     `questions` and `template` are names; `artifacts` name what was drafted from.
     """
+    from ngramkit.decode.load import device_facts
+
     texts = json.dumps([asdict(question) for question in bench.questions])
     task = bench.task
     return {
@@ -438,6 +457,8 @@ def publish(
     reporter: Reporter = SILENT,
 ) -> list[Result]:
     """Write all files into `folder`; the baseline's result comes first."""
+    from ngramkit.decode.load import device_facts
+
     tokenizer = bench.model.tokenizer
     results = summarize(runs, plan["drafters"], lambda text: len(tokenizer.encode_prompt(text)))
     curves = by_budget(bench, runs, reporter)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.options import MOST_NODES
-from ngramkit.decode.result import Decoded
-from ngramkit.decode.session import Session
-from ngramkit.decode.transformers_ways import answer_by
 from ngramkit.drafters.base import Drafter, TokenArray
 from ngramkit.drafters.registry import NoDraft
 from ngramkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.result import Decoded
+    from ngramkit.decode.session import Session
 
 BASELINE = "none"
 Budget = int | Literal["auto"]  # 0: none of its own
@@ -77,4 +78,6 @@ def split_budget(text: str) -> tuple[str, Budget]:
 
 def transformers_way(name: str, model: LanguageModel) -> Contestant:
     """Return the contestant that is called `name`, one of TRANSFORMERS_WAYS, with its own model."""
+    from ngramkit.decode.transformers_ways import answer_by
+
     return Contestant(name, lambda remember: NoDraft(), answer=answer_by(name, model))

@@ -16,7 +16,6 @@ from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError
 from ngramkit.evaluate.records import Record
 from ngramkit.formats.datastore import Datastore, search_table
-from ngramkit.kernels.suffix.search import look_up
 from ngramkit.progress import Reporter
 
 WINDOW = 32  # tokens
@@ -29,6 +28,8 @@ def leaked_share(answer: TokenArray, datastores: Sequence[Datastore]) -> float:
     begins = range(0, len(answer) - WINDOW + 1, STRIDE)
     if not len(begins):
         return 0.0
+    from ngramkit.kernels.suffix.search import look_up
+
     shards = [shard for datastore in datastores for shard in search_table(datastore.shards)]
     held = 0
     for begin in begins:

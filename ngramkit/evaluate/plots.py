@@ -17,6 +17,7 @@ import numpy as np
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.curves import ByBytes
 from ngramkit.evaluate.simulation import Replay, categories
+from ngramkit.machine import require_package
 
 SUFFIXES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps")
 MUTED = "#6a737d"
@@ -31,11 +32,14 @@ Colors = Mapping[str, str]
 
 
 def require_picture(path: Path) -> None:
-    """Raise UsageError where the suffix of `path` is not a picture's; call this before the work."""
+    """Raise UsageError where `path` can be no picture; call this before the work."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"{path} is no picture's name", f"end it with {', '.join(SUFFIXES)}", option="plot"
         )
+    require_package("matplotlib", "a picture")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", "make it first", option="plot")
 
 
 def plot(

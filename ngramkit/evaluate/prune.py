@@ -16,7 +16,7 @@ from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import default_output, open_fetched
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
 
 CONTEXT = 8  # tokens of a prompt that its answer's first n-grams reach back into
 
@@ -41,8 +41,6 @@ def prune(
     Without them the artifact's own text is drafted for. `out` is by default in the artifact's
     folder. Raises as `ngramkit.builders.prune`, and UsageError where `bytes` is no size.
     """
-    from ngramkit.builders.prune import prune as prune_artifact
-
     size = parse_size(bytes) if isinstance(bytes, str) else bytes
     artifact = source
     if not isinstance(artifact, Artifact):
@@ -55,10 +53,14 @@ def prune(
             "questions need answers", "give both, or neither", option=("questions", "answers")
         )
 
+    place = out or f"{default_output(source)}-{bytes}"
+    require_out(place, force=force)
+
     def build(path: Path, **how: Any) -> Artifact:
+        from ngramkit.builders.prune import prune as prune_artifact
+
         return prune_artifact(artifact, path, size, answers=texts, **how)
 
-    place = out or f"{default_output(source)}-{bytes}"
     return written(build, place, reporter=reporter, force=force)
 
 

@@ -10,23 +10,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
-import torch
 
 from ngramkit.choose import DrafterChoice, asked_drafters, distinct
-from ngramkit.corpus.chat import find_template
+from ngramkit.corpus.chat import find_template, require_template
 from ngramkit.decode.accept import best_and_tops
-from ngramkit.decode.base import ResumableVerifier, Verifier
-from ngramkit.decode.load import DTYPES, LanguageModel
 from ngramkit.decode.options import DecodeOptions, PassWords
-from ngramkit.decode.session import Session, load, prepare
+from ngramkit.decode.pending import load, prepare
+from ngramkit.decode.placement import DTYPES
 from ngramkit.drafters.base import NOTHING, Drafter, DraftTree, TokenArray, common_beginning
 from ngramkit.drafters.sources import Given, Sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.bench import NEW_TOKENS, TOO_LONG, Bench
-from ngramkit.evaluate.records import Question, questions_for
+from ngramkit.evaluate.records import Question, questions_for, require_files
 from ngramkit.evaluate.runs import TurnRun
 from ngramkit.evaluate.topk_record import UNKNOWN, RequestRows, TopK, add_rows
 from ngramkit.formats.evidence import KEPT, About, EvidenceFolder
@@ -34,6 +32,13 @@ from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Result
 from ngramkit.text import many
+
+if TYPE_CHECKING:
+    import torch
+
+    from ngramkit.decode.base import ResumableVerifier, Verifier
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.session import Session
 
 BUDGET = 64
 
@@ -82,6 +87,9 @@ def record(
     words["budget"] = words.get("budget") or BUDGET
     if words["budget"] == "auto":
         raise UsageError("a record needs passes of one size", "give a budget", option="budget")
+    require_template(template)
+    require_files(questions)
+    EvidenceFolder.require_room(out)
     options = DecodeOptions(
         model,
         artifacts=artifacts,
@@ -152,12 +160,19 @@ class _Recorder:
             reporter.note(f"going on: {many(len(self._done), 'answer')} in {self._folder.path}")
         reporter.stage("recording", len(bench.questions) * len(choices), "answers")
         begun = time.perf_counter()
-        for question in bench.questions:
-            requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
-            for choice in choices:
-                if (str(question.id), self._drafter_name(choice)) not in self._done:
-                    self._answer(question, choice, requests, result)
-                reporter.advance(1, contexts=result.rows)
+        try:
+            for question in bench.questions:
+                requests: dict[bytes, RequestRows] = {}  # of this question, by prompt
+                for choice in choices:
+                    if (str(question.id), self._drafter_name(choice)) not in self._done:
+                        self._answer(question, choice, requests, result)
+                    reporter.advance(1, contexts=result.rows)
+        except KeyboardInterrupt as stop:
+            answers = many(result.answers, "answer")
+            stop.add_note(
+                f"kept in {self._folder.path}: {answers} more; the same command goes on there"
+            )
+            raise
         result.seconds = time.perf_counter() - begun
         return result
 
@@ -209,12 +224,16 @@ class VerifyingModel:
         self._prompt = self._tokens = NOTHING  # of the open request; what its verifier has read
 
     def after_prompt(self, prompt: TokenArray) -> TopK:
+        import torch
+
         with torch.inference_mode():
             self._verifier = self._task.open(prompt)
             self._prompt = self._tokens = prompt
             return _top_k(self._verifier.prefill(prompt))
 
     def after_draft(self, prompt: TokenArray, written: TokenArray, tree: DraftTree) -> TopK:
+        import torch
+
         tokens = np.concatenate([prompt, written[:-1]])
         with torch.inference_mode():
             return _top_k(self._having_read(prompt, tokens).verify(int(written[-1]), tree))
@@ -257,6 +276,8 @@ def verifying_model(
             option="model",
         )
     folder.tokenizer.require(loaded.tokenizer.record, str(folder.path))
+    from ngramkit.decode.session import Session
+
     session = Session.settle(loaded, options)
     if session.verify == "chain":
         raise UsageError(f"{loaded.name} verifies no trees", "leave out model", option="model")

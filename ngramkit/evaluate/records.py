@@ -61,6 +61,13 @@ class Questions(tuple[Question, ...]):
         return self
 
 
+def require_files(*paths: str | Path | Any) -> None:
+    """Raise InputError for a file of answers or questions that is not there."""
+    for path in paths:
+        if isinstance(path, str | Path) and not Path(path).exists():
+            raise InputError(f"there is no file {path}", "check the path")
+
+
 def questions_for(
     given: str | Path | Sequence[Question] | None, model: str, limit: int | None = None
 ) -> Questions:

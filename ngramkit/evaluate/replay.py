@@ -16,7 +16,7 @@ from ngramkit.choose import (  # fmt: skip
     distinct,
     given_drafter,
 )
-from ngramkit.corpus.chat import Template
+from ngramkit.corpus.chat import Template, require_template
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.drafters.base import Drafter
 from ngramkit.drafters.registry import DRAFTERS
@@ -24,7 +24,7 @@ from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
 from ngramkit.errors import UsageError
 from ngramkit.evaluate.curves import ByBytes, Curve, Curves, by_bytes, choose_along
 from ngramkit.evaluate.leakage import Leakage, without_leaks
-from ngramkit.evaluate.records import Record, read_records
+from ngramkit.evaluate.records import Record, read_records, require_files
 from ngramkit.evaluate.simulation import Replay, replay_drafter, shuffled
 from ngramkit.evaluate.statistics import Ratio, ratios
 from ngramkit.evaluate.topk_record import TopKRecord
@@ -171,15 +171,18 @@ def replay(
     names = asked_drafters(drafters)
     if not budgets or min(budgets) < 1:
         raise UsageError("budgets must be at least 1 each", option="budget")
+    require_template(template)
     topk_record = None
     if oracle is not None:
-        topk_record = _open_record(oracle, answers or questions, model, reporter)
+        topk_record = _open_record(oracle, answers or questions)
         tokenizer, records, form = topk_record.folder.tokenizer, topk_record.answers(), None
     else:
         tokenizer, records, form = read_answers(
             answers, questions, model, template, format, columns, reporter
         )
     choices, curves = _choices(names, artifacts, sources, tokenizer, keep_state, reporter)
+    if topk_record is not None:
+        _verify_by(topk_record, model, reporter)
     untold = [choice.label for choice in choices if choice.needs_evidence]
     if untold and topk_record is None:
         reporter.note(f"no recorded logits (--oracle): {', '.join(untold)} runs without evidence")
@@ -261,6 +264,7 @@ def read_answers(
             model = _tokenizer(model, reporter).record
         return model, given, None
     files = [file for file in listed if not isinstance(file, Record)]
+    require_files(*files, questions)
     tokenizer = _tokenizer(model, reporter)
     records, form = read_records(
         files, questions, tokenizer, template, format=format, columns=columns, reporter=reporter
@@ -268,19 +272,22 @@ def read_answers(
     return tokenizer.record, records, form
 
 
-def _open_record(path: str | Path, files: Any, model: Any, reporter: Reporter) -> TopKRecord:
+def _open_record(path: str | Path, files: Any) -> TopKRecord:
     if files is not None:
         raise UsageError(
             "a top-k record has its own answers",
             "leave out answers and questions",
             option="oracle",
         )
-    record = TopKRecord.open(path)
+    return TopKRecord.open(path)
+
+
+def _verify_by(record: TopKRecord, model: Any, reporter: Reporter) -> None:
+    """Have a model verify what is not on record, where one is given."""
     if model is not None and not isinstance(model, TextTokenizer):
         from ngramkit.evaluate.record import verifying_model
 
         record.model = verifying_model(record.folder, model, reporter)
-    return record
 
 
 def _tokenizer(model: Any, reporter: Reporter) -> TextTokenizer:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ngramkit.decode.options import TRANSFORMERS_WAYS
 from ngramkit.evaluate.contestants import BASELINE
 from ngramkit.evaluate.runs import Run, Runs
 from ngramkit.evaluate.statistics import ratio
@@ -47,7 +48,15 @@ class Result:
     by_category: dict[str, dict[str, float]] = field(default_factory=dict)
     accepted_lengths: dict[str, int] = field(default_factory=dict)  # tokens of a pass -> passes
     differing: list[str] = field(default_factory=list)  # questions with another answer
+    drafted: int | None = None  # draft nodes that were verified; None where that was not kept
     spec_bench: dict[str, float] = field(default_factory=dict)  # see `spec_bench`
+
+    @property
+    def remarks(self) -> str:
+        """What is to be known beside the figures, in words: other answers, nothing drafted."""
+        differ = [f"{len(self.differing)} answers differ"] * bool(self.differing)
+        nothing = self.drafted == 0 and self.drafter not in (BASELINE, *TRANSFORMERS_WAYS)
+        return "; ".join([*differ, *["drafted nothing: its speed-up is noise"] * nothing])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -74,11 +83,13 @@ def _result(name: str, runs: list[Run], base: list[Run]) -> Result:
     low, high = spread(runs, base)
     turns = [turn for run in runs for turn in run.turns]
     lengths = Counter(length for run in runs for length in run.tokens_per_pass)
+    nodes = [run.drafted for run in runs]
     return Result(
         drafter=name,
         **_figures(runs, base),
         speedup_low=low,
         speedup_high=high,
+        drafted=None if None in nodes else sum(filter(None, nodes)),
         identical=all(a.same_text(b) for a, b in zip(runs, base, strict=True)),
         draft_seconds=sum(turn.draft_seconds for turn in turns),
         verify_seconds=sum(turn.verify_seconds for turn in turns),

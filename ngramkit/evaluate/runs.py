@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -17,8 +18,9 @@ from typing import Any, TypeVar
 
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import locked
+from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.writer import write_text
+from ngramkit.text import visible
 from ngramkit.untrusted import not_linked, open_stream, read_plain
 
 NAME = "runs.jsonl"
@@ -40,6 +42,7 @@ class TurnRun:
     prefill_seconds: float
     draft_seconds: float
     verify_seconds: float
+    drafted: int | None = None  # draft nodes that were verified; runs of earlier versions lack it
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,26 @@ class Run:
         return sum(len(turn.tokens_per_pass) for turn in self.turns)
 
     @property
+    def drafted(self) -> int | None:
+        """Draft nodes that were verified; None where that was not kept."""
+        nodes = [turn.drafted for turn in self.turns]
+        return None if None in nodes else sum(filter(None, nodes))
+
+    @property
     def seconds(self) -> float:
         return sum(turn.seconds for turn in self.turns)
 
     def same_text(self, other: Run) -> bool:
         return [t.token_ids for t in self.turns] == [t.token_ids for t in other.turns]
+
+
+def require_room(folder: Path) -> None:
+    """Raise UsageError or InputError where no benchmark can be kept in `folder`, before it is
+    run."""
+    require_fit_for_output(folder)
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", "choose another out", option="out")
+    require_writable(folder)
 
 
 @contextmanager
@@ -144,9 +162,10 @@ class Runs:
         raw = read_plain(self.path, MOST, error=InputError)
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.decode("utf-8").splitlines()
-        if not lines or _parse(self.path, 1, lines[0], dict) != self._plan:
+        there = _parse(self.path, 1, lines[0], dict).get("plan") if lines else None
+        if there != self._plan["plan"]:
             raise UsageError(
-                f"{folder} holds another benchmark, or one with other options",
+                f"{folder} holds another benchmark: {difference(there, self._plan['plan'])}",
                 "choose another out, or replace it with force=True",
                 option=("out", "force"),
             )
@@ -155,6 +174,32 @@ class Runs:
         for number, line in enumerate(lines[1:], 2):
             run = _parse(self.path, number, line, _run)
             self.found[run.key] = run
+
+
+# Settings of a plan that users do not know by these names; a digest's values say nothing.
+SETTINGS = {
+    "count": "the number of questions",
+    "questions": "the questions' file",
+    "questions_sha256": "the text of the questions",
+}
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def difference(there: Any, here: Mapping[str, Any]) -> str:
+    """Return the first setting in which two plans differ, with its values, and how many more do.
+
+    >>> difference({"budget": 8, "count": 1}, {"budget": 8, "count": 2})
+    'the number of questions was 1, is 2'
+    """
+    there = there if isinstance(there, dict) else {}
+    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
+    if "count" in names and "questions_sha256" in names:  # which follows from it
+        names.remove("questions_sha256")
+    first, more = names[0], len(names) - 1
+    name = SETTINGS.get(first, first.replace("_", " "))
+    was, now = (str(json.dumps(plan.get(first))) for plan in (there, here))
+    values = "" if DIGEST.search(now) else f" was {visible(was, 60)}, is {visible(now, 60)}"
+    return f"{name}{values or ' differs'}" + (f", and {more} more" if more else "")
 
 
 def _run(body: dict[str, Any]) -> Run:

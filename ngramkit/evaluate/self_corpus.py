@@ -21,24 +21,32 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from ngramkit.corpus.chat import Message, Template, find_template
-from ngramkit.decode.batch import seeded, write_batch
-from ngramkit.decode.load import LanguageModel
+from ngramkit.corpus.chat import Message, Template, find_template, require_template
 from ngramkit.decode.options import DecodeOptions, LoadWords, SamplingWords
+from ngramkit.decode.pending import prepare
 from ngramkit.decode.sampling import Sampling
-from ngramkit.decode.session import prepare
 from ngramkit.decode.text import chat_ids
 from ngramkit.drafters.base import TokenArray
 from ngramkit.errors import InputError, UsageError, require_between
-from ngramkit.evaluate.records import Question, answer_text, questions_for, read_lines
-from ngramkit.formats.replacing import locked
+from ngramkit.evaluate.records import (
+    Question,
+    answer_text,
+    questions_for,
+    read_lines,
+    require_files,
+)
+from ngramkit.evaluate.runs import difference
+from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.writer import write_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Result
 from ngramkit.untrusted import not_linked, read_json, whole_number
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
 
 AGAIN = "start over with force=True or another out"
 
@@ -91,6 +99,11 @@ def self_corpus(
     """
     require_between("max_new_tokens", max_new_tokens, 1)
     require_between("batch", batch, 1, 4096)
+    require_template(template)
+    require_files(questions)
+    if out is not None:
+        require_own(Path(out))
+        require_writable(Path(out))
     options = DecodeOptions(model, reporter=reporter, **words)
     prepared = prepare(options)
     questions = questions_for(questions, prepared.tokenizer.record.id)
@@ -121,14 +134,19 @@ def self_corpus(
         reporter.stage("answering", len(questions), "questions")
         reporter.advance(answers.done)
         begun = time.perf_counter()
-        for first in range(answers.done, len(questions), batch):
-            talks = writer.talks(questions[first : first + batch], first // batch)
-            answers.add(
-                [answer for talk in talks for answer in talk.answers],
-                questions=len(talks),
-                left_out=sum(talk.full for talk in talks),
-            )
-            reporter.advance(len(talks), tokens=answers.result.tokens)
+        try:
+            for first in range(answers.done, len(questions), batch):
+                talks = writer.talks(questions[first : first + batch], first // batch)
+                answers.add(
+                    [answer for talk in talks for answer in talk.answers],
+                    questions=len(talks),
+                    left_out=sum(talk.full for talk in talks),
+                )
+                reporter.advance(len(talks), tokens=answers.result.tokens)
+        except KeyboardInterrupt as stop:
+            done = f"{answers.done:,} of {len(questions):,} questions"
+            stop.add_note(f"kept in {path}: {done}; the same command goes on there")
+            raise
         answers.result.seconds = time.perf_counter() - begun
     return answers.result
 
@@ -152,6 +170,8 @@ class _Writer:
 
     def talks(self, questions: Sequence[Question], index: int) -> list[_Conversation]:
         """Ask every turn of the questions of the `index`-th batch side by side."""
+        from ngramkit.decode.batch import seeded, write_batch
+
         talks = [_Conversation(question) for question in questions]
         for turn in range(max(len(question.turns) for question in questions)):
             going = [t for t in talks if not t.full and turn < len(t.question.turns)]
@@ -201,6 +221,19 @@ class Answer:
     ended_by: str  # eos or length
 
 
+def plan_of(path: Path) -> Path:
+    """Return the file beside a self-corpus that says how it was written."""
+    return path.with_name(f"{path.name}.plan")
+
+
+def require_own(path: Path) -> None:
+    """Raise UsageError where something is at `path` that no self-corpus wrote."""
+    if path.exists() and not plan_of(path).exists():
+        raise UsageError(
+            f"{path} is there, and no self-corpus wrote it", "choose another out", option="out"
+        )
+
+
 class AnswerFile:
     """The answers on disk, and how far they are.
 
@@ -211,7 +244,7 @@ class AnswerFile:
     def __init__(self, path: Path, plan: dict[str, Any], *, force: bool) -> None:
         self.result = SelfCorpus(path)
         self.done = 0  # questions
-        self._path, self._plan_path = path, path.with_name(f"{path.name}.plan")
+        self._path, self._plan_path = path, plan_of(path)
         self._plan: dict[str, Any] = json.loads(json.dumps(plan))  # as it reads back
         self._digests: set[str] = set()
         state = self._read_plan()
@@ -249,20 +282,14 @@ class AnswerFile:
         """Read the plan's file; None where nothing was begun."""
         if self._plan_path.exists():
             return read_json(self._plan_path, error=InputError, hint=AGAIN) or {}
-        if self._path.exists():
-            raise UsageError(
-                f"{self._path} is there, and no self-corpus wrote it",
-                "choose another out",
-                option="out",
-            )
+        require_own(self._path)
         return None
 
     def _read(self, state: Any) -> None:
         state = state if isinstance(state, dict) else {}
         if state.get("plan") != self._plan:
             raise UsageError(
-                f"{self._path} holds answers of another model, to other questions or with other "
-                "options",
+                f"{self._path} holds other answers: {difference(state.get('plan'), self._plan)}",
                 "choose another out, or replace it with force=True",
                 option=("out", "force"),
             )

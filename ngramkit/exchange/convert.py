@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.errors import UsageError, meant
+from ngramkit.errors import InputError, UsageError, meant
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.outputs import ARTIFACTS
+from ngramkit.formats.outputs import ARTIFACTS, require_fit_for_output
+from ngramkit.formats.replacing import exists, require_writable
 from ngramkit.inspection import open_artifact
 from ngramkit.models import chosen_model, is_gguf
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import default_output
-from ngramkit.remote.publishing import written
+from ngramkit.remote.publishing import require_out, written
 from ngramkit.results import Result
 
 TARGETS = {
@@ -72,8 +74,14 @@ def export(
         _refuse("to", to, dynamic=dynamic, min_count=min_count, max_ngrams=max_ngrams, gguf=gguf)
     if to != "rest-idx":
         _refuse("to", to, u32=u32)
+    if to not in ("jsonl", "parquet"):
+        _refuse("to", to, model=model)
     artifact = source if isinstance(source, Artifact) else open_artifact(source, reporter=reporter)
     path = Path(out) if out else _default_path(source, to)
+    require_fit_for_output(path)
+    if os.path.lexists(path) and not force:
+        raise exists(path)
+    require_writable(path)
     options: dict[str, Any] = {"force": force, "reporter": reporter}
     if gguf is not None:
         if not is_gguf(str(gguf)):
@@ -168,7 +176,12 @@ def import_(
         raise UsageError(f"there is no format {origin!r}", meant(origin, ORIGINS), option="origin")
     if origin != "llama.cpp":
         _refuse("origin", origin, order=order)
-    tokenizer, file = load_tokenizer(chosen_model(model).name), Path(file)
+    file = Path(file)
+    if not os.path.lexists(file):
+        raise InputError(f"{file} cannot be read: there is no such file", "check the path")
+    path = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
+    require_out(path, force=force)
+    tokenizer = load_tokenizer(chosen_model(model).name)
 
     def build(path: Path, reporter: Reporter, force: bool) -> Artifact:
         if origin == "llama.cpp":
@@ -179,5 +192,4 @@ def import_(
 
         return import_rest_idx(file, tokenizer, path, reporter=reporter, force=force)
 
-    path = out if out is not None else ARTIFACTS / f"{file.stem}-{ORIGINS[origin]}"
     return written(build, path, reporter=reporter, force=force)

@@ -44,7 +44,7 @@ from ngramkit.formats.artifact import Layout, require, require_layout
 from ngramkit.formats.container import Array, open_arrays, write_arrays
 from ngramkit.formats.manifest import TokenizerRecord, tokenizer_record
 from ngramkit.formats.outputs import require_fit_for_output
-from ngramkit.formats.replacing import locked
+from ngramkit.formats.replacing import locked, require_writable
 from ngramkit.formats.writer import write_text
 from ngramkit.untrusted import parse_json, read_json, whole_number
 
@@ -80,6 +80,18 @@ class EvidenceFolder:
         require(fits and isinstance(body["plan"], dict), path / NAME, "its keys are others")
         return cls(path, body["plan"], tokenizer_record(path / NAME, body["tokenizer"]))
 
+    @staticmethod
+    def require_room(path: str | Path) -> None:
+        """Raise UsageError where something else is at `path`, InputError where nothing can be."""
+        path = Path(path)
+        require_fit_for_output(path)
+        if not (path / NAME).exists():
+            if path.exists() and _holds_other_things(path):
+                raise UsageError(
+                    f"{path} exists and is no evidence", "choose another out", option="out"
+                )
+            require_writable(path)
+
     @classmethod
     def at(cls, path: str | Path, plan: Mapping[str, Any], tokenizer: TokenizerRecord) -> Self:
         """Open the folder at `path`; make a new one where there is none.
@@ -88,12 +100,8 @@ class EvidenceFolder:
         """
         path = Path(path)
         plan = json.loads(json.dumps(plan))
-        require_fit_for_output(path)
+        cls.require_room(path)
         if not (path / NAME).exists():
-            if path.exists() and _holds_other_things(path):
-                raise UsageError(
-                    f"{path} exists and is no evidence", "choose another out", option="out"
-                )
             path.mkdir(parents=True, exist_ok=True)
             body = {"format": FORMAT, "version": VERSION, "plan": plan}
             body["tokenizer"] = {k: v for k, v in asdict(tokenizer).items() if v is not None}

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ngramkit.errors import InputError, UsageError
+from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import (
     PROGRESS,
     ours_in,
@@ -31,10 +32,15 @@ from ngramkit.formats.outputs import (
 )
 
 POLL = 0.002  # seconds between two looks at a lock that somebody else holds
+TRIES = 3  # to lock a file that is not there
 RENAME_EXCHANGE = 2  # linux/fs.h
 RENAME_SWAP = 2  # macOS, sys/stdio.h
 AT_FDCWD = -100
 REFUSALS = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
+
+
+class BusyError(InputError):
+    """A place that another process or thread writes to."""
 
 
 def partial_of(path: Path) -> Path:
@@ -114,6 +120,37 @@ def exists(path: Path) -> UsageError:
         "choose another out, or replace it with force=True",
         option=("out", "force"),
     )
+
+
+def require_place(path: Path, *, force: bool = False) -> None:
+    """Raise now what writing an artifact to `path` would raise after all the work for it.
+
+    An artifact there may be the one that is wanted: only its builder can tell.
+    """
+    require_fit_for_output(path)
+    if (path / NAME).is_file():
+        return
+    if os.path.lexists(path):
+        if not force:
+            raise exists(path)
+        require_replaceable(path)
+    require_writable(path)
+
+
+def require_writable(path: Path) -> None:
+    """Raise InputError where nothing can be made beside `path`."""
+    above = next(each for each in path.absolute().parents if each.is_dir())
+    if above != path.absolute().parent:  # a lock would need folders that only its holder removes
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise _not_writable(path, os.strerror(errno.EACCES))
+        return
+    if not _left(path):  # else somebody could make something there
+        with suppress(BusyError), locked(_lock(path), busy="busy"):
+            """It could be made."""
+
+
+def _not_writable(path: Path, why: str) -> InputError:
+    return InputError(f"{path} cannot be written: {why}", "choose another out", option="out")
 
 
 @contextmanager
@@ -254,17 +291,23 @@ def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
     """Hold the lock file `path`, which is gone when nobody holds it; wait for it unless `busy`.
 
     One process, and one thread of it, holds it at a time. A killed holder leaves the file behind,
-    unlocked: the next one takes it and tidies it away. Raises
-    InputError, saying `busy`, where another process or thread has it.
+    unlocked: the next one takes it and tidies it away. Raises BusyError, saying `busy`, where
+    another process or thread has it, InputError where it cannot be made.
     """
     from filelock import FileLock, Timeout
 
     lock = FileLock(path, timeout=-1 if busy is None else 0, thread_local=False)
-    try:
-        lock.acquire(poll_interval=POLL)
-    except Timeout as error:
-        hint = "wait for it, or choose another out"
-        raise InputError(busy or "", hint, option="out") from error
+    for tries_left in reversed(range(TRIES)):
+        try:
+            lock.acquire(poll_interval=POLL)
+            break
+        except Timeout as error:
+            if os.path.lexists(path):
+                hint = "wait for it, or choose another out"
+                raise BusyError(busy or "", hint, option="out") from error
+            if not tries_left:  # nobody has let go of it just now: it cannot be made
+                output = path.with_name(path.name.removesuffix(".lock").removesuffix(".partial"))
+                raise _not_writable(output, f"nothing can be made in {path.parent}") from error
     try:
         yield
     finally:

@@ -2,8 +2,8 @@
 
 Everything goes to `NAME.partial/` (ngramkit.formats.replacing). Each file, once whole, is recorded
 with its checksum in `progress.jsonl`; taking the place of `NAME/` comes last. A killed build, run
-again, keeps the recorded files and gives the bytes of an undisturbed run. A plan that changed
-starts over.
+again, keeps the recorded files and gives the bytes of an undisturbed run; the error that ended it
+has a note of what is kept. A plan that changed starts over.
 
 progress.jsonl holds a line for every file, as it was written: {"build", "name", "bytes", "sha256",
 "facts"}; without "sha256" where it was taken back.
@@ -27,6 +27,7 @@ from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id,
 from ngramkit.formats.outputs import CARD, PROGRESS, RECIPE, remove
 from ngramkit.formats.replacing import Replacement, partial_of, tidy
 from ngramkit.machine import Lock
+from ngramkit.text import many
 from ngramkit.untrusted import MOST, not_linked, parse_json, read_plain
 
 SCRATCH = "scratch"  # a fact of files that are for the build alone
@@ -103,7 +104,13 @@ class ArtifactWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._place.keep = error is not None and bool(self._finished)
+        if error is not None and self._finished:
+            self._place.keep = True
+            size = sum(record.bytes for record, _ in self._finished.values())
+            files = many(len(self._finished), "file")
+            error.add_note(
+                f"kept in {self.partial}: {files}, {size:,} bytes; the same command goes on there"
+            )
         self._place.__exit__(kind, error, trace)
 
     def finished(self, name: str) -> dict[str, Any] | None:

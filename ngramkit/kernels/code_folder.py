@@ -30,7 +30,15 @@ DIGEST = re.compile(r"[0-9a-f]{16}")
 DAY = 24 * 3600.0
 KEPT_DAYS = 30  # unused
 KEPT_FOLDERS = 3  # beside our own, of those that were not used today
+NOTICE = 25  # between INFO and WARNING: said by the command line, silent in programs
 logger = logging.getLogger("ngramkit")
+logging.addLevelName(NOTICE, "NOTICE")
+
+
+@cache
+def announce_compiling() -> None:
+    """Say that kernels are compiled, once per process, whoever compiles them."""
+    logger.log(NOTICE, "compiling kernels (once: later runs find them)")
 
 
 @cache

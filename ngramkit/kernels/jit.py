@@ -20,13 +20,9 @@ from typing import Any
 import numba
 from numba.extending import overload
 
-from ngramkit.kernels.code_folder import folder
+from ngramkit.kernels.code_folder import NOTICE, announce_compiling, folder
 
 TESTED = (0, 62), (0, 68)  # versions of numba, both included
-NOTICE = 25  # between INFO and WARNING: said by the command line, silent in programs
-COMPILING = "compiling kernels (once per installation)"
-
-logging.addLevelName(NOTICE, "NOTICE")
 logger = logging.getLogger("ngramkit")
 
 
@@ -85,7 +81,7 @@ def _decorators() -> Any:
 
 
 def _watch_compiler() -> None:
-    """Say once that kernels are compiled, keep the garbage collector from running meanwhile, and
+    """Say that kernels are compiled, keep the garbage collector from running meanwhile, and
     let no process fork during it. Do nothing with a numba that has no such events or lock."""
     try:
         from numba.core import event
@@ -94,13 +90,11 @@ def _watch_compiler() -> None:
         return
 
     class Watcher(event.Listener):
-        announced = paused = False
+        paused = False
         depth = 0  # functions being compiled: callers wait for what they call
 
         def on_start(self, event: Any) -> None:
-            if not self.announced:
-                self.announced = True
-                logger.log(NOTICE, COMPILING)
+            announce_compiling()
             self.depth += 1
             if self.depth == 1 and gc.isenabled():
                 self.paused = True

@@ -23,7 +23,7 @@ from ngramkit.formats.artifact import Artifact, vouch
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME, Manifest
 from ngramkit.formats.outputs import CARD, RECIPE, WRITTEN, ours_in, remove
-from ngramkit.formats.replacing import locked
+from ngramkit.formats.replacing import locked, require_place
 from ngramkit.formats.writer import write_text
 from ngramkit.machine import Lock
 from ngramkit.progress import SILENT, Reporter
@@ -45,6 +45,16 @@ from ngramkit.untrusted import read_json
 
 Made = TypeVar("Made", bound=Artifact)
 UPLOADS = "uploads.json"  # beside the work folder: the files that have arrived
+
+
+def require_out(out: str | Path | None, *, force: bool = False) -> None:
+    """Raise now what `written` would raise of `out` after all the work for it; None is no place
+    yet."""
+    url = None if out is None else as_url(out)
+    if url is not None or (out is not None and re.match(r"hf:/", str(out), re.IGNORECASE)):
+        require_writable(url or str(out))
+    elif out is not None:
+        require_place(as_path(out), force=force)
 
 
 def written(

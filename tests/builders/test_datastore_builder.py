@@ -8,6 +8,7 @@ from ngramkit.builders import datastore as module
 from ngramkit.builders.datastore import build_datastore, default_limit
 from ngramkit.errors import ArtifactError, InputError, UsageError
 from ngramkit.formats.datastore import Datastore
+from ngramkit.kernels.suffix import sort
 from ngramkit.kernels.suffix.sort import sort_shard
 
 
@@ -133,7 +134,7 @@ def test_finished_shards_are_kept_over_a_failure(tmp_path, token_store, monkeypa
     documents = [[i % 7] * 30 for i in range(40)]
     store = token_store(documents, 50)
     whole = build_datastore(store, tmp_path / "whole", shard_tokens=200, workers=1)
-    real, sorted_shards = module.sort_shard, []
+    real, sorted_shards = sort.sort_shard, []
 
     def failing(tokens, separator):
         if len(sorted_shards) == 3:
@@ -141,12 +142,12 @@ def test_finished_shards_are_kept_over_a_failure(tmp_path, token_store, monkeypa
         sorted_shards.append(len(tokens))
         return real(tokens, separator)
 
-    monkeypatch.setattr(module, "sort_shard", failing)
+    monkeypatch.setattr(sort, "sort_shard", failing)
     with pytest.raises(MemoryError):
         build_datastore(store, tmp_path / "d", shard_tokens=200, workers=1)
     assert not (tmp_path / "d").exists()
     sorted_shards.clear()
-    monkeypatch.setattr(module, "sort_shard", lambda t, s: sorted_shards.append(1) or real(t, s))
+    monkeypatch.setattr(sort, "sort_shard", lambda t, s: sorted_shards.append(1) or real(t, s))
     build_datastore(store, tmp_path / "d", shard_tokens=200, workers=1)
     assert len(sorted_shards) == len(whole.shards) - 3
     assert {p.name: p.read_bytes() for p in (tmp_path / "d").iterdir()} == {
@@ -219,17 +220,17 @@ def test_another_amount_of_free_memory_does_not_undo_a_build(tmp_path, token_sto
     generator = np.random.default_rng(1)
     store = token_store([generator.integers(0, 50, 40_000) for _ in range(4)], 50)
     path, little, plenty = tmp_path / "d", 1, 1 << 34
-    real = module.sort_shard
+    real = sort.sort_shard
 
     def interrupted(tokens, separator):
         if list(path.with_name("d.partial").glob("shard-*")):
             raise KeyboardInterrupt
         return real(tokens, separator)
 
-    monkeypatch.setattr(module, "sort_shard", interrupted)
+    monkeypatch.setattr(sort, "sort_shard", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build_datastore(store, path, memory=little, workers=1)
-    monkeypatch.setattr(module, "sort_shard", real)
+    monkeypatch.setattr(sort, "sort_shard", real)
     assert len(build_datastore(store, path, memory=plenty).shards) == 4
     assert len(build_datastore(store, path, memory=plenty).shards) == 4
     assert (

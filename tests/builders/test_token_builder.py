@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -136,6 +137,143 @@ def test_a_killed_build_reads_on_behind_its_last_shard(corpus, tmp_path, monkeyp
     assert digests(tokenize(corpus, "demo", tmp_path / "killed", **options)) == digests(whole)
     skipped = sum(len(shard.documents) - 1 for shard in whole.shards[:shards])
     assert len(encoded) == len(TEXTS) - skipped
+
+
+def count_encoded(monkeypatch):
+    """Return the list that documents are added to as they are encoded."""
+    encoded, encode = [], encoding.encode_batch
+    monkeypatch.setattr(
+        encoding, "encode_batch", lambda e, d, *args: encoded.extend(d) or encode(e, d, *args)
+    )
+    return encoded
+
+
+@pytest.mark.parametrize("shard_tokens", [1 << 24, 200])
+@pytest.mark.parametrize("batches", [1, 2, 7, 14])
+def test_an_interrupted_build_loses_no_batch(corpus, tmp_path, monkeypatch, batches, shard_tokens):
+    options = {"shard_tokens": shard_tokens}
+    whole = tokenize(corpus, "demo", tmp_path / "whole", **options)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
+    encode, done = encoding.encode_batch, []
+
+    def interrupted(*args):
+        if len(done) == batches:
+            raise KeyboardInterrupt
+        done.append(1)
+        return encode(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "encode_batch", interrupted)
+        patch.setattr(encoding, "ENCODERS", 1)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            tokenize(corpus, "demo", tmp_path / "store", **options)
+    [note] = stopped.value.__notes__
+    assert note.startswith(f"kept in {tmp_path}/store.partial: ")
+    encoded, heard = count_encoded(monkeypatch), Notes()
+    again = tokenize(corpus, "demo", tmp_path / "store", reporter=heard, **options)
+    assert digests(again) == digests(whole)
+    assert len(encoded) == len(TEXTS) - 4 * batches
+    assert heard.notes[0].startswith(f"going on behind {4 * batches} documents, ")
+
+
+@pytest.mark.parametrize(
+    ("dies_in", "calls_before"),
+    [("write", n) for n in range(0, 24, 3)] + [("discard", n) for n in range(0, 16, 3)],
+)
+def test_a_build_killed_between_shards_goes_on(
+    corpus, tmp_path, monkeypatch, dies_in, calls_before
+):
+    whole = tokenize(corpus, "demo", tmp_path / "whole", shard_tokens=200)
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr(builder, "KEEP_EVERY", 0)
+    calls, call = [], getattr(builder.ArtifactWriter, dies_in)
+
+    def dying(self, *args, **facts):
+        if len(calls) == calls_before:
+            raise KilledError
+        calls.append(args)
+        call(self, *args, **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ArtifactWriter, dies_in, dying)
+        with pytest.raises(KilledError):
+            tokenize(corpus, "demo", tmp_path / "killed", shard_tokens=200)
+    again = tokenize(corpus, "demo", tmp_path / "killed", shard_tokens=200)
+    assert digests(again) == digests(whole)
+
+
+def test_what_is_kept_of_another_plan_is_not_taken(corpus, demo, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 4)
+    monkeypatch.setattr(builder, "KEEP_EVERY", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.ShardCutter, "cut", stopped_half_way(builder.ShardCutter.cut))
+        with pytest.raises(KeyboardInterrupt):
+            tokenize(corpus, "demo", tmp_path / "store")
+    store = tokenize(corpus, "demo", tmp_path / "store", eos=False)
+    assert ids(store) == expected(demo, TEXTS, eos=False)
+
+
+def stopped_half_way(cut):
+    def stopping(self, batches):
+        def few():
+            for packed, _ in zip(batches, range(5), strict=False):
+                yield packed
+            raise KeyboardInterrupt
+
+        cut(self, few())
+
+    return stopping
+
+
+class Notes(Reporter):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+class Amounts(Reporter):
+    """What was announced and how far it came, step by step."""
+
+    def __init__(self):
+        self.stages, self.steps = [], []
+
+    def stage(self, name, total=None, unit="tokens"):
+        self.stages.append((name, total, unit))
+
+    def advance(self, amount, **counts):
+        self.steps.append(amount)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet", "txt"])
+def test_progress_goes_by_the_bytes_that_are_read(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(encoding, "BATCH_DOCUMENTS", 5)
+    words = np.random.default_rng(1).integers(0, 1 << 62, (90, 60))
+    texts = [" ".join(map(str, row)) for row in words]
+    if kind == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")  # one row group
+    elif kind == "txt":
+        for number, text in enumerate(texts):
+            (tmp_path / f"{number}.txt").write_text(text)
+    else:
+        opened = gzip.open if kind.endswith("gz") else open
+        with opened(tmp_path / f"a.{kind}", "wt") as file:
+            file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    heard = Amounts()
+    tokenize(str(tmp_path / ("*." + kind)), "demo", tmp_path / "store", reporter=heard)
+    assert heard.stages == [("tokenize", size, "bytes")]
+    assert sum(heard.steps) == size
+    if kind in ("parquet", "txt"):  # the others are read in pieces that are larger than these
+        assert max(heard.steps) < size / 2
+    limited = Amounts()
+    tokenize(str(tmp_path / ("*." + kind)), "demo", tmp_path / "few", limit=7, reporter=limited)
+    assert limited.stages == [("tokenize", 7, "documents")]
+    assert sum(limited.steps) == 7
 
 
 def test_a_long_document_is_encoded_in_pieces(demo, tmp_path, monkeypatch):

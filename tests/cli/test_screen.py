@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import time
 
 import numpy as np
@@ -105,8 +106,27 @@ def test_a_finished_bar_stands_at_100_and_results_stand_below(monkeypatch, colum
         out.result()
     shown = screen.getvalue()
     assert shown.rindex("100%") < shown.rindex("the result")
-    assert "[red]sort[/nothing]" in shown
+    assert "[red]sort[/noth" in shown  # at 40 columns the rest is cut
     assert shown.count("100%") >= 2
+
+
+@pytest.mark.parametrize("columns", [46, 60, 80, 120])
+def test_a_bar_its_share_and_its_clock_fit_any_terminal(monkeypatch, columns):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    reporter = BarReporter()
+    reporter.stage("blend:max_match=8,budget=auto, 64 nodes", 100, "answers")
+    reporter.advance(40, **{"tokens/step blend": 2.31, "x blend": 1.46, "tokens/step rest": 1.9})
+    reporter.close(whole=False)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).splitlines()
+    line = next(line for line in reversed(shown) if "40%" in line)
+    assert len(line) <= columns
+    assert "━" in line
+    assert re.search(r"40% +(-:--:--|--:--|\d+:\d\d)", line)
+    if columns == 120:
+        assert "1.46 x blend" in line
 
 
 def test_work_that_failed_does_not_stand_at_100(monkeypatch):

@@ -9,10 +9,10 @@ import pytest
 from tiny_models import tiny_model
 
 from ngramkit.budget.profile import Pass, Profile
-from ngramkit.decode.calibrate import measure, plot
+from ngramkit.decode.calibrate import calibrate, measure, plot
 from ngramkit.decode.load import LanguageModel
 from ngramkit.decode.profiles import profile_file, profile_path
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, NgramkitError
 from ngramkit.progress import Reporter
 
 
@@ -96,15 +96,10 @@ def test_calibration_takes_the_time_that_it_announces(model, monkeypatch):
     assert "64 tokens" in notes[0]
 
 
-def test_a_machine_that_is_too_busy_is_told_and_keeps_nobody_waiting(model, monkeypatch):
+def test_what_too_little_time_gives_is_not_kept(model, tmp_path, monkeypatch):
     from ngramkit.decode import calibrate as module
 
     calls: list[int] = []
-    notes: list[str] = []
-
-    class Notes(Reporter):
-        def note(self, text):
-            notes.append(text)
 
     def slow(verifier, size):
         calls.append(size)
@@ -112,10 +107,22 @@ def test_a_machine_that_is_too_busy_is_told_and_keeps_nobody_waiting(model, monk
         return 0.5
 
     now = [0.0]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(module, "open_filled", lambda model, verify, context, nodes: None)
     monkeypatch.setattr(module, "time_pass", slow)
-    found = measure(model, sizes=(0, 1, 2), contexts=(8,), seconds=2, reporter=Notes())
-    assert calls == [0, 1, 2, 0]  # a round that warms up, and what was left of the time
-    assert [each.seconds for each in found.passes] == [0.5] * 3
-    assert "0 of 4 rounds fit into 2 s" in notes[0]
+    with pytest.raises(NgramkitError, match="0 of 4 rounds fit into 2 s, nothing is kept"):
+        calibrate(model, seconds=2)
+    assert len(calls) <= len(module.SIZES) + 1  # it ends when the time is over, but for one round
+    assert not list(tmp_path.rglob("profiles"))
+
+
+def test_what_a_noisy_machine_gives_is_not_kept(model, tmp_path, monkeypatch):
+    from ngramkit.decode import calibrate as module
+
+    noisy = Profile("m", "d", "t", [Pass(0, 8, 1.0, 0.5)])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "measure", lambda *args, **options: noisy)
+    with pytest.raises(NgramkitError, match="too noisy, nothing is kept: a usual pass took 50% "):
+        calibrate(model)
+    assert not list(tmp_path.rglob("profiles"))

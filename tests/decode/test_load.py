@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from ngramkit.corpus.tokenizer import load_tokenizer
-from ngramkit.decode import load
+from ngramkit.decode import load, placement
 from ngramkit.decode.load import load_model, quantisation
 from ngramkit.errors import InputError, UsageError
 from ngramkit.models import resolve_model, split_revision
@@ -89,7 +89,7 @@ def test_how_a_checkpoint_is_quantised():
 
 
 def test_a_device_map_without_accelerate_is_said(monkeypatch):
-    monkeypatch.setattr(load.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(placement, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="device_map needs accelerate"):
         load_model("demo", device_map="auto")
 

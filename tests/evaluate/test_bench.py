@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ngramkit.corpus.chat import KNOWN, Template
+from ngramkit.decode import compare
 from ngramkit.decode.load import load_model
 from ngramkit.decode.options import DecodeOptions
 from ngramkit.decode.session import Session
@@ -14,12 +15,11 @@ from ngramkit.drafters.context import Context
 from ngramkit.drafters.past_requests import PastRequests
 from ngramkit.drafters.ssd import Ssd
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate import bench as module
 from ngramkit.evaluate.bench import Bench, plan_of, publish
 from ngramkit.evaluate.contestants import BASELINE, Contestant
 from ngramkit.evaluate.records import Question
 from ngramkit.evaluate.results import summarize
-from ngramkit.evaluate.runs import NAME, Runs, TurnRun
+from ngramkit.evaluate.runs import NAME, Runs, TurnRun, difference
 from ngramkit.evaluate.simulation import replay_drafter
 
 QUESTIONS = [
@@ -118,7 +118,7 @@ def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monke
         return real(task, prompt, drafter)
 
     monkeypatch.setattr(Session, "complete", spying)
-    monkeypatch.setattr(module, "warm_up", lambda *a: None)
+    monkeypatch.setattr(compare, "warm_up", lambda *a: None)
     contest.run(Runs(folder, {}))
     none, ssd, context = "NoDraft", "Ssd", "Context"
     assert order[:6] == [none] * 2 + [ssd] * 2 + [context] * 2  # two turns
@@ -129,7 +129,7 @@ def test_contestants_take_turns_and_the_first_one_changes(contest, folder, monke
 def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
     whole = Runs(folder.with_name("whole"), {"x": [1]})
     contest.run(whole)
-    monkeypatch.setattr(module, "warm_up", lambda *a: None)
+    monkeypatch.setattr(compare, "warm_up", lambda *a: None)
     calls, real = [], Session.complete
 
     def interrupted(*args):
@@ -162,13 +162,29 @@ def test_an_interrupted_benchmark_goes_on(contest, folder, monkeypatch, ending):
 
 def test_other_plans_and_damaged_runs_are_refused(folder):
     Runs(folder, {"model": "a"})
-    with pytest.raises(UsageError, match="another benchmark"):
+    with pytest.raises(UsageError, match=r'holds another benchmark: model was "a", is "b"'):
         Runs(folder, {"model": "b"})
     with (folder / NAME).open("a") as file:
         file.write("nonsense\n")
     with pytest.raises(InputError, match="line 2"):
         Runs(folder, {"model": "a"})
     assert Runs(folder, {"model": "b"}, force=True).found == {}
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "said"),
+    [
+        ({"count": 1, "questions_sha256": "a" * 64}, {"count": 2, "questions_sha256": "b" * 64},
+         "the number of questions was 1, is 2"),
+        ({"questions_sha256": "a" * 64}, {"questions_sha256": "b" * 64},
+         "the text of the questions differs"),
+        ({"budget": 8, "stop": []}, {"budget": "auto", "stop": ["x"]},
+         'budget was 8, is "auto", and 1 more'),
+        ("no plan", {"model": "a"}, 'model was null, is "a"'),
+    ],
+)  # fmt: skip
+def test_what_differs_is_named(there, here, said):
+    assert difference(there, here) == said
 
 
 def test_the_drafter_that_learns_learns_in_a_benchmark_and_forgets_the_warm_up(contest, folder):

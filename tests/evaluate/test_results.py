@@ -1,5 +1,7 @@
 """What bench makes of its runs: rates, speed-ups, their spread; and which folders it writes to."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,18 @@ def test_a_benchmark_does_not_write_over_what_is_none(tmp_path, name):
         with pytest.raises(UsageError, match=name):
             Runs(tmp_path, {"model": "a"}, force=force)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["my own\n"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "drafted", "remark"),
+    [([0, 0], 0, "drafted nothing: its speed-up is noise"), ([0, 5], 5, ""), ([0, None], None, "")],
+)
+def test_a_drafter_that_drafted_nothing_is_said_to(folder, nodes, drafted, remark):
+    runs = Runs(folder, {})
+    for question, count in enumerate(nodes):
+        for name, of_run in (("none", 0), ("fast", count), ("generate", 0)):
+            turn = replace(_turn([7, 8, 9], 1.0), drafted=of_run)
+            runs.add(Run(name, question, "all", [turn]))
+    base, fast, theirs = summarize(Runs(folder, {}), ["fast", "generate"])  # as it reads back
+    assert (fast.drafted, fast.remarks) == (drafted, remark)
+    assert base.remarks == theirs.remarks == ""

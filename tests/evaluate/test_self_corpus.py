@@ -1,17 +1,18 @@
 """A model's own answers as a corpus: the same text however the work was cut, and never torn."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import ngramkit
+from ngramkit.decode import batch
 from ngramkit.decode.batch import write_batch
 from ngramkit.decode.load import load_model
 from ngramkit.decode.sampling import GREEDY
 from ngramkit.errors import InputError, UsageError
-from ngramkit.evaluate import self_corpus as module
 from ngramkit.evaluate.records import Question
 from ngramkit_cli.main import app
 
@@ -88,9 +89,11 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, tmp_path, monkeypat
             raise KeyboardInterrupt
         return write_batch(*args, **kwargs)
 
-    monkeypatch.setattr(module, "write_batch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(batch, "write_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stopped:
         ngramkit.self_corpus(questions(), model, cut, **options)
+    [note] = stopped.value.__notes__
+    assert re.match(rf"kept in {cut}: \d of 7 questions; the same command goes on there$", note)
     asked_before = len(calls)
     with cut.open("a") as file:  # as a kill in the middle of a write leaves it
         file.write('{"text": "half a li')
@@ -103,7 +106,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, tmp_path, monkeypat
 def test_nothing_is_asked_twice_when_all_is_there(model, tmp_path, monkeypatch):
     path = tmp_path / "own.jsonl"
     first = ngramkit.self_corpus(questions(3), model, path, max_new_tokens=4)
-    monkeypatch.setattr(module, "write_batch", None)
+    monkeypatch.setattr(batch, "write_batch", None)
     again = ngramkit.self_corpus(questions(3), model, path, max_new_tokens=4)
     assert (again.answers, again.tokens, again.new_tokens) == (first.answers, first.tokens, 0)
 
@@ -130,7 +133,7 @@ def test_other_files_and_other_plans_are_kept(model, tmp_path):
     own = tmp_path / "own.jsonl"
     ngramkit.self_corpus(questions(1), model, own, max_new_tokens=4)
     before = own.read_bytes()
-    with pytest.raises(UsageError, match="other options"):
+    with pytest.raises(UsageError, match=r"holds other answers: max new tokens was 4, is 5"):
         ngramkit.self_corpus(questions(1), model, own, max_new_tokens=5)
     assert own.read_bytes() == before
     ngramkit.self_corpus(questions(1), model, own, max_new_tokens=5, force=True)

@@ -1,0 +1,104 @@
+"""A model that is not loaded yet: its tokenizer, and what loads it.
+
+`prepare` loads the tokenizer alone, so that what makes no sense is told before torch is imported
+and the weights are loaded; `PendingModel.session` loads them and settles what "auto" and None stand
+for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngramkit.choose import DrafterChoice, choose_drafter, given_drafter
+from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
+from ngramkit.decode.options import DecodeOptions
+from ngramkit.drafters.sources import Sources
+from ngramkit.errors import InputError
+from ngramkit.models import chosen_model, resolve_model
+
+if TYPE_CHECKING:
+    from ngramkit.decode.load import LanguageModel
+    from ngramkit.decode.session import Session
+
+
+@dataclass(frozen=True)
+class PendingModel:
+    """A model's tokenizer, and what loads the model, once."""
+
+    tokenizer: TextTokenizer
+    load: Callable[[], LanguageModel]
+
+    def choose(self, drafter: Any, options: DecodeOptions, sources: Sources) -> DrafterChoice:
+        """Choose as `choose_drafter`; `drafter` may be an object or a function of the caller's
+        too."""
+        record = self.tokenizer.record
+        if drafter is not None and not isinstance(drafter, str):
+            return given_drafter(drafter, record)
+        return choose_drafter(
+            drafter, record, sources, reporter=options.reporter, load_model=self.load
+        )
+
+    def session(
+        self, options: DecodeOptions, choices: Sequence[DrafterChoice]
+    ) -> tuple[Session, list[DrafterChoice]]:
+        """Load the model and settle a session; return it and the choices as they suit the model.
+
+        What the drafters need is compiled while the model loads. Raises ArtifactError where
+        transformers gives the model other ids than its files, else as `Session.settle`.
+        """
+        from ngramkit.warming import meanwhile
+
+        named = [choice.spec.name for choice in choices if choice.made is None]
+        meanwhile.begin(*named, vocabulary=self.tokenizer.record.vocabulary)
+        model = self.load()
+        meanwhile.wait()
+        from ngramkit.decode.session import Session
+
+        for artifact in (each for choice in choices for each in choice.opened):
+            artifact.tokenizer.require(model.tokenizer.record, str(artifact.path))
+        suited = [choice.with_default("least_score", model.least_score) for choice in choices]
+        return Session.settle(model, options), suited
+
+
+def prepare(options: DecodeOptions) -> PendingModel:
+    """Load the tokenizer of the options' model, and report which model that is where nobody chose
+    it; the model itself is loaded when it is needed."""
+    given = options.model
+    if given is not None and not isinstance(given, str):
+        return PendingModel(given.tokenizer, lambda: given)
+    chosen = chosen_model(given)
+    if chosen.why:
+        options.reporter.note(f"model: {chosen.name} ({chosen.why})")
+    require_model(chosen.name)
+
+    @functools.cache
+    def load() -> LanguageModel:
+        from ngramkit.decode.load import load_model
+
+        return load_model(
+            chosen.name,
+            device=options.device,
+            dtype=options.dtype,
+            device_map=options.device_map,
+            trust_remote_code=options.trust_remote_code,
+        )
+
+    return PendingModel(
+        load_tokenizer(chosen.name, trust_remote_code=options.trust_remote_code), load
+    )
+
+
+def load(options: DecodeOptions) -> LanguageModel:
+    """Load the options' model, as `prepare`."""
+    return prepare(options).load()
+
+
+def require_model(name: str, revision: str | None = None) -> None:
+    """Raise InputError where a model is no folder of one and no file; the Hub is not asked."""
+    source = Path(resolve_model(name, revision))
+    if source.is_dir() and not (source / "config.json").is_file():
+        raise InputError(f"{source} holds no model: it has no config.json", "check the path")

@@ -1,0 +1,38 @@
+"""Where and how a model runs, by name: what makes no sense is told before torch is imported."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+
+from ngramkit.errors import UsageError, meant
+
+MODES = ("tree", "batch", "chain")  # of verifying a draft
+DTYPES = ("float32", "float16", "bfloat16")
+DEVICE = re.compile(r"auto|(cpu|mps|cuda|xpu)(:\d{1,3})?")
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+
+
+def require_placement(device: str, dtype: str, device_map: str | None) -> None:
+    """Raise UsageError for an unknown device, dtype or device map, and for a map that needs
+    accelerate."""
+    if not DEVICE.fullmatch(device):
+        raise UsageError(
+            f"device must be auto, cpu, cuda or cuda:N, is {device!r}", option="device"
+        )
+    if dtype not in ("auto", *DTYPES):
+        raise UsageError(f"dtype must be auto, {', '.join(DTYPES)}; is {dtype!r}", option="dtype")
+    if device_map not in (None, *DEVICE_MAPS):
+        raise UsageError(
+            f"device_map must be {' or '.join(DEVICE_MAPS)}, is {device_map!r}", option="device_map"
+        )
+    if device_map is not None and find_spec("accelerate") is None:
+        raise UsageError(
+            "device_map needs accelerate", "pip install accelerate", option="device_map"
+        )
+
+
+def require_mode(mode: str | None) -> None:
+    """Raise UsageError for an unknown way to verify."""
+    if mode not in (None, *MODES):
+        raise UsageError(f"there is no way to verify called {mode!r}", meant(str(mode), MODES))

@@ -1,0 +1,288 @@
+"""What is wrong is said before anything is built, loaded, compiled or imported for that.
+
+A process runs every command with one thing wrong at a time; between two it looks at what was
+imported. Imports are what takes the time: without torch, transformers, numba and pyarrow a command
+starts and ends within 0.3 s of processor time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ngramkit.builders.datastore import build_datastore
+from ngramkit.builders.frozen import build_frozen
+from ngramkit.builders.tokens import tokenize
+from ngramkit_cli.main import COMMANDS
+
+# A line of words and what is said of them. Files and folders: see `here`.
+WRONG = """
+corpora more                                     | extra argument
+tokenize                                         | no corpus was chosen
+tokenize --corpus nope                           | no corpus is called 'nope'
+tokenize --corpus ./no.txt                       | no file matches ./no.txt
+tokenize --corpus a.xyz                          | a.xyz is of no kind that can be read
+tokenize --corpus a.txt --model nope             | no model is called 'nope'
+tokenize --corpus a.txt --model ./none           | there is no model folder ./none
+tokenize --corpus a.txt --model empty            | empty holds no tokenizer
+tokenize --corpus a.txt --out SYSTEM/x           | SYSTEM/x cannot be written
+tokenize --corpus a.txt --out theirs             | theirs exists
+tokenize --corpus a.txt --out theirs --force     | theirs holds mine.txt, which ngramkit did not
+tokenize --corpus a.txt --out a.txt/x            | a.txt is not a folder
+tokenize --corpus a.txt --sample 2               | --sample must be above 0 and at most 1
+tokenize --corpus a.txt --dedup nope             | --dedup is 'nope'
+tokenize --corpus a.txt --limit 0                | --limit must be at least 1
+tokenize --corpus a.txt --executor nope          | there is no --executor 'nope'
+tokenize --corpus a.txt --ray-address auto       | means nothing with --executor local
+tokenize --corpus a.txt --exclude no.txt         | no.txt cannot be read
+tokenize --corpus a.txt --max-document x         | 'x' is not a size
+tokenize --corpus python-stdlib --split nope     | python-stdlib has no split 'nope'
+tokenize --corpus a.txt:2                        | the weight of a.txt must be above 0
+tokenize --corpus a.txt --cache-size x           | 'x' is not a size
+build-datastore --corpus nope                    | no corpus is called 'nope'
+build-datastore --corpus a.txt --out SYSTEM/x    | SYSTEM/x cannot be written
+build-datastore --corpus a.txt --executor nope   | there is no --executor 'nope'
+build-datastore --tokens none                    | there is no artifact at none
+build-datastore --tokens ds                      | ds is a datastore, not a tokens
+build-datastore --tokens store --corpus a.txt    | --corpus is for text, not for --tokens
+build-datastore --tokens store --limit 3         | --limit is for text, not for --tokens
+build-datastore --tokens store --model demo      | --model is for text, not for --tokens
+build-datastore --tokens store --out SYSTEM/x    | SYSTEM/x cannot be written
+build-frozen --corpus a.txt --leader-len 9       | --leader-len must be 1 to 4, is 9
+build-frozen --corpus a.txt --out SYSTEM/x       | SYSTEM/x cannot be written
+build-frozen --tokens store --followers 0        | --followers must be 1 to
+models more                                      | extra argument
+use nope                                         | no model is called 'nope'
+model-bigram nope                                | no model is called 'nope'
+model-bigram empty                               | empty holds no model
+model-bigram demo --model demo                   | MODEL and --model exclude each other
+model-bigram --model nope                        | no model is called 'nope'
+model-unigram --model nope                       | no model is called 'nope'
+calibrate --model nope                           | no model is called 'nope'
+self-corpus --model nope                         | no model is called 'nope'
+model-bigram --k 0                               | --k must be at least 1
+model-bigram --dtype nope                        | --dtype must be auto
+model-bigram --device nope                       | --device must be auto
+model-bigram --out SYSTEM/x                      | SYSTEM/x cannot be written
+model-unigram --rule nope                        | --rule must be distance
+model-unigram --out SYSTEM/x                     | SYSTEM/x cannot be written
+inspect none                                     | there is no artifact at none
+verify none                                      | there is no artifact at none
+drafters nope                                    | no drafter is called 'nope'
+replay                                           | there is nothing to replay
+replay --answers none.jsonl                      | there is no file none.jsonl
+replay --answers qa.jsonl --questions none.jsonl | there is no file none.jsonl
+replay --answers qa.jsonl --budget x             | is not a list of numbers of nodes
+replay --answers qa.jsonl --drafter nope         | no drafter is called 'nope'
+replay --answers qa.jsonl --template nope        | --template must be one of
+replay --answers qa.jsonl --plot x.xyz           | x.xyz is no picture's name
+replay --answers qa.jsonl --plot none/x.png      | there is no folder none
+replay --answers qa.jsonl --datastore none       | there is no artifact at none
+replay --answers qa.jsonl --datastore frozen     | frozen is a frozen-table, not a datastore
+replay --answers qa.jsonl --repeat 2             | --seed and --repeat are for --keep-state
+replay --answers qa.jsonl --model ./none         | there is no model folder ./none
+replay --oracle none                             | none holds no recorded evidence
+replay --oracle none --answers qa.jsonl          | a top-k record has its own answers
+calibrate --time nan                             | --time must be 0 to 86400
+calibrate ./none                                 | there is no model folder ./none
+calibrate --dtype nope                           | --dtype must be auto
+decode --prompt EMPTY                            | the prompt is empty
+decode --prompt x --budget -3                    | --budget must be 1 to 4096, is -3
+decode --prompt x --budget x                     | is no number of nodes
+decode --prompt-file none.txt                    | none.txt cannot be read
+decode --prompt x --prompt-file a.txt            | --prompt and --prompt-file exclude
+decode --prompt x --model ./none                 | there is no model folder ./none
+decode --prompt x --model empty                  | empty holds no model
+decode --prompt x --model none.gguf              | there is no model file none.gguf
+decode --prompt x --drafter nope                 | no drafter is called 'nope'
+decode --prompt x --datastore none               | there is no artifact at none
+decode --prompt x --datastore frozen             | frozen is a frozen-table, not a datastore
+decode --prompt x --history a.txt                | a.txt exists and is no history
+decode --prompt x --reference none.txt           | none.txt cannot be read
+decode --prompt x --drafter rest --reference a.txt | cannot draft from --reference
+decode --prompt x --top-p 2                      | --top-p must be above 0
+decode --prompt x --verify nope                  | no way to verify called 'nope'
+decode --prompt x --dtype nope                   | --dtype must be auto
+decode --prompt x --device nope                  | --device must be auto
+decode --prompt x --device-map nope              | --device-map must be auto
+decode --prompt x --cache nope                   | there is no --cache called 'nope'
+decode --prompt x --cache specache --drafter rest | drafts are not verified with a SpeCache
+decode --prompt x --chat --template nope         | --template must be one of
+decode --prompt x --system y                     | --system needs a conversation
+decode --prompt x --stop EMPTY                   | --stop is empty
+history inspect none                             | none
+history merge none none2 --out h                 | none
+history trim none --tokens 1                     | none
+bench --questions none.jsonl                     | there is no file none.jsonl
+bench --questions q.jsonl --drafter nope         | no drafter is called 'nope'
+bench --questions q.jsonl --datastore none       | there is no artifact at none
+bench --questions q.jsonl --model ./none         | there is no model folder ./none
+bench --questions q.jsonl --template nope        | --template must be one of
+bench --questions q.jsonl --out a.txt            | a.txt is not a folder
+bench --questions q.jsonl --out SYSTEM/x         | SYSTEM/x cannot be written
+bench --questions q.jsonl --budget -3            | --budget must be 1 to 4096
+bench --questions bad.jsonl                      | bad.jsonl, line 1: not JSON
+record --questions none.jsonl --out r            | there is no file none.jsonl
+record --questions q.jsonl --out theirs          | theirs exists and is no evidence
+record --questions q.jsonl --out SYSTEM/r        | SYSTEM/r cannot be written
+record --questions q.jsonl --out r --drafter nope | no drafter is called 'nope'
+record --questions q.jsonl --out r --model ./none | there is no model folder ./none
+self-corpus --questions none.jsonl               | there is no file none.jsonl
+self-corpus --questions q.jsonl --batch 0        | --batch must be 1 to 4096
+self-corpus --questions q.jsonl --out theirs     | theirs is there, and no self-corpus wrote it
+self-corpus --questions q.jsonl --out SYSTEM/x   | SYSTEM/x cannot be written
+self-corpus nope --questions q.jsonl             | no model is called 'nope'
+build nope                                       | there is no recipe nope
+build bad.toml                                   | bad.toml is not TOML
+push none me/x                                   | none
+push ds nope                                     | nope
+pull nope                                        | nope
+pull me/x --out theirs                           | theirs
+search --kind nope                               | there is no --kind 'nope'
+search --tokenizer ./none                        | there is no model folder ./none
+export none --to llama.cpp                       | there is no artifact at none
+export ds --to nope                              | there is no format 'nope'
+export ds --to llama.cpp --u32                   | --u32 means nothing with --to llama.cpp
+export ds --to llama.cpp --model demo            | --model means nothing with --to llama.cpp
+export ds --to jsonl --out theirs                | theirs exists
+export ds --to llama.cpp --out SYSTEM/x          | SYSTEM/x cannot be written
+export ds --to llama.cpp --gguf none.gguf        | there is no model file none.gguf
+import none.bin --from llama.cpp                 | none.bin cannot be read
+import a.txt --from nope                         | there is no format 'nope'
+import a.txt --from rest-idx --order 2           | --order means nothing with --from rest-idx
+import a.txt --from llama.cpp --model ./none     | there is no model folder ./none
+merge none none2 --out m                         | there is no artifact at none
+merge ds --out m                                 | there is only one artifact to merge
+merge ds frozen --out m                          | ds is a datastore and frozen a frozen-table
+merge ds ds2 --out SYSTEM/x                      | SYSTEM/x cannot be written
+prune none --bytes 1M                            | there is no artifact at none
+prune ds --bytes x                               | 'x' is not a size
+prune store --bytes 1M                           | a tokens cannot be pruned
+prune ds --bytes 1M --answers none.jsonl         | there is no file none.jsonl
+prune ds --bytes 1M --out SYSTEM/x               | SYSTEM/x cannot be written
+check-engine nope                                | there is no adapter for 'nope'
+check-engine vllm --draft none.json              | names none.json
+check-engine vllm --model ./none                 | there is no model folder ./none
+warm --drafter nope                              | no drafter is called 'nope'
+warm --workers 0                                 | --workers
+"""
+HEAVY = {"torch", "transformers", "numba", "pyarrow", "datasets", "matplotlib"}
+PROGRAM = f"""
+import json, sys
+from typer.testing import CliRunner
+from ngramkit_cli.main import app
+seen = set()
+for line in sys.stdin:
+    done = CliRunner().invoke(app, json.loads(line))
+    heavy = sorted(({HEAVY} & set(sys.modules)) - seen)
+    seen.update(heavy)
+    print(json.dumps([done.exit_code, done.output, heavy]), flush=True)
+"""
+
+
+CASES = [
+    (words.strip(), said.strip())
+    for words, _, said in (line.partition(" | ") for line in WRONG.strip().splitlines())
+]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("here")
+    texts = {
+        "a.txt": "some words and some more words\n" * 9,
+        "b.txt": "other words\n" * 9,
+        "a.xyz": "text",
+        "q.jsonl": '{"prompt": "def f(x):"}\n',
+        "qa.jsonl": '{"prompt": "def f(x):", "output": " return x"}\n',
+        "bad.jsonl": '{"prompt": \n',
+        "bad.toml": "nope = [\n",
+        "theirs/mine.txt": "mine",
+    }
+    (folder / "theirs").mkdir()
+    (folder / "empty").mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    store = tokenize(folder / "a.txt", "demo", folder / "store")
+    build_datastore(store, folder / "ds")
+    build_datastore(tokenize(folder / "b.txt", "demo", folder / "store2"), folder / "ds2")
+    build_frozen(store, folder / "frozen")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(here):
+    """Words -> (exit code, output, what was imported for it, what SYSTEM stands for)."""
+    system = "/proc" if Path("/proc/self").exists() else "/dev/null"
+    lines = [
+        ["" if word == "EMPTY" else word.replace("SYSTEM", system) for word in words.split()]
+        for words, _ in CASES
+    ]
+    code = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(
+        code,
+        input="".join(json.dumps(line) + "\n" for line in lines),
+        cwd=here,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    names = [words for words, _ in CASES]
+    return {name: (*answer, system) for name, answer in zip(names, answers, strict=True)}
+
+
+@pytest.mark.parametrize(("words", "said"), CASES)
+def test_it_is_said_before_anything_heavy_is_imported(outcomes, words, said):
+    code, output, heavy, system = outcomes[words]
+    assert code in (2, 3), output
+    assert said.replace("SYSTEM", system) in " ".join(output.split())
+    assert "Traceback" not in output
+    assert "bug in ngramkit" not in output
+    assert "compiling" not in output
+    assert heavy == []
+
+
+def test_every_command_is_among_them():
+    assert {words.split()[0] for words, _ in CASES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "hint"),
+    [
+        ("torch", "decode --prompt x --drafter none", "pip install torch"),
+        ("matplotlib", "calibrate demo", "pip install matplotlib"),
+        ("matplotlib", "bench --questions q.jsonl", "pip install matplotlib"),
+        ("matplotlib", "replay --answers qa.jsonl --plot x.png", "pip install matplotlib"),
+        ("zstandard", "tokenize --corpus a.txt --out t", "pip install zstandard"),
+        ("rensa", "tokenize --corpus a.txt --dedup minhash", "pip install 'ngramkit[dedup]'"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(here, package, words, hint):
+    code = f"""
+import sys
+from importlib import util
+sys.modules[{package!r}] = None
+find = util.find_spec
+util.find_spec = lambda name, *rest: None if name == {package!r} else find(name, *rest)
+from ngramkit_cli.main import run
+run()
+"""
+    command = [sys.executable, "-c", code, *words.split()]
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"needs the package {package}" in done.stderr or f"needs {package}" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"  -> {hint}"
+
+
+def test_nothing_is_left_behind(here, outcomes):
+    assert sorted(path.name for path in here.iterdir()) == sorted(
+        ["a.txt", "b.txt", "a.xyz", "q.jsonl", "qa.jsonl", "bad.jsonl", "bad.toml", "theirs",
+         "empty", "store", "store2", "ds", "ds2", "frozen"]
+    )  # fmt: skip
