@@ -120,7 +120,7 @@ def test_the_options_of_a_command_are_the_words_of_its_function(command):
         known = said is None or said in words or f"{said}s" in words
         if command in ("build-datastore", "build-frozen") and flag in ("corpus", "tokens"):
             known = "source" in words
-        if command == "replay" and flag == "seed":
+        if command == "replay" and flag in ("seed", "prompts"):
             known = "keep_state" in words
         assert known, f"{command} {flag}: {sorted(words)}"
 

@@ -250,8 +250,8 @@ def replay(
     from ngramkit.choose import DRAFTER
 
     budgets = parse_budgets(budget)
-    if not keep_state and (seed, repeat) != (0, 1):
-        raise UsageError("--seed and --repeat are for --keep-state", "add --keep-state")
+    if not keep_state and (seed is not None or repeat != 1 or prompts):
+        raise UsageError("--seed, --repeat and --prompts are for --keep-state", "add --keep-state")
     if plot is not None:
         from ngramkit.evaluate.plots import require_picture
 

@@ -24,8 +24,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Protocol
 
-import pyarrow as pa
-
 from ngramkit.corpus.document import Row
 from ngramkit.corpus.hub import columns_of, dataset_errors
 from ngramkit.corpus.readers import (
@@ -45,14 +43,20 @@ ANY_SIZE = 1 << 62  # bytes: they are in memory already
 BATCH = 1000  # rows of a dataset at a time
 BATCH_CHARACTERS, BATCH_ROWS = 1 << 24, 1 << 16  # of the temporary file
 STEP = 1024  # rows of a batch that are Python objects at a time
-SCHEMA = pa.schema(
-    [
-        ("texts", pa.list_(pa.large_string())),
-        ("licenses", pa.list_(pa.string())),
-        ("repository", pa.string()),
-        ("bad", pa.string()),
-    ]
-)
+
+
+def spool_schema() -> Any:
+    """Return the pyarrow.Schema of the temporary file."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("texts", pa.list_(pa.large_string())),
+            ("licenses", pa.list_(pa.string())),
+            ("repository", pa.string()),
+            ("bad", pa.string()),
+        ]
+    )
 
 
 class ArrowStream(Protocol):
@@ -69,6 +73,8 @@ def held_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
 
     Raises UsageError for what holds none, InputError where there is no such column.
     """
+    import pyarrow as pa
+
     _require_order(held)
     if hasattr(held, "with_format") and hasattr(held, "select_columns"):
         rows = _dataset_rows(held, name, reading)
@@ -122,6 +128,8 @@ def _dataset_rows(dataset: Any, name: str, reading: Reading) -> Iterator[Row]:
 
 
 def _arrow_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
+    import pyarrow as pa
+
     try:
         batches = _batches(held)
         if batches is None:
@@ -140,6 +148,8 @@ def _arrow_rows(held: Any, name: str, reading: Reading) -> Iterator[Row]:
 
 def _batches(table: Any) -> Any:
     """Return a pyarrow.RecordBatchReader; None of a single column."""
+    import pyarrow as pa
+
     if isinstance(table, pa.Array):
         return None
     try:
@@ -171,9 +181,11 @@ class Spool:
     """Rows that are written to a temporary file; `source` makes a source of it."""
 
     def __init__(self, file: IO[bytes]) -> None:
+        import pyarrow as pa
+
         self._file = file
         options = pa.ipc.IpcWriteOptions(compression="zstd")
-        self._writer = pa.ipc.new_file(self._file, SCHEMA, options=options)
+        self._writer = pa.ipc.new_file(self._file, spool_schema(), options=options)
         self._rows: list[dict[str, Any]] = []
         self._characters = self._texts = 0
         self._digest = hashlib.sha256()
@@ -188,7 +200,9 @@ class Spool:
             self._flush()
 
     def _flush(self) -> None:
-        self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, SCHEMA))
+        import pyarrow as pa
+
+        self._writer.write_batch(pa.RecordBatch.from_pylist(self._rows, spool_schema()))
         self._rows, self._characters = [], 0
 
     def source(self, name: str, *, skip_bad: bool) -> HeldTexts:
@@ -217,12 +231,16 @@ class HeldTexts:
     @classmethod
     def of(cls, file: Any, name: str, texts: int, sha256: str, skip_bad: bool) -> HeldTexts:
         """Return the source of all batches of an Arrow IPC file's bytes."""
+        import pyarrow as pa
+
         opened = pa.ipc.open_file(pa.BufferReader(file))
         return cls(name, texts, sha256, skip_bad, opened, parts=opened.num_record_batches)
 
     def __reduce__(self) -> Any:
+        import pyarrow as pa
+
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, SCHEMA) as writer:
+        with pa.ipc.new_file(sink, spool_schema()) as writer:
             for part in range(self.parts):
                 writer.write_batch(self.file.get_batch(self.first + part))
         file = sink.getvalue().to_pybytes()

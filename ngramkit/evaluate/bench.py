@@ -19,7 +19,6 @@ import numpy as np
 
 from ngramkit.choose import DrafterChoice, distinct, require_named
 from ngramkit.corpus.chat import Message, Template, find_template, require_template
-from ngramkit.decode.compare import WARM_UP, warm_up
 from ngramkit.decode.options import TRANSFORMERS_WAYS, BenchWords, DecodeOptions
 from ngramkit.decode.pending import PendingModel, prepare
 from ngramkit.decode.text import chat_ids
@@ -321,6 +320,7 @@ class Bench:
         return records
 
     def _warm_up(self, contestant: Contestant, prompt: TokenArray) -> None:
+        from ngramkit.decode.compare import WARM_UP, warm_up
 
         if contestant.answer is None:
             warm_up(contestant.task(self.task), prompt, contestant.make(False))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from ngramkit.choose import DRAFTER, DrafterChoice, choose_drafter
 from ngramkit.corpus.tokenizer import TextTokenizer
 from ngramkit.drafters.sources import Given, Sources, SourceWords, given_sources
-from ngramkit.engines.batch import BatchDrafter
 from ngramkit.engines.config import DraftConfig
 from ngramkit.engines.pass_cost import PassCost
 from ngramkit.errors import UsageError, require_between
@@ -25,6 +24,9 @@ from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
 from ngramkit.results import Entries, Tabular
+
+if TYPE_CHECKING:
+    from ngramkit.engines.batch import BatchDrafter
 
 CONCURRENCY = 16  # requests at once
 TOKENS = (16,)  # of a draft, at most
@@ -220,6 +222,8 @@ def _engine(
     prompts: bool,
 ) -> BatchDrafter:
     """Return the drafter of an engine that has just started."""
+    from ngramkit.engines.batch import BatchDrafter
+
     past = sources.past
     paths: dict[str, Any] = {
         role: tuple(str(each.path) for each in given)

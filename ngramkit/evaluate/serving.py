@@ -11,14 +11,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ngramkit.drafters.base import TokenArray
-from ngramkit.engines.batch import Asked, BatchDrafter, accepted_length
 from ngramkit.evaluate.records import Record
 from ngramkit.evaluate.simulation import Replay, Tally
 from ngramkit.progress import SILENT, Reporter
+
+if TYPE_CHECKING:
+    from ngramkit.engines.batch import BatchDrafter
 
 
 @dataclass
@@ -85,6 +88,8 @@ def serve(
     reporter: Reporter = SILENT,
 ) -> Served:
     """Serve all requests, at most `concurrency` at once, with drafts of at most `tokens`."""
+    from ngramkit.engines.batch import Asked, accepted_length
+
     requests = _chained(records)
     result = Served(Replay(label, tokens), Passes(), without_drafts(records, concurrency))
     queue = _Queue(requests, concurrency)

@@ -24,7 +24,6 @@ from ngramkit.errors import require_between
 from ngramkit.evaluate.records import Record, Turn
 from ngramkit.evaluate.statistics import Reliability
 from ngramkit.evaluate.topk_record import Misses, ReplayedEvidence, TopKRecord
-from ngramkit.kernels.tree import best_path
 from ngramkit.progress import SILENT, Reporter
 
 END = -1  # no token: the record is over
@@ -210,6 +209,8 @@ def replay_turn(
 
 def draft_chain(drafter: Drafter, length: int) -> DraftTree:
     """Return the path of at most `length` tokens on which most are expected to be accepted."""
+    from ngramkit.kernels.tree import best_path
+
     tree = drafter.draft(CHAIN_WIDTH * length)
     path = best_path(tree.parents, tree.scores, length, 0.0)
     parents = np.arange(-1, len(path) - 1, dtype=np.int32)

@@ -60,7 +60,7 @@ models more                                      | extra argument
 use nope                                         | no model is called 'nope'
 model-bigram nope                                | no model is called 'nope'
 model-bigram empty                               | empty holds no model
-model-bigram demo --model demo                   | MODEL and --model exclude each other
+model-bigram demo --model other                  | MODEL is demo, --model other
 model-bigram --model nope                        | no model is called 'nope'
 model-unigram --model nope                       | no model is called 'nope'
 calibrate --model nope                           | no model is called 'nope'
@@ -84,7 +84,7 @@ replay --answers qa.jsonl --plot x.xyz           | x.xyz is no picture's name
 replay --answers qa.jsonl --plot none/x.png      | there is no folder none
 replay --answers qa.jsonl --datastore none       | there is no artifact at none
 replay --answers qa.jsonl --datastore frozen     | frozen is a frozen-table, not a datastore
-replay --answers qa.jsonl --repeat 2             | --seed and --repeat are for --keep-state
+replay --answers qa.jsonl --repeat 2             | and --prompts are for --keep-state
 replay --answers qa.jsonl --model ./none         | there is no model folder ./none
 replay --oracle none                             | none holds no recorded evidence
 replay --oracle none --answers qa.jsonl          | a top-k record has its own answers
@@ -118,6 +118,9 @@ decode --prompt x --stop EMPTY                   | --stop is empty
 history inspect none                             | none
 history merge none none2 --out h                 | none
 history trim none --tokens 1                     | none
+history forget none --everything                 | none
+history import none.jsonl --out h                | none.jsonl
+forecast none.jsonl                              | none.jsonl
 bench --questions none.jsonl                     | there is no file none.jsonl
 bench --questions q.jsonl --drafter nope         | no drafter is called 'nope'
 bench --questions q.jsonl --datastore none       | there is no artifact at none
