@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN     = $(VENV)/bin
 READY   = $(VENV)/.ready
 
-.PHONY: demo engines engines-vllm real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check site package requirements audit clean
+.PHONY: demo engines engines-vllm workloads real real-model dedup cloud ray numbas test test-cluster attacks fuzz lint types bench docs docs-check site package requirements audit clean
 
 demo: $(READY)
 	$(BIN)/ngramkit build-datastore --corpus python-stdlib
@@ -88,6 +88,16 @@ engines-vllm: real-model
 	$(BIN)/python -m benchmarks.servers.install_vllm build/vllm
 	$(BIN)/python -m benchmarks.servers.vllm build/vllm --questions $(QUESTIONS) \
 	  $(if $(wildcard $(STORE)),--datastore $(STORE))
+
+# blend beside Arctic's suffix decoding on recorded calls; Arctic is built in an environment of its
+# own. About half an hour on two cores.
+WORKLOADS ?= $(wildcard $(DATA)/workloads/*.jsonl.gz)
+ARCTIC = build/arctic
+workloads: $(READY)
+	$(PYTHON) -m venv $(ARCTIC)
+	$(ARCTIC)/bin/pip install -q --no-deps arctic-inference==0.3.0
+	$(BIN)/python -m benchmarks.workloads $(WORKLOADS) --model $(DATA)/llama-tokenizer \
+	  --arctic $$($(ARCTIC)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
 
 docs: $(READY)
 	$(BIN)/python -m tests.doc_pages --write
