@@ -36,6 +36,8 @@ NEEDS = {
     "python -m sglang": ("SGLang and a GPU", ""),
     "llama-": ("llama.cpp's programs", ""),
     "ray start": ("a cluster", "tests/cluster/test_ray.py"),
+    "ray job submit": ("slime on a Ray cluster", ""),
+    "python -m verl": ("verl and a GPU", ""),
     "python -m benchmarks.needle": ("minutes", "tests/test_needle.py"),
     "ngramkit decode --model ./llama.Q4_K_M.gguf": (
         "a GGUF file",
@@ -51,6 +53,9 @@ SMALL = (
     ("vicuna-7b@main", "demo"),
     ("vicuna-7b", "demo"),
     ("smollm2-135m", "demo"),
+    ("qwen3-8b", "demo"),
+    ("--model MODEL", "--model demo"),
+    ("/data/past", "data/past"),
     ("--corpus ultrachat --limit 100000", "--corpus python-stdlib --limit 20 --out phrases"),
     ("--corpus openwebtext --sample 0.01", "--corpus python-stdlib --sample 0.01"),
     ("--executor ray", ""),
@@ -115,6 +120,11 @@ def furnish(folder):
         (folder / place).mkdir(parents=True)
         packed = zstandard.compress(text.encode())
         (folder / place / "a.jsonl.zst").write_bytes(packed)
+    request = json.dumps({"prompt": QUESTION, "output": ANSWER}) + "\n"
+    for place in ("ROLLOUTS", "rollouts", "logs/exp_001", "outputs/run/rollouts"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "a.jsonl").write_text(request)
+    (folder / "server.log").write_text(request)
     (folder / "shared/texts").mkdir(parents=True)
     import pyarrow as pa
     from pyarrow import parquet

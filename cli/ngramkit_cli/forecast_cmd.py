@@ -145,7 +145,7 @@ def forecast(
     Drafts are those of the engines' adapters, from a history that grows with the requests; with
     --no-store it does not, with --history DIR it begins with what is there, which is left alone.
 
-    Example: ngramkit forecast server.log --model qwen3-4b --concurrency 16 --tokens 8,16
+    Example: ngramkit forecast server.log --model qwen3-8b --concurrency 16 --tokens 8,16
     --pass-cost 1.1
     """
     from ngramkit.choose import DRAFTER

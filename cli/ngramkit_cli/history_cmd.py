@@ -89,7 +89,7 @@ def import_(
 ) -> None:
     """Add the requests of logs to a history, which the next requests draft from.
 
-    Example: ngramkit history import rollouts/step_7 --out past --model qwen3-4b --tokens 4000000
+    Example: ngramkit history import rollouts/step_7 --out past --model qwen3-8b --tokens 4000000
     """
     added = ngramkit.history_import(
         files,

@@ -129,7 +129,7 @@ def test_a_search_compares_fingerprints_not_names(monkeypatch):
     ]
     monkeypatch.setattr("huggingface_hub.utils.paginate", lambda *_: iter(rows))
     assert run_here(["search", "--tokenizer", "demo"]).out.startswith("hf://a/same ")
-    missing = run_here(["search", "--tokenizer", "./nowhere"])
+    missing = run_here(["search", "--tokenizer", "nobody/nowhere"])
     assert (missing.code, "names are compared" in missing.err) == (0, True)
 
 
