@@ -261,12 +261,13 @@ class BlendRequest:
     def _forget_places_in_past(self) -> None:
         """Forget places in past requests, which hold addresses of the tables so far."""
         nowhere = copying.new_copy_state()[copying.PAST]
-        for checkpoint in self._checkpoints:
-            checkpoint.copied[copying.PAST] = nowhere
+        for copied in (self._place.parts.copied, *(each.copied for each in self._checkpoints)):
+            copied[copying.PAST] = nowhere
 
     def rest(self) -> None:
         """Let past requests go until `catch_up`."""
         self.tables = None
+        self._forget_places_in_past()
 
 
 class _Checkpoint(NamedTuple):

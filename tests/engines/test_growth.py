@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import stat
@@ -70,6 +71,23 @@ def test_the_next_request_drafts_from_the_last(drafter):
     prompt, answer = text(1, 10), text(2)
     assert serve(engine, (prompt, answer)) == 0
     assert serve(engine, (text(3, 7), answer)) >= 35
+
+
+def test_what_is_copied_from_the_past_goes_on_while_the_past_is_replaced():
+    """A long match points into tables that are let go as others finish; its tokens are taken back
+    and written again, too, to a time when the tables were others."""
+    engine = opened(history_tokens=2000)
+    answer, prompt = text(1, 300), text(2, 7)
+    serve(engine, (text(3, 7), answer))
+    drafted = 0
+    for step in range(1, 300):
+        rows = [ids([*prompt, *answer[:step]]), ids([*text(step + 10, 6), step % VOCABULARY, 7])]
+        chains = engine.chain_batch(rows, [4, 4], asked=[Asked(7), Asked(6)])
+        drafted += chains[0].token_ids[:1].tolist() == answer[step : step + 1]
+        if step % 50 == 0:
+            engine.chain_batch([rows[0][:-20]], [4], asked=[Asked(7)])
+        gc.collect()
+    assert drafted >= 285
 
 
 def test_an_existing_history_needs_no_artifact(tmp_path):
