@@ -34,7 +34,7 @@ from ngramkit.evaluate.records import Record, read_records
 from ngramkit.formats.manifest import TokenizerRecord
 
 SHAPES = ("c8", "c16", "c32", "t16", "t64")
-COSTS = (0.1, 0.05, 0.02, 0.005, 0.001)  # of a drafted token, in passes
+COSTS = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)  # of a drafted token, in passes
 DEPTH = 24  # of Arctic's suffix trees, vLLM's default
 # max_spec_factor, max_spec_offset, min_token_prob: vLLM's default first.
 CHAINS = [(1.0, 0.0, 0.1), (1.0, 4.0, 0.1), (4.0, 0.0, 0.1), (64.0, 64.0, 0.1), (64.0, 64.0, 0.02)]

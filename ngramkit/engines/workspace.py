@@ -126,6 +126,7 @@ class BlendSource(_Source):
     def __init__(self, blend: Blend) -> None:
         super().__init__()
         self._tables: WeakKeyDictionary[PastRequests, PastTables] = WeakKeyDictionary()
+        self._trusts: WeakKeyDictionary[PastRequests, Trust] = WeakKeyDictionary()
         blend.start(NOTHING)  # takes in past requests
         self._alive = blend  # keeps the arrays behind addresses
         self.sources = blend.sources
@@ -134,8 +135,22 @@ class BlendSource(_Source):
         self.first_trust: Trust = np.concatenate(first)
         # Where each part begins in first_trust, in bytes.
         self.trust_offsets = np.cumsum([0, *(each.nbytes for each in first[:-1])]).tolist()
+        begin, end = TRUSTED.index(PAST[0]), TRUSTED.index(PAST[-1]) + 1
+        ends = np.cumsum([0, *map(len, first)])
+        self._past_trust = slice(int(ends[begin]), int(ends[end]))
         self.live = Packed(new_live(self.vocabulary, 1))
         self.place = Packed(new_place(len(self.sources.corpus.table)))
+
+    def trust_in(self, past: PastRequests | None) -> Trust:
+        """Return what a request that drafts from `past` trusts at first, not to be written to: the
+        past requests as far as the last one that ended did."""
+        return self.first_trust if past is None else self._trusts.get(past, self.first_trust)
+
+    def keep_trust(self, past: PastRequests, trust: Trust) -> None:
+        """Let the next requests trust `past` as one does that ended."""
+        first = self.first_trust.copy()
+        first[self._past_trust] = trust[self._past_trust]
+        self._trusts[past] = first
 
     def workspace(self) -> Workspace:
         """Return a new workspace, for one thread."""
@@ -174,7 +189,8 @@ class BlendRequest:
         room = len(prompt) + max(ROOM, len(prompt) // 4)
         self.live = source.live.of_same_type(new_live(source.vocabulary, room))
         self._place = source.place.of_same_type(new_place(len(source.sources.corpus.table)))
-        self.trust: Trust = source.first_trust.copy()
+        self._first_trust = source.trust_in(past)
+        self.trust: Trust = self._first_trust.copy()
         begin = self.trust.__array_interface__["data"][0]
         self.place = self._place.address
         self.trusts = [begin + offset for offset in source.trust_offsets]  # addresses
@@ -223,7 +239,7 @@ class BlendRequest:
         while self._checkpoints and self._checkpoints[-1].size > size:
             self._checkpoints.pop()
         begin, copied = 0, copying.new_copy_state()
-        self.trust[:] = self._source.first_trust
+        self.trust[:] = self._first_trust
         if self._checkpoints:
             begin, self.trust[:], copied = self._checkpoints[-1]
         self._take_back(workspace, begin)
@@ -266,6 +282,9 @@ class BlendRequest:
 
     def rest(self) -> None:
         """Let past requests go until `catch_up`."""
+        if self.past is None or self.tables is None:
+            return
+        self._source.keep_trust(self.past, self.trust)
         self.tables = None
         self._forget_places_in_past()
 

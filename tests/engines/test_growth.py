@@ -90,6 +90,19 @@ def test_what_is_copied_from_the_past_goes_on_while_the_past_is_replaced():
     assert drafted >= 285
 
 
+def test_a_request_trusts_the_past_as_far_as_the_last_one_found_it_right():
+    def first_score(seen):
+        """Of a draft from a past request, after others began as one, and went on as `seen` says."""
+        engine = opened()
+        serve(engine, *((text(9, 5), text(seed)) for seed in range(4)))
+        for seed in range(3):
+            begun = text(seed)[:20]
+            serve(engine, (begun, text(seed)[20:] if seen else text(seed + 50, 20)))
+        return engine.chain_batch([ids(text(3)[:20])], [4])[0].scores[0]
+
+    assert first_score(True) > 1.1 * first_score(False)
+
+
 def test_an_existing_history_needs_no_artifact(tmp_path):
     record = TokenizerRecord("some/model", VOCABULARY - 1, "f" * 64)
     answer = [token % (VOCABULARY - 1) for token in text(5)]
