@@ -143,13 +143,14 @@ class BlendSource(_Source):
 
     def trust_in(self, past: PastRequests | None) -> Trust:
         """Return what a request that drafts from `past` trusts at first, not to be written to: the
-        past requests as far as the last one that ended did."""
+        past requests half as far as the last one that ended had learnt."""
         return self.first_trust if past is None else self._trusts.get(past, self.first_trust)
 
     def keep_trust(self, past: PastRequests, trust: Trust) -> None:
-        """Let the next requests trust `past` as one does that ended."""
-        first = self.first_trust.copy()
-        first[self._past_trust] = trust[self._past_trust]
+        """Let the next requests trust `past` as one does that ended, but remember half of it: what
+        comes later may be of another kind."""
+        first, learnt = self.first_trust.copy(), self._past_trust
+        first[learnt] = (first[learnt] + trust[learnt]) / 2
         self._trusts[past] = first
 
     def workspace(self) -> Workspace:

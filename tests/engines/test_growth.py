@@ -90,7 +90,7 @@ def test_what_is_copied_from_the_past_goes_on_while_the_past_is_replaced():
     assert drafted >= 285
 
 
-def test_a_request_trusts_the_past_as_far_as_the_last_one_found_it_right():
+def test_a_request_trusts_the_past_more_where_the_last_ones_found_it_right():
     def first_score(seen):
         """Of a draft from a past request, after others began as one, and went on as `seen` says."""
         engine = opened()
@@ -100,7 +100,7 @@ def test_a_request_trusts_the_past_as_far_as_the_last_one_found_it_right():
             serve(engine, (begun, text(seed)[20:] if seen else text(seed + 50, 20)))
         return engine.chain_batch([ids(text(3)[:20])], [4])[0].scores[0]
 
-    assert first_score(True) > 1.1 * first_score(False)
+    assert first_score(True) > 1.05 * first_score(False)
 
 
 def test_an_existing_history_needs_no_artifact(tmp_path):
