@@ -26,7 +26,7 @@ import numpy as np
 from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.counts import MATCH_LENGTH, MATCH_NEXT, MATCH_SHARD, row_of
 from ngramkit.kernels.jit import part
-from ngramkit.kernels.suffix.search import SIZE, TOKENS, VOCABULARY, token_at
+from ngramkit.kernels.suffix.search import SIZE, TOKENS, document_token, match_before
 
 OWN, PAST = range(2)  # rows of a copying state: in the live context, in past requests
 WIDTH = SIZE + 1  # of a shard table; the row of the text comes first, then these columns:
@@ -90,15 +90,6 @@ def new_copy_state() -> Array:
 
 
 @part
-def forget_places(state):
-    """Set the state before the first token."""
-    for which in range(2):
-        for column in range(COLUMNS):
-            state[which, column] = 0
-        state[which, NEXT] = state[which, ANCHOR] = -1
-
-
-@part
 def copy_places(source, target):
     for which in range(2):
         for column in range(COLUMNS):
@@ -106,20 +97,11 @@ def copy_places(source, target):
 
 
 @part
-def _token_of(place, position):
-    """Return a token of the text of `place`, a row of the state; -1 outside a document."""
-    if position < 0 or position >= place[SIZE]:
-        return np.int64(-1)
-    token = np.int64(token_at(place, position))
-    return token if token < place[VOCABULARY] else np.int64(-1)
-
-
-@part
 def step_places(state, token):
     """Move on by `token`."""
     for which in range(2):
         place = state[which]
-        if place[NEXT] >= 0 and _token_of(place, place[NEXT]) == token:
+        if place[NEXT] >= 0 and document_token(place, place[NEXT]) == token:
             place[NEXT] += 1
             place[MATCH] += 1
         else:
@@ -166,9 +148,7 @@ def _find_near(place, recent):
             end = anchor - away if back else anchor + away
             if end >= place[SIZE]:  # nothing follows there
                 continue
-            match = np.int64(0)
-            while match < NEAR_MATCH and _token_of(place, end - 1 - match) == recent[match] >= 0:
-                match += 1
+            match = match_before(place, end, recent, NEAR_MATCH)
             if match > longest and away <= near[match]:
                 longest = match
                 place[NEXT], place[MATCH], place[NEAR] = end, match, 1
@@ -180,14 +160,14 @@ def _offer(place):
     match = place[MATCH]
     if place[NEXT] >= 0:
         if place[NEAR] and match < NEAR_MATCH:
-            return NEAR_KIND[match], _token_of(place, place[NEXT])
+            return NEAR_KIND[match], document_token(place, place[NEXT])
         if match < LEAST_MATCH:
             return np.int64(0), np.int64(-1)
-        return KIND[min(match, LONGEST)], _token_of(place, place[NEXT])
+        return KIND[min(match, LONGEST)], document_token(place, place[NEXT])
     if place[ANCHOR] < 0:
         return np.int64(0), np.int64(-1)
     kind = LOST_KIND + min(place[LOST], np.int64(3))
-    return np.int64(kind), _token_of(place, place[ANCHOR] + place[LOST])
+    return np.int64(kind), document_token(place, place[ANCHOR] + place[LOST])
 
 
 @part

@@ -18,7 +18,6 @@ from ngramkit.kernels.blend.copying import (
     PAST,
     Copying,
     find_place,
-    forget_places,
     keep_own_text,
     mix_in_copy,
     new_copy_state,
@@ -138,7 +137,6 @@ def rewind(sources, place, begin, end):
     restores what was learnt, and the places that are copied from."""
     live = sources.live
     unlearn(live, begin, end)
-    forget_places(place.copied)
     for i in range(RECENT):
         place.recent[i] = NO_TOKEN
     # Intervals depend on the last DEPTH tokens alone: that many steps from nothing give them.

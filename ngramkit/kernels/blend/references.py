@@ -30,7 +30,14 @@ from ngramkit.kernels.arrays import Array
 from ngramkit.kernels.blend.counts import push_recent
 from ngramkit.kernels.blend.mixture import PRIOR, RIGHT, USED, mix_in
 from ngramkit.kernels.jit import entry, optional_part, part
-from ngramkit.kernels.suffix.search import SIZE, VOCABULARY, bucket, narrow, position_at, token_at
+from ngramkit.kernels.suffix.search import (
+    VOCABULARY,
+    bucket,
+    document_token,
+    match_before,
+    narrow,
+    position_at,
+)
 
 # The state of an alignment, int64[STATE]: positions in the references, -1 for none.
 CURSOR = 0  # the position of the token expected next
@@ -85,23 +92,7 @@ def new_state() -> Array:
 @part
 def token_of(references, position):
     """Return the token at a position; -1 behind the end of a text."""
-    shard = references.table[0]
-    if position < 0 or position >= shard[SIZE]:
-        return np.int64(-1)
-    token = np.int64(token_at(shard, position))
-    return token if token < shard[VOCABULARY] else np.int64(-1)
-
-
-@part
-def match_before(references, end, recent):
-    """Return how many tokens before `end` agree with the last tokens of the text."""
-    match = 0
-    while match < len(recent):
-        token = token_of(references, end - 1 - match)
-        if token < 0 or token != recent[match]:
-            break
-        match += 1
-    return np.int64(match)
+    return document_token(references.table[0], position)
 
 
 @part
@@ -113,7 +104,7 @@ def locate(references, state, recent):
         for i in range(2 * REACH + 1):  # 0, 1, -1, 2, -2, ...: nearest first, forward first
             away = np.int64((i + 1) // 2)
             end = anchor + away if i % 2 else anchor - away
-            match = match_before(references, end, recent)
+            match = match_before(references.table[0], end, recent, len(recent))
             if match > 0 and away <= (4 << (2 * min(match, 3) - 2)) and match + NEAR > worth:
                 best, length, worth, distance = end, match, match + NEAR, away
     match, low, high = _longest(references, recent)
@@ -247,7 +238,9 @@ def remember_edit(references, state, recent, anchor, written):
     if written > SINCE:
         return
     cursor = state[CURSOR]
-    match = min(match_before(references, cursor, recent), written, cursor - anchor)
+    match = min(
+        match_before(references.table[0], cursor, recent, len(recent)), written, cursor - anchor
+    )
     inserted, removed = written - match, cursor - match - anchor
     if match < 1 or inserted + removed == 0:
         return

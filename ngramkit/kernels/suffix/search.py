@@ -64,6 +64,28 @@ def token_at(shard: Array, position: int) -> int:
 
 
 @part
+def document_token(shard, position):
+    """Return the token at a text position; -1 for a separator and outside the text."""
+    if position < 0 or position >= shard[SIZE]:
+        return np.int64(-1)
+    token = np.int64(token_at(shard, position))
+    return token if token < shard[VOCABULARY] else np.int64(-1)
+
+
+@part
+def match_before(shard, end, recent, most):
+    """Return how many tokens of one document before `end` agree with the last ones, int32[n]
+    `recent`, the newest first; `most` of them at most."""
+    match = np.int64(0)
+    while match < most:
+        token = document_token(shard, end - 1 - match)
+        if token < 0 or token != recent[match]:
+            break
+        match += 1
+    return match
+
+
+@part
 def position_at(shard: Array, index: int) -> int:
     """Return suffix_array[index]."""
     if shard[SUFFIX_BYTES] == 4:
