@@ -177,12 +177,11 @@ def forecast(
 
     The engine's own rules decide what is drafted. What is drafted from as in `decode`, in the same
     words: a history grows, unless `store` is False, and begins with the one that is named, which is
-    left alone. `files`, `format` and
-    `columns`: see ngramkit.logs.read.read_log; or Records, as `replay`. `concurrency`: requests at
-    once; `tokens`: of a draft, at most, one forecast for each. `pass_cost`: what a pass of 9 tokens
-    costs, in passes of one, or a curve or profile, see evaluate.pass_times; None: as engines
-    suppose of a GPU. `prompts`: the history remembers prompts, too. `limit`: only the first
-    requests.
+    left alone. `files`, `format` and `columns`: see ngramkit.logs.read.read_log; or Records, as
+    `replay`. `concurrency`: requests at once; `tokens`: of a draft, at most, one forecast for each.
+    `pass_cost`: what a pass of 9 tokens costs, in passes of one, or a curve or profile, see
+    evaluate.pass_times; None: as engines suppose of a GPU. `prompts`: the history remembers
+    prompts, too. `limit`: only the first requests.
 
     Raises UsageError for what makes no sense, InputError for files that cannot be read.
     """

@@ -113,7 +113,8 @@ def serve(
             each.tally.draft_ns.append(int(spent / len(running) * 1e9))
             result.drafted += len(draft)
             if not each.left:
-                _add(result.replay, each)
+                record = each.request.record
+                result.replay.add(record, each.tally, f"{each.number}: {record.name}")  # each once
                 reporter.advance(1)
         queue.end()
     return result
@@ -185,13 +186,3 @@ def _chained(records: Sequence[Record]) -> list[_Request]:
             follows = True
         last = record
     return requests
-
-
-def _add(replay: Replay, ended: _Running) -> None:
-    record = ended.request.record
-    replay.total.add(ended.tally)
-    replay.by_category.setdefault(record.category, Tally()).add(ended.tally)
-    replay.names.append(f"{ended.number}: {record.name}")  # each once
-    replay.categories.append(record.category)
-    replay.runs.append(record.run)
-    replay.by_record.append(ended.tally)

@@ -71,6 +71,15 @@ class Replay:
     misses: Misses | None = None  # of the top-k record, for a drafter that wants evidence
     bytes: int = 0  # of the artifacts that it drafts from
 
+    def add(self, record: Record, tally: Tally, name: str | None = None) -> None:
+        """Add what came of a record, under its own name where no other is given."""
+        self.total.add(tally)
+        self.by_category.setdefault(record.category, Tally()).add(tally)
+        self.names.append(record.name if name is None else name)
+        self.categories.append(record.category)
+        self.runs.append(record.run)
+        self.by_record.append(tally)
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a row per question, in the order replayed."""
         each = zip(self.names, self.categories, self.by_record, strict=True)
@@ -157,12 +166,7 @@ def replay_drafter(
             tally.add(replay_turn(drafter, turn, budget, result.reliability, evidence, chain=chain))
             if evidence is not None and result.misses is not None:
                 result.misses.add(evidence.misses)
-        result.total.add(tally)
-        result.by_category.setdefault(record.category, Tally()).add(tally)
-        result.names.append(record.name)
-        result.categories.append(record.category)
-        result.runs.append(record.run)
-        result.by_record.append(tally)
+        result.add(record, tally)
         reporter.advance(1)
     return result
 
