@@ -13,7 +13,9 @@ from ngramkit_cli.options import (
     DrafterName,
     Limit,
     LogOptions,
+    Logs,
     Model,
+    RememberPrompts,
     SourceOptions,
     takes_urls,
     the_model,
@@ -28,13 +30,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # kinds and runs in a table
 
-Logs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE|DIR...",
-        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md.",
-    ),
-]
 Concurrency = Annotated[int, typer.Option(min=1, max=4096, help="Requests at once, at most.")]
 Tokens = Annotated[
     str,
@@ -48,9 +43,6 @@ PassCost = Annotated[
         "like 1:57,9:109; or a profile of ngramkit calibrate. Default: as engines suppose of a "
         "GPU.",
     ),
-]
-Prompts = Annotated[
-    bool, typer.Option("--prompts", help="Remember prompts too, not outputs alone.")
 ]
 Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw it over the log's time.")
@@ -134,7 +126,7 @@ def forecast(
     tokens: Tokens = "16",
     pass_cost: PassCost = None,
     sources: SourceOptions,
-    prompts: Prompts = False,
+    prompts: RememberPrompts = False,
     limit: Limit = None,
     plot: Plot = None,
     model: Model = None,

@@ -10,7 +10,7 @@ import typer
 import ngramkit
 from ngramkit.text import many
 from ngramkit_cli.command import App
-from ngramkit_cli.options import LogOptions, Model
+from ngramkit_cli.options import LogOptions, Logs, Model, RememberPrompts
 from ngramkit_cli.output import Output
 from ngramkit_cli.prompt import TemplateOfQuestions
 from ngramkit_cli.screen import facts as facts_table
@@ -24,19 +24,9 @@ Last = Annotated[
     ),
 ]
 NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The new history's folder.")]
-Logs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE|DIR...",
-        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md.",
-    ),
-]
 IntoFolder = Annotated[
     Path,
     typer.Option("--out", metavar="DIR", help="The history that they join; made if there is none."),
-]
-Prompts = Annotated[
-    bool, typer.Option("--prompts", help="Remember prompts too, not outputs alone.")
 ]
 MostTokens = Annotated[
     int | None,
@@ -82,7 +72,7 @@ def import_(
     into: IntoFolder,
     log: LogOptions,
     template: TemplateOfQuestions = "auto",
-    prompts: Prompts = False,
+    prompts: RememberPrompts = False,
     tokens: MostTokens = None,
     model: Model = None,
     out: Output,

@@ -201,6 +201,17 @@ class SourceOptions:
 
 # Options of the commands that read logs of requests.
 
+Logs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE|DIR...",
+        help="Logs of servers, trajectories of agents, rollouts; see docs/logs.md.",
+    ),
+]
+RememberPrompts = Annotated[
+    bool, typer.Option("--prompts", help="Remember prompts too, not outputs alone.")
+]
+
 
 @dataclass(frozen=True)
 class LogOptions:
