@@ -30,8 +30,13 @@ def push(
     ],
     repository: Repository,
     private: Annotated[
-        bool, typer.Option("--private", help="Where the repository is new: not for everybody.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--private/--public",
+            help="Whether a new repository is for those alone whom you let in. "
+            "Default: of a history, which is what people wrote.",
+        ),
+    ] = None,
     revision: Annotated[
         str | None, typer.Option(metavar="BRANCH", help="Made where it is new. Default: main.")
     ] = None,

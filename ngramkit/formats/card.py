@@ -57,12 +57,10 @@ def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = Fal
     that builds the same again.
     """
     shown = manifest if paths else without_paths(manifest)
-    kind = KINDS.get(manifest.kind)
     parts = [
         _header(shown),
         f"# {markdown_text(title(shown))}",
-        (kind.about if kind else "An artifact of training-free speculative decoding.")
-        + " Made by ngramkit; read through a memory map, see `manifest.json`.",
+        _about(manifest.kind),
         table(_facts(shown)),
         _use(shown),
         _section("How it was built", build_command(manifest)),
@@ -70,6 +68,17 @@ def card(manifest: Manifest, entries: Sequence[Entry] = (), *, paths: bool = Fal
         licences(manifest.corpus),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _about(name: str) -> str:
+    if name == "history":
+        return (
+            "A model's past requests, as tokens: whoever has the tokenizer can read what people "
+            "wrote. Made by ngramkit."
+        )
+    kind = KINDS.get(name)
+    about = kind.about if kind else "An artifact of training-free speculative decoding."
+    return f"{about} Made by ngramkit; read through a memory map, see `manifest.json`."
 
 
 def without_paths(manifest: Manifest) -> Manifest:
@@ -151,6 +160,8 @@ def _parameter(name: str, manifest: Manifest) -> str:
 
 
 def _use(manifest: Manifest) -> str:
+    if manifest.kind == "history":
+        return _section("Use it", f"ngramkit pull {PLACEHOLDER} --out past")
     kind = KINDS.get(manifest.kind)
     if kind is None or kind.drafter is None:
         return ""

@@ -19,6 +19,10 @@ that agree up to a separator stand in any order among themselves. Besides,
 An index whose generation is not the log's, or whose checksum is wrong, does not count. Requests
 behind its mark are read from the log, so none is ever lost to a missing or old index.
 
+A copy that is shared (`ngramkit push`) is the log alone, of generation 1, without damage or a torn
+end, and a manifest that lists it, with the counts `requests` and `tokens`. It is no history until
+`pull` has read every request of it and written them anew.
+
 None of them is ever a link: what is added to a history goes into its own files. Any number of
 processes may share one folder; a killed one loses at most the request that it was working on. Ids
 are those of one tokenizer, as in every artifact.
@@ -26,11 +30,13 @@ are those of one tokenizer, as in every artifact.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -47,7 +53,14 @@ from ngramkit.formats.artifact import (
     require_one_tokenizer,
     token_dtype,
 )
-from ngramkit.formats.container import Array, open_arrays, write_arrays
+from ngramkit.formats.container import (
+    Array,
+    FileRecord,
+    WrongFileError,
+    open_arrays,
+    sha256_of,
+    write_arrays,
+)
 from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT, DatastoreShard, check_shard
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.replacing import Replacement, locked
@@ -69,6 +82,7 @@ STRAYS = {
 }  # by their lock
 LAYOUT: Layout = {**SHARD_LAYOUT, "mark": (("uint64",), 1), "checksum": (("uint64",), 1)}
 PRIVATE = 0o700  # requests are what people wrote: for no other user of the machine
+LARGEST_COPY = 1 << 32  # bytes of a log that is fetched: it is read as a whole
 
 
 class Newest(NamedTuple):
@@ -86,7 +100,7 @@ class History(Artifact):
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         super().__init__(path, manifest)
-        self.log = RequestLog(path / LOG, token_dtype(self.separator), self.separator)
+        self.log = log_of(path, self.tokenizer)
         self.mark: Mark | None = None  # behind the last request that `news` returned
 
     @classmethod
@@ -285,14 +299,28 @@ class History(Artifact):
     def parts(self) -> list[Part]:
         return [lambda: list(self.check())]
 
-    def check(self) -> Iterator[str]:
+    def copy(self) -> tuple[Manifest, bytes]:
+        """Return the log as it is now and a manifest that lists it, see this module's docstring.
+
+        Raises ArtifactError where the log is damaged.
+        """
+        requests = self._read_sound().requests
+        log = b"".join(self.log.pack(requests))
+        counts = {"requests": len(requests), "tokens": sum(len(each.tokens) for each in requests)}
+        files = {LOG: FileRecord(len(log), hashlib.sha256(log).hexdigest())}
+        return replace(manifest_of(self.tokenizer), counts=counts, files=files), log
+
+    def _read_sound(self) -> Reading:
         reading = self.log.read()
-        path = self.log.path
         if reading.damaged:
             raise ArtifactError(
-                f"{path} is damaged: {reading.damaged:,} bytes hold no valid request",
+                f"{self.log.path} is damaged: {reading.damaged:,} bytes hold no valid request",
                 "all others are used; `ngramkit history trim` puts the damage aside",
             )
+        return reading
+
+    def check(self) -> Iterator[str]:
+        reading, path = self._read_sound(), self.log.path
         yield "every request's checksum" + (", the last one torn" if reading.torn else "")
         highest = max((int(r.tokens.max(initial=0)) for r in reading.requests), default=0)
         require(highest < self.separator, path, f"id {highest} is outside the vocabulary")
@@ -309,12 +337,44 @@ def create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastReques
     """Write a new history, its manifest last: a folder with one is whole, and left as it is."""
     if (path / NAME).exists():
         return
-    plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
-    manifest = Manifest(History.kind, build_id(plan), tokenizer, corpus={"id": "past requests"})
-    size = tokenizer.vocabulary
-    RequestLog(path / LOG, token_dtype(size), size).create(requests)
-    write_text(path / NAME, manifest.to_json())
+    log_of(path, tokenizer).create(requests)
+    write_text(path / NAME, manifest_of(tokenizer).to_json())
     (path / NAME).chmod(OWNER_ONLY)
+
+
+def manifest_of(tokenizer: TokenizerRecord) -> Manifest:
+    """Return the manifest of every history of this tokenizer."""
+    plan = {"kind": History.kind, "tokenizer": tokenizer.fingerprint}
+    return Manifest(History.kind, build_id(plan), tokenizer, corpus={"id": "past requests"})
+
+
+def log_of(path: Path, tokenizer: TokenizerRecord) -> RequestLog:
+    """Return the log of the history at `path`."""
+    size = tokenizer.vocabulary
+    return RequestLog(path / LOG, token_dtype(size), size)
+
+
+def copied_log(where: object, manifest: Manifest) -> FileRecord:
+    """Return what the manifest of a copy lists of its log. Raises ArtifactError, naming `where`."""
+    require(manifest.files.keys() == {LOG}, where, f"a copy of a history lists {LOG} alone")
+    record = manifest.files[LOG]
+    require(record.bytes <= LARGEST_COPY, where, f"its log has {record.bytes:,} bytes")
+    return record
+
+
+def restore(path: Path, manifest: Manifest) -> None:
+    """Make a history of the folder `path`, which holds the log of a copy: requests are written
+    anew.
+
+    Raises ArtifactError where the log is not what `manifest` lists, or not wholly of valid
+    requests.
+    """
+    log, record = log_of(path, manifest.tokenizer), copied_log(path, manifest)
+    if sha256_of(log.path) != record.sha256:
+        raise WrongFileError(log.path, "its checksum is not the listed one")
+    reading = log.read()
+    require(not reading.damaged and not reading.torn, log.path, "it holds no valid request")
+    create(path, manifest.tokenizer, reading.requests)
 
 
 def require_no_other(path: Path) -> None:

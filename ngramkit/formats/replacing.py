@@ -91,8 +91,9 @@ class Replacement:
                     _clear(self.partial)
 
     def empty(self) -> None:
-        """Delete what another run left in the partial folder."""
-        remove(ours_in(self.partial)[:-1])
+        """Delete what another run left in the partial folder, and its mode."""
+        remove(ours_in(self.partial))
+        self.partial.mkdir(mode=self._mode)
 
     def put_in_place(self) -> None:
         """Put what was written at `path` in one step, and delete the old folder."""

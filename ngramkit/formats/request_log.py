@@ -90,13 +90,16 @@ class RequestLog:
         """Put a log of exactly `requests` in place; whole or not at all."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         with open(temporary, "wb", opener=owner_only) as file:
-            file.write(self._header(generation))
-            for request in requests:
-                file.write(self._packed(request))
+            file.writelines(self.pack(requests, generation))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)
         sync_folder(self.path.parent)
+
+    def pack(self, requests: Iterable[PastRequest], generation: int = 1) -> Iterator[bytes]:
+        """Yield the bytes of a log of exactly `requests`."""
+        yield self._header(generation)
+        yield from map(self._packed, requests)
 
     def read(self, after: Mark | None = None) -> Reading:
         """Read every valid record behind `after`, or all. Raises ArtifactError of no log."""

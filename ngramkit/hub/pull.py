@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngramkit.errors import ArtifactError
+from ngramkit.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.history import LOG, PRIVATE, History, copied_log, restore
 from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.manifest import NAME, read_manifest
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import Replacement, exists, tidy
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.hub import HubName, fetch_from_hub, fetch_manifest
 from ngramkit.results import Result
+from ngramkit.untrusted import owner_only
 
 
 @dataclass(frozen=True)
@@ -46,43 +48,82 @@ def pull(
 ) -> Pulled:
     """Download USER/NAME[@REVISION] to `out` (default: artifacts/NAME), proven before it is there.
 
+    A history's requests are read one by one and written anew, for no other user of the machine.
     Nothing is done where `out` is exactly that already. Raises UsageError where `out` holds
-    something else and `force` is off, or something that ngramkit did not write, else as
-    `ngramkit.remote.hub.fetch_from_hub`.
+    something else and `force` is off, or something that ngramkit did not write, or other past
+    requests; else as `ngramkit.remote.hub.fetch_from_hub`.
     """
     name = HubName.parse(source)
     out = Path(out) if out is not None else ARTIFACTS / name.repository.partition("/")[2]
     if out.exists() and not force:
-        commit = _require_pulled(name, out, reporter)
+        commit, manifest = _require_pulled(name, out, reporter)
     else:
-        with Replacement(out, force=force) as new:
+        folder, manifest = fetch_manifest(name)
+        commit, past = folder.name, manifest.kind == History.kind
+        with Replacement(out, force=force, mode=PRIVATE if past else 0o777) as new:
             new.empty()
-            fetched = fetch_from_hub(name, reporter=reporter)
-            for file in _file_names(fetched.path):
-                shutil.copyfile((fetched.path / file).resolve(), new.partial / file)
+            if past:
+                _fetch_history(name, commit, manifest, new.partial, reporter)
+            else:
+                fetched = fetch_from_hub(HubName(name.repository, commit), reporter=reporter)
+                for file in _file_names(fetched.path):
+                    shutil.copyfile((fetched.path / file).resolve(), new.partial / file)
             new.put_in_place()
-        commit = fetched.commit
-    manifest = read_manifest(out)
     counts = dict(manifest.counts)
     return Pulled(out, name.repository, commit, manifest.kind, manifest.bytes, counts)
 
 
-def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> str | None:
-    """Return the commit of the artifact called `name`. Raises UsageError unless `out` holds the
-    very bytes of it."""
+def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, Manifest]:
+    """Return the commit and the manifest of the artifact called `name`. Raises UsageError unless
+    `out` holds the very bytes of it."""
     try:
         local = read_manifest(out)
     except ArtifactError as error:
         raise exists(out) from error
-    if local != fetch_manifest(name)[1]:
+    folder, manifest = fetch_manifest(name)
+    if manifest.kind == History.kind:
+        if local.kind != History.kind or History.open(out).copy()[0] != manifest:
+            raise UsageError(
+                f"{out} exists, and holds other requests",
+                "choose another out, and join the two: ngramkit history merge",
+                option="out",
+            )
+    elif local != manifest:
         raise exists(out)
-    fetched = fetch_from_hub(name, reporter=reporter)
-    for file in _file_names(fetched.path):
-        if not (out / file).is_file() or sha256_of(out / file) != sha256_of(fetched.path / file):
-            raise exists(out)
+    else:
+        fetched = fetch_from_hub(name, reporter=reporter)
+        for file in _file_names(fetched.path):
+            there = out / file
+            if not there.is_file() or sha256_of(there) != sha256_of(fetched.path / file):
+                raise exists(out)
     tidy(out)
     reporter.note(f"{out} is up to date")
-    return fetched.commit
+    return folder.name, manifest
+
+
+def _fetch_history(
+    name: HubName, commit: str, manifest: Manifest, folder: Path, reporter: Reporter
+) -> None:
+    """Make a history in `folder` of the requests in the repository.
+
+    The Hub's cache is not used: others may read its files, and `history forget` does not reach it.
+    """
+    from huggingface_hub import HfFileSystem, constants
+
+    record = copied_log(name, manifest)
+    reporter.stage(f"fetching {name.repository}", record.bytes, "bytes")
+    with hub_errors(name.repository):
+        hub = HfFileSystem(endpoint=constants.ENDPOINT, skip_instance_cache=True)
+        remote = f"datasets/{name.repository}@{commit}/{LOG}"
+        if not hub.exists(remote) or hub.info(remote)["size"] != record.bytes:
+            raise ArtifactError(
+                f"{name.repository} does not hold the {LOG} that it lists",
+                "tell its owner, or give an earlier @REVISION",
+            )
+        with open(folder / LOG, "wb", opener=owner_only) as file:
+            hub.get_file(remote, outfile=file)
+    reporter.advance(record.bytes)
+    restore(folder, manifest)
 
 
 def _file_names(folder: Path) -> list[str]:

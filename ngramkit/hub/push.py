@@ -4,6 +4,9 @@ Only what the artifact owns leaves the machine: the files that its manifest list
 its sha256, and texts that are written anew from their parsed content. Other files in the folder
 stay, and no link is followed out of it.
 
+A history is somebody's text. It goes to a private repository, unless the caller says that it may be
+public, and as a copy: see ngramkit.formats.history.
+
 Files whose sha256 the repository has are not sent; those of an interrupted upload are known to the
 Hub's store and not sent again. One commit makes everything visible at once, and removes the files
 that the artifact no longer has. A folder of `export --to transformers` becomes a model repository.
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +27,7 @@ from ngramkit.errors import ArtifactError, NetworkError, NgramkitError, UsageErr
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
-from ngramkit.formats.history import History
+from ngramkit.formats.history import LOG, History
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
@@ -35,6 +38,7 @@ from ngramkit.public import public
 from ngramkit.remote.fetch import fetch
 from ngramkit.remote.hub import HubName, silence_client
 from ngramkit.results import Result
+from ngramkit.text import many
 from ngramkit.untrusted import read_json, read_plain, require_no_links
 
 GENERATE = Path("custom_generate") / "generate.py"
@@ -42,7 +46,7 @@ FIRST = {".gitattributes", CARD}  # what a new repository may have
 MARK = {"dataset": NAME, "model": GENERATE.as_posix()}  # what one of ours has
 # Files that a commit may remove.
 OURS = {
-    "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}"),
+    "dataset": re.compile(rf"[^/]+\.safetensors|{re.escape(RECIPE)}|{re.escape(LOG)}"),
     "model": re.compile(r"artifact/.*"),
 }
 ENTRIES = 10  # rows of the card's table of frequent entries
@@ -88,6 +92,10 @@ class Repository:
             self.api.create_branch(
                 self.name, branch=self.revision, repo_type=self.kind, exist_ok=True
             )
+
+    def is_public(self) -> bool:
+        """Return whether everybody may read the repository."""
+        return not self.api.repo_info(self.name, repo_type=self.kind).private
 
     def files(self) -> dict[str, Any]:
         """Return every file by its path. Raises UsageError where ngramkit did not write them."""
@@ -161,6 +169,7 @@ class Pushed(Result):
     files: int  # sent or changed
     bytes: int  # of those
     skipped: int  # files that were there already
+    counts: Mapping[str, int]  # of the artifact: tokens, and requests of a history
     pull_request: str | None = None
 
 
@@ -169,7 +178,7 @@ def push(
     path: str | Path,
     repository: str,
     *,
-    private: bool = False,
+    private: bool | None = None,
     revision: str | None = None,
     tag: str | None = None,
     create_pr: bool = False,
@@ -177,10 +186,13 @@ def push(
 ) -> Pushed:
     """Upload an artifact to the Hub, with a card; files that are there already are not sent.
 
-    `private` is for a new repository; `revision` is a branch, made where it is new; `tag` names the
-    commit; `create_pr` asks for a pull request. Raises UsageError for a history, NetworkError where
-    nobody is logged in or the Hub refuses, ArtifactError where a file is not what the manifest
-    says.
+    With `private` a new repository is for those alone whom you let in, and an existing one must be;
+    None: for a history only, since that is what people wrote. `reporter` is told how much of it
+    leaves this machine. `revision` is a branch, made where it is new; `tag` names the commit;
+    `create_pr` asks for a pull request.
+
+    Raises UsageError where the repository is public and should not be, NetworkError where nobody is
+    logged in or the Hub refuses, ArtifactError where a file is not what the manifest says.
     """
     if create_pr and (revision or tag):
         raise UsageError(
@@ -193,28 +205,53 @@ def push(
     if fetched.commit is None:
         require_no_links(path)
     kind = "model" if (path / GENERATE).is_file() else "dataset"
-    if kind == "model":
-        uploads = _export(path, reporter)
+    artifact = open_artifact(path / ARTIFACT if kind == "model" else path)
+    counts: Mapping[str, int] = artifact.manifest.counts
+    if isinstance(artifact, History):
+        counts, uploads = _history(artifact)
+    elif kind == "model":
+        uploads = _export(path, artifact, reporter)
     else:
-        artifact = open_artifact(path)
-        if artifact.kind == History.kind:
-            raise UsageError(
-                f"{path} is a history: it grows, and holds what people wrote",
-                "copy the folder, and join it to others with ngramkit history merge",
-            )
         uploads = _artifact(artifact, reporter)
     uploads = [_addressed(upload, name) for upload in uploads]
+    if private is None:
+        private = artifact.kind == History.kind
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)
         remote.create(private=private)
-        pushed = _update(remote, uploads, create_pr, reporter)
+        public = remote.is_public()
+        if private and public:
+            raise UsageError(
+                f"{name} is public, and {path} is not to be",
+                "choose another repository, or say private=False",
+                option="private",
+            )
+        if artifact.kind == History.kind:
+            size = f"{many(counts['requests'], 'request')}, {many(counts['tokens'], 'token')}"
+            readers = "everybody may read" if public else "is private"
+            reporter.note(
+                f"{size} of what people wrote leave this machine for {name}, which {readers}"
+            )
+        pushed = _update(remote, uploads, counts, create_pr, reporter)
         if tag:
             remote.tag(tag, pushed.revision)
     return pushed
 
 
+def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:
+    """Return the counts of a copy of the history, and its files."""
+    manifest, log = history.copy()
+    record = manifest.files[LOG]
+    texts = [_text_upload(NAME, manifest.to_json()), _text_upload(CARD, card(manifest))]
+    return manifest.counts, [Upload(LOG, log, record.sha256, record.bytes), *texts]
+
+
 def _update(
-    repository: Repository, uploads: Sequence[Upload], create_pr: bool, reporter: Reporter
+    repository: Repository,
+    uploads: Sequence[Upload],
+    counts: Mapping[str, int],
+    create_pr: bool,
+    reporter: Reporter,
 ) -> Pushed:
     """Make one commit of all differences, or none where there are none."""
     remote = repository.files()
@@ -231,6 +268,7 @@ def _update(
         files=len(send),
         bytes=sum(upload.bytes for upload in send),
         skipped=len(uploads) - len(send),
+        counts=dict(counts),
         pull_request=pull_request,
     )
 
@@ -301,10 +339,10 @@ def _addressed(upload: Upload, name: str) -> Upload:
     return _text_upload(CARD, upload.content.decode().replace(PLACEHOLDER, name))
 
 
-def _export(path: Path, reporter: Reporter) -> list[Upload]:
+def _export(path: Path, artifact: Artifact, reporter: Reporter) -> list[Upload]:
     """Return the files of a folder of `export --to transformers`: the artifact, the code, and the
     card, which people may have edited."""
-    inside = _artifact(open_artifact(path / ARTIFACT), reporter)
+    inside = _artifact(artifact, reporter)
     uploads = [replace(upload, name=f"{ARTIFACT}/{upload.name}") for upload in inside]
     for name in (CARD, *CODE):
         raw = read_plain(path / name, MOST_TEXT, hint="export it again")

@@ -11,8 +11,8 @@ from typing import Any
 
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import NgramkitError, UsageError, hub_errors, meant
+from ngramkit.formats.kinds import CLASSES
 from ngramkit.formats.manifest import SHA256
-from ngramkit.kinds import KINDS
 from ngramkit.models import HUB_IDS, resolve_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
@@ -49,8 +49,8 @@ def search(
     fingerprints are compared; or it is a fingerprint. Where it cannot be loaded the names are
     compared, which `reporter` is told. Raises NetworkError where the Hub does not answer.
     """
-    if kind is not None and kind not in KINDS:
-        raise UsageError(f"there is no kind {kind!r}", meant(kind, KINDS), option="kind")
+    if kind is not None and kind not in CLASSES:
+        raise UsageError(f"there is no kind {kind!r}", meant(kind, CLASSES), option="kind")
     if tokenizer is not None and tokenizer.startswith((".", "/", "~")):
         resolve_model(tokenizer)
     from huggingface_hub import constants

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ngramkit.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.formats.container import WrongFileError
+from ngramkit.formats.history import History
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.outputs import CARD, RECIPE
@@ -73,6 +74,11 @@ def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
     ArtifactError where the repository holds no artifact, a newer one or a damaged one.
     """
     folder, manifest = fetch_manifest(name)
+    if manifest.kind == History.kind:  # somebody's text: the Hub's cache is open to others
+        raise ArtifactError(
+            f"{name.repository} is a history, which is drafted from in a folder of your own",
+            f"run: ngramkit pull {name}",
+        )
     with hub_errors(name.repository):
         _download(name.repository, folder.name, manifest, reporter)
         _prove(name.repository, folder, reporter)

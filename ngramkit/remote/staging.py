@@ -32,6 +32,7 @@ from pathlib import Path, PurePosixPath
 from ngramkit.cache import private_folder
 from ngramkit.errors import ArtifactError, InputError
 from ngramkit.formats.container import FileRecord, WrongFileError
+from ngramkit.formats.history import History
 from ngramkit.formats.kinds import kind_of, open_artifact
 from ngramkit.formats.manifest import NAME, SHA256, Manifest, parse_manifest
 from ngramkit.formats.outputs import CARD, RECIPE, short_name
@@ -242,10 +243,8 @@ def read_remote(place: Place) -> tuple[bytes, Manifest]:
             f"{place} holds no {NAME}, so it is not an ngramkit artifact", "check the URL"
         )
     kind_of(str(place), remote[1].kind)  # of an unknown kind nothing is fetched
-    if not remote[1].files:
-        raise ArtifactError(
-            f"{place} is a {remote[1].kind}, which grows while it is used", "copy its folder"
-        )
+    if remote[1].kind == History.kind:
+        raise ArtifactError(f"{place} is a history: it grows while it is used", "copy its folder")
     return remote
 
 

@@ -8,6 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.hub.pull import pull
 from ngramkit.hub.push import push
 from ngramkit.remote.fetch import fetch
@@ -39,6 +43,11 @@ def without_the_hubs() -> Any:
     return {k: "home/" in k or v for k, v in found.items() if not k.startswith("home/hub")}
 
 
+def some_past() -> None:
+    history = History.at("past", TokenizerRecord("small", 100, "f" * 64))
+    history.append(np.arange(50, dtype=np.int32), 20)
+
+
 def hub_commands(endpoint: str) -> dict[str, Command]:
     @cache
     def published() -> str:
@@ -48,6 +57,15 @@ def hub_commands(endpoint: str) -> dict[str, Command]:
     def pulled() -> None:
         at_the_hub(endpoint)
         pull(published(), Path("x"), force=True)
+
+    def fetched() -> None:
+        at_the_hub(endpoint)
+        pull(past(), Path("x"))
+
+    @cache
+    def past() -> str:
+        push(Path("past"), repository("past"))
+        return repository("past")
 
     def own() -> str:
         return repository(*Path().absolute().parts[-2:])
@@ -66,5 +84,6 @@ def hub_commands(endpoint: str) -> dict[str, Command]:
     return {
         "pull": Command("x", two, pulled, settled=done),
         "pull --force": Command("x", older, pulled, settled=done),
+        "pull, a history": Command("x", some_past, fetched, settled=done),
         "push": Command("x", two, pushed("second"), pushed("first"), state=there, settled=there),
     }

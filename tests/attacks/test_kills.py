@@ -26,7 +26,7 @@ NAMES = [
     "export --to rest-idx", "export --to llama.cpp", "export --to ik_llama.cpp",
     "export --to parquet", "export --to transformers",
     "import --from llama.cpp --force", "import --from rest-idx --force", "pull", "pull --force",
-    "push",
+    "pull, a history", "push",
 ]  # fmt: skip
 
 

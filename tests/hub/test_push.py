@@ -11,8 +11,6 @@ from attacks.crafted import read_arrays, sign
 from hub_datasets import add
 from hub_standin import TOKEN, Fault
 
-from ngramkit.formats.history import History
-from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.verify import verify_artifact
 
 
@@ -185,15 +183,6 @@ def test_a_tag_does_not_move(hub, shared, artifacts):
     assert second.code == 2
     assert "tag v1 on another commit" in second.err
     assert hub.repositories["dataset", "acme/our-data"].tags == {"v1": first.json["revision"]}
-
-
-def test_a_history_is_not_pushed(hub, shared, tmp_path):
-    History.at(tmp_path / "past", TokenizerRecord("small", 100, "f" * 64))
-    since = len(hub.requests)
-    [pushed] = shared(["push", tmp_path / "past", "acme/our-past", "--private"])
-    assert pushed.code == 2
-    assert "is a history: it grows, and holds what people wrote" in pushed.err
-    assert not sent(hub, since)
 
 
 @pytest.mark.parametrize(
