@@ -299,18 +299,8 @@ class History(Artifact):
     def parts(self) -> list[Part]:
         return [lambda: list(self.check())]
 
-    def copy(self) -> tuple[Manifest, bytes]:
-        """Return the log as it is now and a manifest that lists it, see this module's docstring.
-
-        Raises ArtifactError where the log is damaged.
-        """
-        requests = self._read_sound().requests
-        log = b"".join(self.log.pack(requests))
-        counts = {"requests": len(requests), "tokens": sum(len(each.tokens) for each in requests)}
-        files = {LOG: FileRecord(len(log), hashlib.sha256(log).hexdigest())}
-        return replace(manifest_of(self.tokenizer), counts=counts, files=files), log
-
-    def _read_sound(self) -> Reading:
+    def read_sound(self) -> Reading:
+        """Read all requests. Raises ArtifactError where the log is damaged."""
         reading = self.log.read()
         if reading.damaged:
             raise ArtifactError(
@@ -320,7 +310,7 @@ class History(Artifact):
         return reading
 
     def check(self) -> Iterator[str]:
-        reading, path = self._read_sound(), self.log.path
+        reading, path = self.read_sound(), self.log.path
         yield "every request's checksum" + (", the last one torn" if reading.torn else "")
         highest = max((int(r.tokens.max(initial=0)) for r in reading.requests), default=0)
         require(highest < self.separator, path, f"id {highest} is outside the vocabulary")
@@ -352,6 +342,18 @@ def log_of(path: Path, tokenizer: TokenizerRecord) -> RequestLog:
     """Return the log of the history at `path`."""
     size = tokenizer.vocabulary
     return RequestLog(path / LOG, token_dtype(size), size)
+
+
+def copy_of(history: History) -> tuple[Manifest, bytes]:
+    """Return the log of a copy, as it is now, and the manifest that lists it.
+
+    Raises ArtifactError where the log is damaged.
+    """
+    requests = history.read_sound().requests
+    log = b"".join(history.log.pack(requests))
+    counts = {"requests": len(requests), "tokens": sum(len(each.tokens) for each in requests)}
+    files = {LOG: FileRecord(len(log), hashlib.sha256(log).hexdigest())}
+    return replace(manifest_of(history.tokenizer), counts=counts, files=files), log
 
 
 def copied_log(where: object, manifest: Manifest) -> FileRecord:

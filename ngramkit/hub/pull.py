@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ngramkit.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
-from ngramkit.formats.history import LOG, PRIVATE, History, copied_log, restore
+from ngramkit.formats.history import LOG, PRIVATE, History, copied_log, copy_of, restore
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME, Manifest, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
@@ -82,7 +83,7 @@ def _require_pulled(name: HubName, out: Path, reporter: Reporter) -> tuple[str, 
         raise exists(out) from error
     folder, manifest = fetch_manifest(name)
     if manifest.kind == History.kind:
-        if local.kind != History.kind or History.open(out).copy()[0] != manifest:
+        if local.kind != History.kind or copy_of(History.open(out))[0] != manifest:
             raise UsageError(
                 f"{out} exists, and holds other requests",
                 "choose another out, and join the two: ngramkit history merge",
@@ -114,8 +115,10 @@ def _fetch_history(
     reporter.stage(f"fetching {name.repository}", record.bytes, "bytes")
     with hub_errors(name.repository):
         hub = HfFileSystem(endpoint=constants.ENDPOINT, skip_instance_cache=True)
-        remote = f"datasets/{name.repository}@{commit}/{LOG}"
-        if not hub.exists(remote) or hub.info(remote)["size"] != record.bytes:
+        there, remote = False, f"datasets/{name.repository}@{commit}/{LOG}"
+        with suppress(FileNotFoundError):
+            there = hub.info(remote)["size"] == record.bytes
+        if not there:
             raise ArtifactError(
                 f"{name.repository} does not hold the {LOG} that it lists",
                 "tell its owner, or give an earlier @REVISION",

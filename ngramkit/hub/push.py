@@ -27,7 +27,7 @@ from ngramkit.errors import ArtifactError, NetworkError, NgramkitError, UsageErr
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.card import PLACEHOLDER, Entry, card
 from ngramkit.formats.container import sha256_of
-from ngramkit.formats.history import LOG, History
+from ngramkit.formats.history import LOG, History, copy_of
 from ngramkit.formats.kinds import open_artifact
 from ngramkit.formats.manifest import NAME
 from ngramkit.formats.outputs import ARTIFACT, CARD, CODE, RECIPE
@@ -240,7 +240,7 @@ def push(
 
 def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:
     """Return the counts of a copy of the history, and its files."""
-    manifest, log = history.copy()
+    manifest, log = copy_of(history)
     record = manifest.files[LOG]
     texts = [_text_upload(NAME, manifest.to_json()), _text_upload(CARD, card(manifest))]
     return manifest.counts, [Upload(LOG, log, record.sha256, record.bytes), *texts]

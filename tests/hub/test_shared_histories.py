@@ -10,7 +10,7 @@ import pytest
 from attacks import tally
 
 from ngramkit.formats.container import FileRecord
-from ngramkit.formats.history import History
+from ngramkit.formats.history import History, copy_of
 from ngramkit.formats.manifest import TokenizerRecord
 
 RECORD = TokenizerRecord("small", 100, "f" * 64, 1)
@@ -193,7 +193,7 @@ def relisted(log, manifest):
     [another_log, another_size, damaged, torn, outside, no_log, nothing_listed, more_listed, huge],
 )
 def test_a_strangers_history_is_refused(hub, shared, tmp_path, change):
-    manifest, log = write(tmp_path / "past", [5, 6, 7]).copy()
+    manifest, log = copy_of(write(tmp_path / "past", [5, 6, 7]))
     log, manifest = change(log, manifest)
     files = {"manifest.json": manifest.to_json().encode()}
     if log is not None:
@@ -209,7 +209,7 @@ def test_a_strangers_history_is_refused(hub, shared, tmp_path, change):
 @pytest.mark.attack
 def test_only_its_requests_come_along(hub, shared, tmp_path):
     """Not another file, not a manifest's words, not bytes between requests."""
-    manifest, log = write(tmp_path / "past", [5, 6, 7]).copy()
+    manifest, log = copy_of(write(tmp_path / "past", [5, 6, 7]))
     manifest = dataclasses.replace(manifest, corpus={"id": "<b>mine</b>"}, parameters={"x": "y"})
     files = {"manifest.json": manifest.to_json().encode(), "requests.log": log}
     hub.add("dataset", "acme/our-past", {**files, "ages.json": b"[", "index.safetensors": b"x"})
