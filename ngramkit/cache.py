@@ -1,7 +1,7 @@
 """The user's caches: small texts by key, in private folders of the system's cache folder.
 
     tokenizers  as transformers loads them, and what tells them apart    ngramkit.corpus.tokenizer
-    gguf        GGUF files as model folders                              ngramkit.gguf.folder
+    gguf        GGUF files as model folders                              ngramkit.gguf.files
     proofs      artifacts that were checked whole                        ngramkit.formats.artifact
     kernels     compiled code                                            ngramkit.kernels
     probes, packing, costs  what was measured of models                  ngramkit.decode

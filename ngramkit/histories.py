@@ -131,22 +131,23 @@ def history_import(
     """
     if tokens is not None:
         require_between("tokens", tokens, 1)
-    kept = History.open(Path(out)).tokenizer.id if (Path(out) / NAME).exists() else None
-    chosen = chosen_model(model or kept)
+    if model is None and (Path(out) / NAME).exists():
+        model = History.open(out).tokenizer.id
+    chosen = chosen_model(model)
     if chosen.why:
         reporter.note(f"model: {chosen.name} ({chosen.why})")
     tokenizer = load_tokenizer(chosen.name)
     encode = RequestTokenizer(tokenizer, template, reporter, prompts=prompts)
     reporter.stage("reading the log", unit="requests")
     requests: deque[tuple[TokenArray, int]] = deque()
-    imported = total = held = 0
+    imported = total = waiting = 0
     for request in read_log(files, format=format, columns=columns, reporter=reporter):
         prompt, output, _ = encode(request)
         ids = np.concatenate([prompt, output]) if prompts else output
         requests.append((ids, len(prompt) if prompts else 0))
-        imported, total, held = imported + 1, total + len(ids), held + len(ids)
-        while tokens is not None and held > tokens:
-            held -= len(requests.popleft()[0])
+        imported, total, waiting = imported + 1, total + len(ids), waiting + len(ids)
+        while tokens is not None and waiting > tokens:
+            waiting -= len(requests.popleft()[0])
         reporter.advance(1)
     if not imported:
         raise InputError("the log holds no request", "check the files")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ngramkit.errors import NgramkitError
 from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.kinds import verify_artifact
 from ngramkit.formats.query import Answer, ask, most_frequent
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.verify import verify_artifact
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
 from ngramkit.remote.fetch import fetch, open_fetched

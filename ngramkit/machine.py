@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +19,8 @@ from ngramkit.errors import UsageError, require_between
 MEMINFO = Path("/proc/meminfo")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 MOST_WORKERS = 1024  # threads; more would only wait for each other
-LARGEST = 1 << 60  # of sizes in bytes, and of counts
+LARGEST = 1 << 60  # bytes
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmbt]?)", re.IGNORECASE)
-MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def free_memory() -> int:
@@ -69,17 +66,11 @@ def parse_size(text: str) -> int:
 
     Raises UsageError where `text` is no size, or zero.
     """
-    return _parse(text, SIZE, UNITS, "size", "4G, 512M or 1000000")
-
-
-def _parse(
-    text: str, form: re.Pattern[str], units: Mapping[str, int], what: str, examples: str
-) -> int:
-    match = form.fullmatch(text.strip())
-    number = min(float(match[1]) * units[match[2].lower()], LARGEST + 1) if match else 0
-    if not 1 <= number <= LARGEST:
-        raise UsageError(f"{text!r} is not a {what}", f"write it like {examples}")
-    return int(number)
+    match = SIZE.fullmatch(text.strip())
+    size = min(float(match[1]) * UNITS[match[2].lower()], LARGEST + 1) if match else 0
+    if not 1 <= size <= LARGEST:
+        raise UsageError(f"{text!r} is not a size", "write it like 4G, 512M or 1000000")
+    return int(size)
 
 
 def require_package(name: str, what: str) -> None:

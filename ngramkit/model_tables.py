@@ -51,15 +51,10 @@ def model_bigram(
     require_bigram_options(k, width, prefix, extend)
     from ngramkit.builders.model_bigram import build_model_bigram
 
+    require_out(out, force=force)
+    loaded = _load(model, device, dtype, device_map, trust_remote_code)
     options = {"k": k, "width": width, "prefix": prefix, "extend": extend}
-    loading = {
-        "device": device,
-        "dtype": dtype,
-        "device_map": device_map,
-        "trust_remote_code": trust_remote_code,
-    }
-    run = {"reporter": reporter, "force": force}
-    return _build("bigram", build_model_bigram, model, out, options, run, loading)
+    return _build("bigram", build_model_bigram, loaded, out, options, reporter, force)
 
 
 @public
@@ -83,34 +78,44 @@ def model_unigram(
     require_unigram_options(k, rule)
     from ngramkit.builders.model_unigram import build_model_unigram
 
-    loading = {
-        "device": device,
-        "dtype": dtype,
-        "device_map": device_map,
-        "trust_remote_code": trust_remote_code,
-    }
-    run = {"reporter": reporter, "force": force}
-    return _build("unigram", build_model_unigram, model, out, {"k": k, "rule": rule}, run, loading)
+    require_out(out, force=force)
+    loaded = _load(model, device, dtype, device_map, trust_remote_code)
+    options = {"k": k, "rule": rule}
+    return _build("unigram", build_model_unigram, loaded, out, options, reporter, force)
+
+
+def _load(
+    model: str | LanguageModel | None,
+    device: str,
+    dtype: str,
+    device_map: str | None,
+    trust_remote_code: bool,
+) -> LanguageModel:
+    if model is not None and not isinstance(model, str):
+        return model
+    name = chosen_model(model).name
+    require_model(name, None)
+    require_placement(device, dtype, device_map)
+    from ngramkit.decode.load import load_model
+
+    return load_model(
+        name,
+        device=device,
+        dtype=dtype,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+    )
 
 
 def _build(
     kind: str,
     builder: Callable[..., BuiltTable[Table]],
-    model: str | LanguageModel | None,
+    model: LanguageModel,
     out: str | Path | None,
     options: dict[str, Any],
-    run: dict[str, Any],
-    loading: dict[str, Any],
+    reporter: Reporter,
+    force: bool,
 ) -> BuiltTable[Table]:
-    require_out(out, force=run["force"])
-    if model is None or isinstance(model, str):
-        name = chosen_model(model).name
-        require_model(name, loading.get("revision"))
-        where = {"device": "auto", "dtype": "auto", "device_map": None, **loading}
-        require_placement(where["device"], where["dtype"], where["device_map"])
-        from ngramkit.decode.load import load_model
-
-        model = load_model(name, **loading)
     work: Work | None = None
 
     def build(path: Path, **run: Any) -> Table:
@@ -119,5 +124,5 @@ def _build(
         work = built.work
         return built.table
 
-    table = written(build, out or default_place(model.name, kind), **run)
-    return BuiltTable(table, work)
+    place = out or default_place(model.name, kind)
+    return BuiltTable(written(build, place, reporter=reporter, force=force), work)

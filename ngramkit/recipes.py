@@ -50,20 +50,19 @@ from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import ArtifactError, InputError, UsageError, hub_errors, meant
 from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.container import sha256_of
+from ngramkit.formats.kinds import verify_artifact
 from ngramkit.formats.manifest import VERSION, build_id, read_manifest
 from ngramkit.formats.outputs import ARTIFACTS, RECIPE
 from ngramkit.formats.replacing import tidy
-from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import recipe_text, write_text
-from ngramkit.gguf.source import find_gguf
+from ngramkit.gguf.files import find_gguf
 from ngramkit.hub.push import push as upload
 from ngramkit.kinds import KINDS
 from ngramkit.machine import parse_size
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.fetch import fetch
-from ngramkit.remote.hub import silence_client
+from ngramkit.remote.fetch import fetch, silence_client
 from ngramkit.remote.publishing import written
 from ngramkit.remote.staging import fetch_texts, put_text
 from ngramkit.remote.urls import Place, as_path, as_url

@@ -54,9 +54,9 @@ def open_plain(
     return FileIO(descriptor, "rb")
 
 
-def open_stream(path: Path, *, error: type[InputError], hint: str = "check the path") -> IO[bytes]:
-    """Open a plain file for buffered reading. Raises as `open_plain`."""
-    return io.BufferedReader(open_plain(path, error=error, hint=hint))
+def open_stream(path: Path) -> IO[bytes]:
+    """Open a plain file for buffered reading. Raises as `open_plain`, InputError."""
+    return io.BufferedReader(open_plain(path, error=InputError))
 
 
 def read_given(path: Path, most: int, *, hint: str = "check the path") -> bytes:

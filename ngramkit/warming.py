@@ -286,7 +286,7 @@ def build(folder: Path, tokenizer: TokenizerRecord) -> None:
     """Build a datastore and a frozen table, and verify them."""
     from ngramkit.builders.datastore import build_datastore
     from ngramkit.builders.frozen import build_frozen
-    from ngramkit.formats.verify import verify_artifact
+    from ngramkit.formats.kinds import verify_artifact
 
     size = len(TOKENS)
     arrays = {

@@ -12,8 +12,7 @@ import pytest
 from forks import forks
 from killed_build import build_all
 
-from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.verify import verify_artifact
+from ngramkit.formats.kinds import open_artifact, verify_artifact
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "return", "self", "None", "\n"]
 

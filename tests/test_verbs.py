@@ -64,7 +64,7 @@ def test_a_command_is_a_call_of_its_function(command):
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith(
-            ("ngramkit.builders", "ngramkit.exchange", "ngramkit.remote.hub", "ngramkit.hub")
+            ("ngramkit.builders", "ngramkit.exchange", "ngramkit.hub")
         )
         and node not in typed_only(tree)
     ]

@@ -40,7 +40,7 @@ from ngramkit.formats.manifest import NAME
 from ngramkit.machine import parse_size
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.hub import is_hub_name
+from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url, has_magic, is_url, plain_path
 from ngramkit.results import Result, Rows
 

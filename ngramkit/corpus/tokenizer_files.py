@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ngramkit.errors import InputError, hub_errors, reason
-from ngramkit.gguf.source import find_gguf
+from ngramkit.gguf.files import find_gguf, tokenizer_folder
 from ngramkit.models import resolve_model
 from ngramkit.untrusted import parse_json, read_plain
 
@@ -66,17 +66,11 @@ def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
     NetworkError where the Hub cannot be reached and its cache holds nothing of the model.
     """
     gguf = find_gguf(model, revision)
-    source = resolve_model(model, revision) if gguf is None else _of_gguf(gguf)
+    source = resolve_model(model, revision) if gguf is None else str(tokenizer_folder(gguf))
     folder = Path(source)
     if not folder.is_dir():
         folder = _fetch(source, revision)
     return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
-
-
-def _of_gguf(file: Path) -> str:
-    from ngramkit.gguf.folder import tokenizer_folder  # takes longer to import than most to read
-
-    return str(tokenizer_folder(file))
 
 
 def _fetch(source: str, revision: str | None) -> Path:

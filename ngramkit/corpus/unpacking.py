@@ -106,7 +106,7 @@ def decompress(suffix: str, raw: IO[bytes]) -> IO[bytes]:
 
 def open_lines(path: Path, suffix: str) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file that are not blank, with their numbers, as `lines`."""
-    with open_stream(path, error=InputError) as raw, decompress(suffix, raw) as file:
+    with open_stream(path) as raw, decompress(suffix, raw) as file:
         yield from lines(file, MAX_DOCUMENT, str(path), "leave it out")
 
 

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 
 from ngramkit.errors import InputError, first_line
-from ngramkit.gguf.folder import model_part, tokenizer_folder
-from ngramkit.gguf.header import Header, broken, read_header
-from ngramkit.gguf.source import require_package
+from ngramkit.gguf.files import model_part, tokenizer_folder
+from ngramkit.gguf.header import Header, broken, read_header, require_package
 
 IN_FULL = 2_000_000_000  # parameters up to which float32 is kept, above it bfloat16
 LARGEST = 1 << 24  # of any size or count in the metadata of an architecture

@@ -16,7 +16,7 @@ from ngramkit.decode.packed_weights import is_packed, pack_linears
 from ngramkit.decode.placement import require_placement
 from ngramkit.errors import InputError, NgramkitError, UsageError, first_line, from_hub
 from ngramkit.formats.manifest import PLAIN_NAME
-from ngramkit.gguf.source import find_gguf
+from ngramkit.gguf.files import find_gguf
 from ngramkit.models import resolve_model, split_revision
 from ngramkit.progress import show_downloads
 from ngramkit.public import public

@@ -31,11 +31,15 @@ import numpy as np
 from ngramkit.drafters.base import describe
 from ngramkit.errors import UsageError, require_between
 from ngramkit.formats.container import Array
-from ngramkit.formats.datastore import DatastoreShard
-from ngramkit.formats.history import History, joined
+from ngramkit.formats.datastore import (
+    DatastoreShard,
+    cut_shard,
+    merge_shards,
+    sort_requests,
+)
+from ngramkit.formats.history import History, join_requests
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.request_log import Mark
-from ngramkit.formats.request_shards import cut, merge, sort
 
 CAPACITY = 4_000_000  # tokens
 REBUILD = 1 << 11  # tokens; merging as many into the newest takes a quarter of a millisecond
@@ -138,8 +142,8 @@ class PastRequests:
             requests, restarted = self._history.news()
             tokens = [request.tokens for request in requests]
             if restarted:
-                newest = joined(tokens, self.separator)[-self._capacity :]
-                at_start = (sort(newest, self.separator),) if requests else ()
+                newest = join_requests(tokens, self.separator)[-self._capacity :]
+                at_start = (sort_requests(newest, self.separator),) if requests else ()
                 self._begin(at_start, self._history.mark)
             elif requests:
                 self._add(tokens, self._history.mark)
@@ -163,19 +167,20 @@ class PastRequests:
     def _add(self, requests: Sequence[Array], mark: Mark | None) -> None:
         """Merge requests into the tail, a full tail into the newest, their older half into those
         that came since."""
-        state, tail = self._state, sort(joined(requests, self.separator), self.separator)
+        state = self._state
+        tail = sort_requests(join_requests(requests, self.separator), self.separator)
         since, newest = state.shards.since, state.shards.newest
         if state.has_tail:
-            newest, tail = newest[:-1], merge(newest[-1], tail)
+            newest, tail = newest[:-1], merge_shards(newest[-1], tail)
         full = len(tail.tokens) >= self._rebuild_tokens
         sorted_end = state.sorted_end + len(tail.tokens) * full
         if full and newest:
-            tail = merge(newest[0], tail)
+            tail = merge_shards(newest[0], tail)
             newest = ()
         begin = self._begin_of_newest(tail.tokens) if full and len(since) <= MOST else 0
         if begin:
-            since = (*since, cut(tail, 0, begin))
-            tail = cut(tail, begin, len(tail.tokens))
+            since = (*since, cut_shard(tail, 0, begin))
+            tail = cut_shard(tail, begin, len(tail.tokens))
         shards = Shards(state.shards.at_start, since, (*newest, tail))
         self._state = state._replace(
             shards=shards, has_tail=not full, sorted_end=sorted_end, mark=mark
@@ -299,10 +304,10 @@ class _State(NamedTuple):
 
 
 def _merged(older: DatastoreShard, newer: DatastoreShard) -> tuple[DatastoreShard, ...]:
-    return (merge(older, newer),)
+    return (merge_shards(older, newer),)
 
 
 def _dropped(shard: DatastoreShard, tokens: int) -> tuple[DatastoreShard, ...]:
     """Return a shard, or none, without its oldest `tokens`."""
     size = len(shard.tokens)
-    return (cut(shard, tokens, size),) if tokens < size else ()
+    return (cut_shard(shard, tokens, size),) if tokens < size else ()

@@ -22,7 +22,7 @@ from ngramkit.formats.artifact import Artifact
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.manifest import read_manifest
 from ngramkit.public import public
-from ngramkit.remote.hub import is_hub_name
+from ngramkit.remote.fetch import is_hub_name
 from ngramkit.remote.urls import as_path, as_url
 from ngramkit.results import Result, Rows
 

@@ -143,7 +143,7 @@ class Runs:
     def _begun(self, folder: Path) -> bool:
         """Return True if the file has a plan. Raises UsageError where no benchmark wrote it."""
         with suppress(FileNotFoundError):
-            with open_stream(self.path, error=InputError) as file:
+            with open_stream(self.path) as file:
                 first = file.readline(FIRST)
             if first.startswith(b'{"plan": ') and first.endswith(b"\n"):
                 return True

@@ -37,6 +37,7 @@ import numpy as np
 
 from ngramkit.formats.artifact import Artifact, Layout, Part, require, token_dtype
 from ngramkit.formats.container import Array
+from ngramkit.kernels.arrays import empty
 from ngramkit.machine import cores
 
 LAYOUT: Layout = {
@@ -119,15 +120,13 @@ def check_shard(
     """Return what holds of a shard with any values; raise ArtifactError at the first breach.
     `merged` as in `kernels.suffix.check.first_misplaced`."""
     from ngramkit.kernels.suffix.check import first_misplaced
-    from ngramkit.kernels.suffix.sort import token_counts
 
     require_shape(path, shard, separator)
     tokens = shard.tokens
     highest = int(tokens.max(initial=0))
     require(highest <= separator, path, f"id {highest} is outside the vocabulary")
     require(len(tokens) > 0 and tokens[-1] == separator, path, "it does not end with a separator")
-    bounds = np.zeros(separator + 2, np.uint64)
-    np.cumsum(token_counts(tokens, separator + 1), out=bounds[1:])
+    bounds = first_token_of(tokens, separator)
     require(np.array_equal(bounds, shard.first_token), path, "first_token miscounts the tokens")
     bounds = bounds.astype(np.int64)
     wrong = first_misplaced(tokens, shard.suffix_array, bounds, workers, merged=merged)
@@ -139,3 +138,59 @@ def check_shard(
         "suffix array a permutation",
         "suffix array sorted",
     ]
+
+
+def first_token_of(tokens: Array, separator: int) -> Array:
+    """Return `first_token` of a shard of these tokens, uint64[separator + 2]."""
+    from ngramkit.kernels.suffix.sort import token_counts
+
+    bounds = np.zeros(separator + 2, np.uint64)
+    np.cumsum(token_counts(tokens, separator + 1), out=bounds[1:])
+    return bounds
+
+
+# Shards over past requests. They are searched as a datastore's are, with two differences: suffixes
+# that agree up to a separator stand in any order among themselves, and a shard of few tokens for
+# its vocabulary has no `first_token` (its array is empty): a search finds it in the suffix array.
+
+
+def sort_requests(tokens: Array, separator: int) -> DatastoreShard:
+    """Return a shard over requests, u16 | u32 [n], that each end with `separator`."""
+    from ngramkit.kernels.suffix import sort
+
+    return _shard(tokens, sort.sort_requests(tokens, separator))
+
+
+def merge_shards(older: DatastoreShard, newer: DatastoreShard, begin: int = 0) -> DatastoreShard:
+    """Return a shard over the tokens of both, those of `older` from `begin` on, less than all."""
+    from ngramkit.kernels.suffix.merge import merge_suffix_arrays
+
+    suffix_array = merge_suffix_arrays(
+        older.tokens, older.suffix_array, newer.tokens, newer.suffix_array, begin
+    )
+    tokens = empty(len(suffix_array), newer.tokens.dtype)
+    np.concatenate([older.tokens[begin:], newer.tokens], out=tokens)
+    return _shard(tokens, suffix_array)
+
+
+def cut_shard(shard: DatastoreShard, begin: int, end: int) -> DatastoreShard:
+    """Return a shard over the tokens from `begin` to `end`, the last of which is a separator."""
+    from ngramkit.kernels.suffix.merge import cut_suffix_array
+
+    suffix_array = cut_suffix_array(shard.suffix_array, begin, end)
+    tokens = empty(end - begin, shard.tokens.dtype)
+    tokens[:] = shard.tokens[begin:end]
+    return _shard(tokens, suffix_array)
+
+
+def with_first_token(shard: DatastoreShard) -> DatastoreShard:
+    """Return the shard with `first_token`, as a file holds it."""
+    if len(shard.first_token):
+        return shard
+    bounds = first_token_of(shard.tokens, int(shard.tokens[-1]))
+    return DatastoreShard(shard.tokens, shard.suffix_array, bounds)
+
+
+def _shard(tokens: Array, suffix_array: Array) -> DatastoreShard:
+    shard = DatastoreShard(tokens, suffix_array, np.empty(0, np.uint64))
+    return with_first_token(shard) if len(tokens) > int(tokens[-1]) else shard

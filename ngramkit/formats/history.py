@@ -43,7 +43,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ngramkit.errors import ArtifactError, require_between
-from ngramkit.formats import request_shards
 from ngramkit.formats.artifact import (
     Artifact,
     Layout,
@@ -61,7 +60,14 @@ from ngramkit.formats.container import (
     sha256_of,
     write_arrays,
 )
-from ngramkit.formats.datastore import LAYOUT as SHARD_LAYOUT, DatastoreShard, check_shard
+from ngramkit.formats.datastore import (
+    LAYOUT as SHARD_LAYOUT,
+    DatastoreShard,
+    check_shard,
+    merge_shards,
+    sort_requests,
+    with_first_token,
+)
 from ngramkit.formats.manifest import NAME, Manifest, TokenizerRecord, build_id
 from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
@@ -233,9 +239,9 @@ class History(Artifact):
             index = None
         if not requests:
             return Newest(index, None, complete or index is None)
-        added = joined([request.tokens for request in requests], self.separator)
+        added = join_requests([request.tokens for request in requests], self.separator)
         complete = (complete or index is None) and len(added) <= tokens
-        return Newest(index, request_shards.sort(added[-tokens:], self.separator), complete)
+        return Newest(index, sort_requests(added[-tokens:], self.separator), complete)
 
     def extend_index(self, tokens: int) -> None:
         """Bring the index to the log's end: over the newest `tokens`, or as many as it had, if they
@@ -247,7 +253,7 @@ class History(Artifact):
             surplus = max(len(added.tokens) + min(len(index.tokens) - tokens, 0), 0)
             complete = complete and surplus == 0
             if surplus < len(index.tokens):
-                added = request_shards.merge(index, added, surplus)
+                added = merge_shards(index, added, surplus)
         self.save_index(added, self.mark, complete=complete)
 
     def _load_index(self, tokens: int) -> tuple[DatastoreShard | None, bool]:
@@ -281,7 +287,7 @@ class History(Artifact):
 
         `complete` says whether it begins with the log's first request.
         """
-        shard = request_shards.with_first_token(shard)
+        shard = with_first_token(shard)
         arrays = {name: getattr(shard, name) for name in SHARD_LAYOUT}
         arrays["mark"] = np.array([mark.generation, mark.offset, complete], np.uint64)
         arrays["checksum"] = np.array([_checksum(arrays)], np.uint64)
@@ -389,7 +395,7 @@ def require_no_other(path: Path) -> None:
         raise ArtifactError(f"{path} exists and is no history", "choose another folder")
 
 
-def joined(requests: Sequence[Array], separator: int) -> Array:
+def join_requests(requests: Sequence[Array], separator: int) -> Array:
     """Return the requests one behind the other, u16 | u32, a separator after each."""
     ends = np.cumsum([len(request) + 1 for request in requests])
     tokens = np.full(ends[-1] if len(ends) else 0, separator, token_dtype(separator))

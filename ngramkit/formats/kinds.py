@@ -1,24 +1,31 @@
-"""The class of each kind of artifact, and the opening of any."""
+"""Artifacts of any kind: the class of each, opening, and the whole check."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.artifact import Artifact
+from ngramkit.formats.artifact import Artifact, check_whole, require
+from ngramkit.formats.card import PLACEHOLDER, card
 from ngramkit.formats.datastore import Datastore
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History
-from ngramkit.formats.manifest import read_manifest
+from ngramkit.formats.manifest import Manifest, read_manifest
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
+from ngramkit.formats.outputs import CARD
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.progress import SILENT, Reporter
+from ngramkit.untrusted import AGAIN, read_plain
 
 CLASSES: dict[str, type[Artifact]] = {
     kind.kind: kind
     for kind in (TokenStore, Datastore, FrozenTable, History, ModelBigram, ModelUnigram)
 }
+MOST_CARD = 1 << 22  # bytes
+CHAPTER, ENTRIES = "\n\n## ", "Most frequent entries\n"
 
 
 def open_artifact(path: str | Path, *, reporter: Reporter = SILENT) -> Artifact:
@@ -38,3 +45,36 @@ def kind_of(path: Path | str, kind: str) -> type[Artifact]:
             "upgrade: pip install -U ngramkit",
         )
     return CLASSES[kind]
+
+
+def verify_artifact(path: str | Path) -> Iterator[str]:
+    """Yield a line for everything that holds: sizes, checksums, the kind's invariants, the card.
+
+    All is checked, even if it was before. Raises ArtifactError at the first breach.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    artifact = kind_of(path, manifest.kind).unchecked(path, manifest)
+    yield "manifest"
+    yield from check_whole(artifact)
+    if _card_holds(path, manifest):
+        yield "card"
+
+
+def _card_holds(path: Path, manifest: Manifest) -> bool:
+    """Return whether there is a card. Raises ArtifactError where it is not the manifest's.
+
+    Its table of frequent entries needs a tokenizer, and is left out; so is the repository's name.
+    """
+    try:
+        raw = read_plain(path / CARD, MOST_CARD, hint=AGAIN)
+    except FileNotFoundError:
+        return False
+    chapters = raw.decode("utf-8", "replace").split(CHAPTER)
+    text = CHAPTER.join(each for each in chapters if not each.startswith(ENTRIES)).rstrip("\n")
+    cards = (card(manifest, paths=paths).rstrip("\n") for paths in (False, True))
+    name = re.escape(PLACEHOLDER)  # in its place, any repository's
+    forms = (re.escape(each).replace(name, r"[\w.-]+/[\w.-]+") for each in cards)
+    same = any(re.fullmatch(form, text) for form in forms)
+    require(same, path / CARD, "it is not the card of this manifest; it was changed, or is older")
+    return True

@@ -228,8 +228,9 @@ class RequestLog:
         if checksum_of(count, prompt, memoryview(body)[begin : begin + size]) != checksum:
             return None, size
         tokens = np.frombuffer(body, self.width.newbyteorder("<"), count, begin)
-        known = tokens.max(initial=0) < self.vocabulary
-        return (PastRequest(tokens, prompt), 0) if known else (None, size)
+        if tokens.max(initial=0) >= self.vocabulary:
+            return None, size
+        return PastRequest(tokens, prompt), 0
 
 
 def likely_records(body: bytes, first: int, width: int) -> list[int]:

@@ -12,6 +12,7 @@ believes every length, so that a file would have to be walked from end to end be
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import struct
@@ -89,6 +90,15 @@ class Header:
 def broken(path: Path, why: str) -> InputError:
     """Return the error for a damaged file."""
     return InputError(f"{path} is damaged: {why}", "download the model again")
+
+
+def require_package(what: str) -> None:
+    """Raise InputError where the package `what`, which reads GGUF's weights, is not installed."""
+    if importlib.util.find_spec(what) is None:
+        raise InputError(
+            f"the weights of a GGUF file are read by the package {what}, which is not installed",
+            "pip install 'ngramkit[gguf]'",
+        )
 
 
 def read_header(path: Path) -> Header:

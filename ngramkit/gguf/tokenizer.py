@@ -16,8 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
 
 from ngramkit.errors import InputError, first_line
-from ngramkit.gguf.header import Header, broken
-from ngramkit.gguf.source import require_package
+from ngramkit.gguf.header import Header, broken, require_package
 
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -18,7 +18,7 @@ from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE
 from ngramkit.formats.replacing import Replacement, exists, tidy
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.hub import HubName, fetch_from_hub, fetch_manifest
+from ngramkit.remote.fetch import HubName, fetch_from_hub, fetch_manifest
 from ngramkit.results import Result
 from ngramkit.untrusted import owner_only
 
@@ -52,7 +52,7 @@ def pull(
     A history's requests are read one by one and written anew, for no other user of the machine.
     Nothing is done where `out` is exactly that already. Raises UsageError where `out` holds
     something else and `force` is off, or something that ngramkit did not write, or other past
-    requests; else as `ngramkit.remote.hub.fetch_from_hub`.
+    requests; else as `ngramkit.remote.fetch.fetch_from_hub`.
     """
     name = HubName.parse(source)
     out = Path(out) if out is not None else ARTIFACTS / name.repository.partition("/")[2]

@@ -35,8 +35,7 @@ from ngramkit.formats.query import most_frequent
 from ngramkit.formats.writer import recipe_text
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.fetch import fetch
-from ngramkit.remote.hub import HubName, silence_client
+from ngramkit.remote.fetch import HubName, fetch, silence_client
 from ngramkit.results import Result
 from ngramkit.text import many
 from ngramkit.untrusted import read_json, read_plain, require_no_links
@@ -93,10 +92,6 @@ class Repository:
                 self.name, branch=self.revision, repo_type=self.kind, exist_ok=True
             )
 
-    def is_public(self) -> bool:
-        """Return whether everybody may read the repository."""
-        return not self.api.repo_info(self.name, repo_type=self.kind).private
-
     def files(self) -> dict[str, Any]:
         """Return every file by its path. Raises UsageError where ngramkit did not write them."""
         from huggingface_hub import RepoFolder
@@ -110,9 +105,9 @@ class Repository:
             )
         return files
 
-    def head(self) -> str:
-        """Return the branch's newest commit."""
-        return str(self.api.repo_info(self.name, **self._where).sha)
+    def info(self) -> Any:
+        """Return the Hub's facts: `sha`, the branch's newest commit; `private`."""
+        return self.api.repo_info(self.name, **self._where)
 
     def url(self, commit: str) -> str:
         """Return the page that shows the commit."""
@@ -219,23 +214,37 @@ def push(
     with hub_errors(name, kind):
         remote = Repository(_api(name), name, kind, revision)
         remote.create(private=private)
-        public = remote.is_public()
-        if private and public:
+        info = remote.info()
+        if private and not info.private:
             raise UsageError(
                 f"{name} is public, and {path} is not to be",
                 "choose another repository, or say private=False",
                 option="private",
             )
-        if artifact.kind == History.kind:
+        files = remote.files()
+        send = [upload for upload in uploads if not upload.is_there(files.get(upload.name))]
+        stale = sorted(filter(OURS[kind].fullmatch, files.keys() - {u.name for u in uploads}))
+        if any(upload.name == LOG for upload in send):
             size = f"{many(counts['requests'], 'request')}, {many(counts['tokens'], 'token')}"
-            readers = "everybody may read" if public else "is private"
+            readers = "is private" if info.private else "everybody may read"
             reporter.note(
                 f"{size} of what people wrote leave this machine for {name}, which {readers}"
             )
-        pushed = _update(remote, uploads, counts, create_pr, reporter)
+        commit, pull_request = str(info.sha), None
+        if send or stale:  # in one commit
+            commit, pull_request = remote.commit(send, stale, reporter, create_pr=create_pr)
         if tag:
-            remote.tag(tag, pushed.revision)
-    return pushed
+            remote.tag(tag, commit)
+    return Pushed(
+        repository=name,
+        revision=commit,
+        url=remote.url(commit),
+        files=len(send),
+        bytes=sum(upload.bytes for upload in send),
+        skipped=len(uploads) - len(send),
+        counts=dict(counts),
+        pull_request=pull_request,
+    )
 
 
 def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:
@@ -244,33 +253,6 @@ def _history(history: History) -> tuple[Mapping[str, int], list[Upload]]:
     record = manifest.files[LOG]
     texts = [_text_upload(NAME, manifest.to_json()), _text_upload(CARD, card(manifest))]
     return manifest.counts, [Upload(LOG, log, record.sha256, record.bytes), *texts]
-
-
-def _update(
-    repository: Repository,
-    uploads: Sequence[Upload],
-    counts: Mapping[str, int],
-    create_pr: bool,
-    reporter: Reporter,
-) -> Pushed:
-    """Make one commit of all differences, or none where there are none."""
-    remote = repository.files()
-    send = [upload for upload in uploads if not upload.is_there(remote.get(upload.name))]
-    ours = filter(OURS[repository.kind].fullmatch, remote.keys() - {u.name for u in uploads})
-    stale = sorted(ours)
-    commit, pull_request = repository.head(), None
-    if send or stale:
-        commit, pull_request = repository.commit(send, stale, reporter, create_pr=create_pr)
-    return Pushed(
-        repository=repository.name,
-        revision=commit,
-        url=repository.url(commit),
-        files=len(send),
-        bytes=sum(upload.bytes for upload in send),
-        skipped=len(uploads) - len(send),
-        counts=dict(counts),
-        pull_request=pull_request,
-    )
 
 
 def _api(name: str) -> Any:

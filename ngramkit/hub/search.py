@@ -16,7 +16,7 @@ from ngramkit.formats.manifest import SHA256
 from ngramkit.models import HUB_IDS, resolve_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public
-from ngramkit.remote.hub import silence_client
+from ngramkit.remote.fetch import silence_client
 from ngramkit.results import Result, Rows
 
 TAG = "ngramkit"

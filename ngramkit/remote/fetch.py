@@ -1,19 +1,75 @@
 """An artifact by whatever it is called: a folder, hf://USER/NAME[@REVISION], or a URL.
 
-An artifact that is not on this machine is fetched and proven whole before it is opened, see
-ngramkit.remote.hub and ngramkit.remote.staging.
+An artifact that is not on this machine is fetched and proven whole before it is opened: from the
+Hub into the Hub's own cache, from other URLs into ours (ngramkit.remote.staging).
+
+On the Hub an artifact is a dataset repository with an artifact folder's files at its root. Its
+author is not trusted: every file's sha256 is compared with the manifest of the same commit, and
+every value is checked, once (see ngramkit.formats.artifact).
 """
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from ngramkit.errors import ArtifactError, UsageError, hub_errors
 from ngramkit.formats import kinds
 from ngramkit.formats.artifact import Artifact
-from ngramkit.formats.outputs import ARTIFACTS, short_name
+from ngramkit.formats.container import WrongFileError
+from ngramkit.formats.history import History
+from ngramkit.formats.manifest import NAME, Manifest, read_manifest
+from ngramkit.formats.outputs import ARTIFACTS, CARD, RECIPE, short_name
 from ngramkit.progress import SILENT, Reporter
-from ngramkit.remote.hub import Fetched, HubName, fetch_from_hub, is_hub_name
 from ngramkit.remote.urls import as_path, as_url, shown
+
+SCHEME = re.compile(r"hf:/{1,2}")  # a pathlib.Path drops the second slash
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An artifact's folder on this machine, and the commit of the Hub that it is; of another URL,
+    its manifest's checksum."""
+
+    path: Path
+    commit: str | None = None  # None for a folder that was here all the time
+
+
+@dataclass(frozen=True)
+class HubName:
+    """`USER/NAME[@REVISION]`; the revision is a branch, tag or commit."""
+
+    repository: str
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> HubName:
+        """Read the name, with or without hf://. Raises UsageError where it names no repository."""
+        name, _, revision = SCHEME.sub("", text, count=1).partition("@")
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise UsageError(
+                f"{text!r} names no repository of the Hub", "write USER/NAME or USER/NAME@REVISION"
+            )
+        return cls(name, revision or None)
+
+    def __str__(self) -> str:
+        return self.repository + (f"@{self.revision}" if self.revision else "")
+
+
+def silence_client() -> None:
+    """Switch off the Hub client's bars and its reports of retries: a Reporter shows progress."""
+    from huggingface_hub.utils.logging import set_verbosity_error
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    set_verbosity_error()  # type: ignore[no-untyped-call]
+
+
+def is_hub_name(source: str | Path) -> bool:
+    """Return whether `source` is hf://USER/NAME."""
+    return SCHEME.match(str(source)) is not None
 
 
 def fetch(source: str | Path, *, reporter: Reporter = SILENT) -> Fetched:
@@ -58,3 +114,91 @@ def default_output(source: str | Path | Artifact) -> Path:
     if is_hub_name(source):
         return ARTIFACTS / HubName.parse(str(source)).repository.partition("/")[2]
     return as_path(source)
+
+
+# The Hub.
+
+
+def fetch_from_hub(name: HubName, *, reporter: Reporter = SILENT) -> Fetched:
+    """Fetch an artifact and prove it whole; return its folder in the Hub's cache.
+
+    Raises NetworkError where the Hub refuses or is out of reach and nothing is in the cache,
+    ArtifactError where the repository holds no artifact, a newer one or a damaged one.
+    """
+    folder, manifest = fetch_manifest(name)
+    if manifest.kind == History.kind:  # somebody's text: the Hub's cache is open to others
+        raise ArtifactError(
+            f"{name.repository} is a history, which is drafted from in a folder of your own",
+            f"run: ngramkit pull {name}",
+        )
+    with hub_errors(name.repository):
+        _download(name.repository, folder.name, manifest, reporter)
+        _prove(name.repository, folder, reporter)
+    reporter.fetched(f"hf://{name}", folder.name)
+    return Fetched(folder, folder.name)
+
+
+def fetch_manifest(name: HubName) -> tuple[Path, Manifest]:
+    """Return the folder in the Hub's cache of the commit that the revision names, and its manifest,
+    the only file fetched so far.
+
+    Where the Hub does not answer, it is the commit that the revision named last time. Raises as
+    `fetch_from_hub`.
+    """
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    silence_client()
+    with hub_errors(name.repository):
+        try:
+            path = _file(name.repository, name.revision, NAME)
+        except RemoteEntryNotFoundError as error:
+            raise ArtifactError(
+                f"{name.repository} holds no {NAME}, so it is not an ngramkit artifact",
+                "check the name; `ngramkit search` lists artifacts",
+            ) from error
+    return path.parent, read_manifest(path.parent)
+
+
+def _file(repository: str, revision: str | None, name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision))
+
+
+def _download(repository: str, commit: str, manifest: Manifest, reporter: Reporter) -> None:
+    from huggingface_hub.errors import EntryNotFoundError, RemoteEntryNotFoundError
+
+    reporter.stage(f"fetching {repository}", manifest.bytes, "bytes")
+    for name, record in manifest.files.items():
+        try:
+            _file(repository, commit, name)
+        except RemoteEntryNotFoundError as error:
+            raise ArtifactError(
+                f"{repository} lists {name} but does not hold it",
+                "tell its owner, or give an earlier @REVISION",
+            ) from error
+        reporter.advance(record.bytes)
+    for name in (CARD, RECIPE):  # not needed, so neither is the Hub for them
+        with suppress(EntryNotFoundError):
+            _file(repository, commit, name)
+
+
+def _prove(repository: str, folder: Path, reporter: Reporter) -> None:
+    """Check every byte and every value, unless this was done before on this machine.
+
+    A file that is not the listed one is deleted from the cache. Raises ArtifactError.
+    """
+    try:
+        kinds.open_artifact(folder, reporter=reporter)
+    except WrongFileError as error:
+        error.file.resolve().unlink(missing_ok=True)
+        error.file.unlink(missing_ok=True)
+        raise ArtifactError(
+            f"{error.file.name} of {repository} is not what its manifest says (sha256 differs)",
+            "run the same command again; if it stays so, the repository is damaged",
+        ) from error
+    except ArtifactError as error:
+        raise ArtifactError(
+            f"{repository} holds no artifact that can be used: {error}",
+            "do not use it; tell its owner, or give an earlier @REVISION",
+        ) from error

@@ -144,10 +144,6 @@ class Cache:
         file.replace(self.blob(sha256))
         self._use(self.blob(sha256))
 
-    def drop(self, sha256: str) -> None:
-        """Delete a blob whose bytes turned out not to have the sha256 in its name."""
-        self.blob(sha256).unlink(missing_ok=True)
-
     def make_room(self, needed: int, keep: Collection[str], what: str) -> None:
         """Delete the blobs unused longest until `needed` more bytes fit; never one of `keep`.
 
@@ -228,8 +224,8 @@ def stage(url: str, *, reporter: Reporter = SILENT) -> tuple[Path, Manifest]:
 def _is_worth_a_retry(error: ArtifactError, cache: Cache, manifest: Manifest) -> bool:
     """Return whether the next try may succeed: after a bit that flipped on the way or on the disk,
     during an upload, or where another process has deleted a blob to make room."""
-    if isinstance(error, WrongFileError):
-        cache.drop(manifest.files[error.file.name].sha256)
+    if isinstance(error, WrongFileError):  # the blob has not the sha256 in its name
+        cache.blob(manifest.files[error.file.name].sha256).unlink(missing_ok=True)
     missing = any(not cache.blob(record.sha256).exists() for record in manifest.files.values())
     return missing or isinstance(error, NotAsListedError)
 

@@ -1,6 +1,6 @@
 """URLs of storages, read and written by fsspec: s3://, gs://, https://, hf://datasets/... .
 
-`hf://USER/NAME` is an artifact of the Hub (ngramkit.remote.hub) and no URL of a storage; `file://`
+`hf://USER/NAME` is an artifact of the Hub (ngramkit.remote.fetch) and no URL of a storage; `file://`
 is the path itself. Nothing of a URL but its path is shown or written anywhere: user names,
 passwords and signatures stay out. A `Place` is a folder behind a URL, whose files are read in part,
 fetched and proven, or written whole.

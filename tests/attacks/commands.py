@@ -20,8 +20,8 @@ from ngramkit.evaluate.results import write_answers, write_results
 from ngramkit.evaluate.runs import Run, Runs, TurnRun
 from ngramkit.formats.frozen_table import FrozenTable
 from ngramkit.formats.history import History, merge as history_merge
+from ngramkit.formats.kinds import verify_artifact
 from ngramkit.formats.request_log import PastRequest
-from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import write_text
 from ngramkit.histories import history_import
 from ngramkit.logs.request import LoggedRequest

@@ -11,7 +11,7 @@ from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.prune import HEADER, prune
 from ngramkit.errors import UsageError
 from ngramkit.formats.card import build_command, card
-from ngramkit.formats.verify import verify_artifact
+from ngramkit.formats.kinds import verify_artifact
 
 VOCABULARY = 50
 EMPTY = 8 * (VOCABULARY + 2) + HEADER

@@ -11,8 +11,7 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
-from ngramkit.formats.kinds import open_artifact
-from ngramkit.formats.verify import verify_artifact
+from ngramkit.formats.kinds import open_artifact, verify_artifact
 
 
 @pytest.fixture(scope="module")

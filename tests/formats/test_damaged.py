@@ -17,10 +17,9 @@ from ngramkit.builders.datastore import build_datastore
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.errors import ArtifactError
 from ngramkit.formats.card import card
-from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.kinds import open_artifact, verify_artifact
 from ngramkit.formats.manifest import TokenizerRecord, read_manifest
 from ngramkit.formats.tokens import TokenStore
-from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import ArtifactWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from ngramkit.errors import ArtifactError
-from ngramkit.formats.kinds import open_artifact
+from ngramkit.formats.kinds import open_artifact, verify_artifact
 from ngramkit.formats.manifest import TokenizerRecord
 from ngramkit.formats.model_bigram import ModelBigram
 from ngramkit.formats.model_unigram import ModelUnigram
-from ngramkit.formats.verify import verify_artifact
 from ngramkit.formats.writer import ArtifactWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ngramkit.decode.load import load_model
 from ngramkit.errors import InputError, UsageError
-from ngramkit.gguf.source import find_gguf
+from ngramkit.gguf.files import find_gguf
 from ngramkit.models import PACKAGES, described, is_gguf, packaged, resolve_model, use
 from ngramkit_cli.main import app
 
@@ -96,7 +96,7 @@ def test_without_gguf_the_tokenizer_is_read_and_the_weights_are_refused(
 ):
     lost = {"gguf"}
     monkeypatch.setattr(
-        "ngramkit.gguf.source.importlib.util.find_spec",
+        "ngramkit.gguf.header.importlib.util.find_spec",
         lambda name, *rest: None if name in lost else find_spec(name, *rest),
     )
     with pytest.raises(InputError, match="read by the package gguf, which is not installed"):

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from ngramkit.corpus.tokenizer import load_tokenizer
 from ngramkit.errors import InputError
 from ngramkit.formats.probes import PROBES
-from ngramkit.gguf.folder import tokenizer_folder
+from ngramkit.gguf.files import tokenizer_folder
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from hub_datasets import TEXT, add
 from hub_standin import Fault
 
-from ngramkit.formats.verify import verify_artifact
+from ngramkit.formats.kinds import verify_artifact
 
 COMMAND = [sys.executable, "-c", "from ngramkit_cli.main import run; run()"]
 
@@ -115,7 +115,7 @@ def test_a_killed_pull_leaves_nothing_that_opens(hub, tmp_path, artifacts):
 def test_a_hub_name_may_be_a_path_that_lost_a_slash():
     from pathlib import Path
 
-    from ngramkit.remote.hub import HubName, is_hub_name
+    from ngramkit.remote.fetch import HubName, is_hub_name
 
     mangled = Path("hf://acme/our-data@v1")
     assert is_hub_name(mangled)

@@ -103,6 +103,7 @@ def test_what_is_pushed_is_read_again_and_grows(hub, shared, tmp_path):
     again, up_to_date = shared(*lines)
     assert (pulled.code, up_to_date.code) == (0, 0)
     assert again.json["files"] == 0
+    assert "leave this machine" not in again.err
     assert "up to date" in up_to_date.err
     history.forget(lambda request: request.tokens[0] == 5)  # another generation of the log
     history.append(np.array([7], np.int32), 0)

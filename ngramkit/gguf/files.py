@@ -1,8 +1,9 @@
-"""A GGUF file as a model's folder, made once and kept in the user's cache.
+"""A GGUF file by its name, and as a model's folder.
 
-The tokenizer's files and the whole model with its weights are separate folders, so that a command
-that needs only the tokenizer never waits for the weights. A folder appears whole or not at all, and
-is made again where the file has changed.
+A name is a path, a file of a Hub repository, or a short name that a package brings. The folder is
+made once and kept in the user's cache: the tokenizer's files and the whole model with its weights
+are separate folders, so that a command that needs only the tokenizer never waits for the weights. A
+folder appears whole or not at all, and is made again where the file has changed.
 """
 
 from __future__ import annotations
@@ -18,13 +19,44 @@ from contextlib import suppress
 from pathlib import Path
 
 from ngramkit.cache import private_folder
-from ngramkit.errors import InputError
+from ngramkit.errors import InputError, UsageError, hub_errors
 from ngramkit.formats.replacing import locked
 from ngramkit.gguf.header import read_header
-from ngramkit.gguf.tokenizer import write_tokenizer
+from ngramkit.models import is_gguf, packaged
 
+HUB = re.compile(r"hf:([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?:([^:]+\.gguf)", re.IGNORECASE)
 VERSION = 1  # of the conversion; a new one makes all folders again
 UNUSED = 60 * 24 * 3600  # seconds after which an unused folder is deleted
+
+
+def find_gguf(name: str, revision: str | None = None) -> Path | None:
+    """Return the GGUF file, fetched where the Hub's cache lacks it; None for other models' names.
+
+    A short name at a revision means the Hub. Raises UsageError for an hf: name without a file, and
+    for a revision of a local file; InputError where there is no such file, NetworkError without a
+    network.
+    """
+    if not is_gguf(name) or (revision is not None and packaged(name) is not None):
+        return None
+    if not name.lower().startswith("hf:"):
+        if revision is not None:
+            raise UsageError(f"{name} is a file: it has no revisions", option="revision")
+        path = packaged(name) or Path(name).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no file {path}", "check the path")
+        return path
+    match = HUB.fullmatch(name)
+    if match is None:
+        raise UsageError(
+            f"{name} names no file of the Hub", "hf:OWNER/NAME:FILE.gguf", option="model"
+        )
+    repository, at, file = match.groups()
+    if revision not in (None, at) and at is not None:
+        raise UsageError(f"{name} is asked for at {revision}", "name one revision", option="model")
+    from huggingface_hub import hf_hub_download
+
+    with hub_errors(repository, "model"):
+        return Path(hf_hub_download(repository, file, revision=at or revision))
 
 
 def tokenizer_folder(path: Path) -> Path:
@@ -33,6 +65,8 @@ def tokenizer_folder(path: Path) -> Path:
     Raises InputError where the file is damaged or holds no tokenizer, or where there is no cache
     folder.
     """
+    from ngramkit.gguf.tokenizer import write_tokenizer  # its imports take longer than most files
+
     return model_part(path, "tokenizer", lambda folder: write_tokenizer(read_header(path), folder))
 
 
