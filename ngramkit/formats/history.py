@@ -73,7 +73,6 @@ from ngramkit.formats.replacing import Replacement, locked
 from ngramkit.formats.request_log import Mark, PastRequest, Reading, RequestLog
 from ngramkit.formats.writer import write_text
 from ngramkit.untrusted import (
-    OWNER_ONLY,
     owner_only,
     read_json,
     require_no_links,
@@ -163,7 +162,7 @@ class History(Artifact):
         with locked(self.path / INDEXING), locked(self.path / LOCK):
             reading = self.log.read()
             (self.path / DAMAGED).unlink(missing_ok=True)
-            return self._keep(reading, [not wanted(request) for request in reading.requests])
+            return self._rewrite(reading, [not wanted(request) for request in reading.requests])
 
     def note_age(self, requests: int, now: float) -> None:
         """Note that the log holds so many requests `now`, in seconds of the epoch, for `expire`."""
@@ -176,17 +175,17 @@ class History(Artifact):
         went."""
         with locked(self.path / LOCK):
             reading = self.log.read()
-            noted = self._ages(reading.mark.generation)
-            old = max((count for at, count in noted if at <= before), default=0)
+            ages = self._ages(reading.mark.generation)
+            old = max((count for at, count in ages if at <= before), default=0)
             if not old:
                 return 0
-            return self._keep(reading, [i >= old for i in range(len(reading.requests))])
+            return self._rewrite(reading, [i >= old for i in range(len(reading.requests))])
 
-    def _keep(self, reading: Reading, kept: Sequence[bool]) -> int:
-        """Rewrite the log with those requests that are `kept`; return how many went."""
+    def _rewrite(self, reading: Reading, stays: Sequence[bool]) -> int:
+        """Rewrite the log with those requests that stay; return how many went."""
         generation = reading.mark.generation
-        left = list(itertools.compress(reading.requests, kept))
-        ages = [(at, sum(kept[:count])) for at, count in self._ages(generation)]
+        left = list(itertools.compress(reading.requests, stays))
+        ages = [(at, sum(stays[:count])) for at, count in self._ages(generation)]
         (self.path / INDEX).unlink(missing_ok=True)  # first: it is of the old log
         self.log.create(left, generation + 1)
         if ages:
@@ -204,8 +203,8 @@ class History(Artifact):
             return []  # without it requests are only kept for longer
 
     def _write_ages(self, generation: int, ages: Sequence[tuple[float, int]]) -> None:
-        write_text(self.path / AGES, json.dumps({"generation": generation, "requests": ages}))
-        (self.path / AGES).chmod(OWNER_ONLY)
+        body = {"generation": generation, "requests": ages}
+        write_text(self.path / AGES, json.dumps(body), owner_only)
 
     def trim(self, tokens: int) -> int:
         """Keep the newest whole requests of at most `tokens` together; return how many went.
@@ -220,7 +219,7 @@ class History(Artifact):
                 first -= 1
                 room -= len(reading.requests[first].tokens)
             _append_damage(self.path / DAMAGED, reading.damage)
-            return self._keep(reading, [i >= first for i in range(len(reading.requests))])
+            return self._rewrite(reading, [i >= first for i in range(len(reading.requests))])
 
     def load_index(self, tokens: int) -> DatastoreShard | None:
         """Return the index and set `mark` to its end; None where there is no valid one.
@@ -316,11 +315,9 @@ class History(Artifact):
         return reading
 
     def check(self) -> Iterator[str]:
-        reading, path = self.read_sound(), self.log.path
+        reading = self.read_sound()
         yield "every request's checksum" + (", the last one torn" if reading.torn else "")
-        highest = max((int(r.tokens.max(initial=0)) for r in reading.requests), default=0)
-        require(highest < self.separator, path, f"id {highest} is outside the vocabulary")
-        yield "ids inside the vocabulary"
+        yield "ids inside the vocabulary"  # else a request is damaged
         if not (self.path / INDEX).exists():
             return
         _, mark, _ = self._read_index()
@@ -334,8 +331,7 @@ def create(path: Path, tokenizer: TokenizerRecord, requests: Sequence[PastReques
     if (path / NAME).exists():
         return
     log_of(path, tokenizer).create(requests)
-    write_text(path / NAME, manifest_of(tokenizer).to_json())
-    (path / NAME).chmod(OWNER_ONLY)
+    write_text(path / NAME, manifest_of(tokenizer).to_json(), owner_only)
 
 
 def manifest_of(tokenizer: TokenizerRecord) -> Manifest:

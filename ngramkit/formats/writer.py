@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -200,10 +200,10 @@ def recipe_text(build: str, inputs: Mapping[str, Any]) -> str:
     return json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all: a temporary file, then a rename."""
+def write_text(path: Path, text: str, opener: Callable[[str, int], int] = not_linked) -> None:
+    """Write a text whole or not at all: a temporary file, opened by `opener`, then a rename."""
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8", opener=not_linked) as file:
+    with open(temporary, "w", encoding="utf-8", opener=opener) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -37,7 +37,7 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._packed = path.suffix if path.suffix in unpacking.SUFFIXES else ""
-        with open_stream(path, error=InputError) as file:
+        with open_stream(path) as file:
             start = file.read(4)
         if start.startswith(b"\x80"):
             raise InputError(
@@ -89,7 +89,7 @@ class LogFile:
     def _document(self) -> Iterator[Line]:
         try:
             with (
-                open_stream(self.path, error=InputError) as raw,
+                open_stream(self.path) as raw,
                 unpacking.decompress(self._packed, raw) as file,
             ):
                 text = unpacking.whole(file, MOST_DOCUMENT, str(self.path))
