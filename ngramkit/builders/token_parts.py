@@ -251,7 +251,7 @@ class EncodedPart(NamedTuple):
 def count_part(part: Corpus, folder: str, name: str) -> Written:
     """Count the documents of a part, kept or not."""
     _require_places(part)
-    documents = getattr(part.source, "counted", lambda: None)()
+    documents = part.source.counted()
     if documents is None:
         documents = sum(len(row.texts) for row in part.source.rows(0))
     arrays = {"documents": np.array([documents], np.uint64)}

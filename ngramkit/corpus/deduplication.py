@@ -81,7 +81,7 @@ class Deduplicated:
 
     @property
     def size(self) -> int | None:
-        """As `Corpus.size`."""
+        """The bytes that are read; None where they are not known before."""
         return self.corpus.size
 
     @property

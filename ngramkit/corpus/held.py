@@ -24,7 +24,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import IO, Any, Protocol
 
-from ngramkit.corpus.document import Row
+from ngramkit.corpus.document import Row, Source
 from ngramkit.corpus.hub import columns_of, dataset_errors
 from ngramkit.corpus.readers import (
     Reading,
@@ -217,7 +217,7 @@ class Spool:
 
 
 @dataclass(frozen=True)
-class HeldTexts:
+class HeldTexts(Source):
     """A source of rows in a temporary file, a batch a part. Pickled, it carries the rows along."""
 
     id: str
@@ -261,7 +261,7 @@ class HeldTexts:
 
 
 @dataclass(frozen=True)
-class Spooling:
+class Spooling(Source):
     """A source of one part that writes every row to `spool` as it is read, once."""
 
     id: str

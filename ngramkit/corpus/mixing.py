@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ngramkit.corpus.document import Corpus, Document, Position, Skipped
-from ngramkit.corpus.selection import Selection, require_weight
+from ngramkit.corpus.selection import Selection
 from ngramkit.errors import UsageError
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -71,7 +71,7 @@ class Mixture:
 
     @property
     def size(self) -> int | None:
-        """As `Corpus.size`."""
+        """The bytes that are read; None where they are not known before."""
         sizes = [corpus.size for corpus in self.corpora]
         return None if None in sizes else sum(filter(None, sizes))
 
@@ -98,13 +98,10 @@ class Mixture:
         if kept == self.limit:
             return
         for corpus in self.corpora:
-            parts = corpus.source.parts
-            if at.part < before + parts:
-                inside = at.part >= before
+            part = at.part - before
+            if part < corpus.source.parts:
                 begin = Position(kept=kept, bad=self.skipped.records)
-                if inside:
-                    begin = replace(at, part=at.part - before)
-                for document in corpus.documents(begin):
+                for document in corpus.documents(begin if part < 0 else replace(at, part=part)):
                     yield document._replace(part=before + document.part)
                     kept += 1
                     if kept == self.limit:
@@ -113,7 +110,7 @@ class Mixture:
                 self.skipped.first = self.skipped.first or corpus.skipped.first
                 if kept == self.limit:
                     return
-            before += parts
+            before += corpus.source.parts
 
 
 def parse_weighted(text: str) -> Weighted:
@@ -143,15 +140,3 @@ def parse_weighted(text: str) -> Weighted:
             option="corpus",
         )
     return Weighted(name, weight)
-
-
-def mix(corpora: Sequence[Weighted], limit: int | None = None) -> Mixture:
-    """Return the mixture of opened corpora, each with its weight on top of its own sample."""
-    if not corpora:
-        raise UsageError("no corpus was named", "give at least one", option="corpus")
-    parts = []
-    for corpus, weight in corpora:
-        assert isinstance(corpus, Corpus)
-        require_weight(corpus.id, weight)
-        parts.append(replace(corpus, selection=replace(corpus.selection, weight=weight)))
-    return Mixture(tuple(parts), limit)

@@ -56,12 +56,18 @@ CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 @dataclass(frozen=True)
 class Reading:
-    """The options of a reader."""
+    """The options of a reader; `join_turns` makes a conversation one document, `skip_bad` goes on
+    behind bad records."""
 
     column: str | None = None
     join_turns: bool = False
     skip_bad: bool = False
-    most: int = MAX_DOCUMENT  # bytes of a document; of a .json file, which is read whole
+    max_document: int = MAX_DOCUMENT  # bytes; of a .json file, which is read whole
+
+    def record(self) -> dict[str, Any]:
+        """Return JSON for a corpus's record: only the options that are set."""
+        given = {"column": self.column, "join_turns": self.join_turns, "skip_bad": self.skip_bad}
+        return {name: value for name, value in given.items() if value not in (None, False)}
 
 
 Reader = Callable[[Path, IO[bytes], Reading], Iterator[Row]]
@@ -226,19 +232,35 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
         return None  # reading the rows raises the error
 
 
-def rows_of(path: Path, file: IO[bytes]) -> int | None:
-    """Return how many rows an open parquet file has; None for other kinds and damaged ones."""
+def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
+    """Return an iterator over the rows of an open parquet file: how many bytes are read with each.
+
+    They are those of the row groups before it and, in even steps, of its own. Return None for files
+    of other kinds and damaged ones.
+    """
     if path.suffix.lower() != ".parquet" or not file.seekable():
         return None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return int(pq.read_metadata(file).num_rows)
+        footer = pq.read_metadata(file)
     except (pa.ArrowException, OSError, UnicodeError):
         return None
     finally:
         file.seek(0)
+
+    def places() -> Iterator[int]:
+        before = 0
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            columns = map(group.column, range(group.num_columns))
+            size = sum(column.total_compressed_size for column in columns)
+            yield from (
+                before + size * row // group.num_rows for row in range(1, group.num_rows + 1)
+            )
+            before += size
+
+    return places()
 
 
 # The readers.
@@ -246,13 +268,13 @@ def rows_of(path: Path, file: IO[bytes]) -> int | None:
 
 def read_text(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the whole file as one document, in UTF-8."""
-    raw = whole(file, reading.most, str(path))
+    raw = whole(file, reading.max_document, str(path))
     yield attempt(lambda: Row((_decode(path, raw, "utf-8-sig"),)), reading.skip_bad)
 
 
 def read_python(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the whole file as one document, in the encoding that the source declares."""
-    raw = whole(file, reading.most, str(path))
+    raw = whole(file, reading.max_document, str(path))
     declared = next(filter(None, map(CODING.match, raw.splitlines()[:2])), None)
     encoding = declared.group(1).decode() if declared else "utf-8-sig"
     yield attempt(lambda: Row((_decode(path, raw, encoding),)), reading.skip_bad)
@@ -279,14 +301,14 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
 
 def read_jsonl(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield one row per line; blank lines are skipped."""
-    numbered = lines(file, reading.most, str(path))
+    numbered = lines(file, reading.max_document, str(path))
     places = ((f"{path}, line {number}", line) for number, line in numbered)
     return record_rows(((where, partial(_parse, line, where)) for where, line in places), reading)
 
 
 def read_json(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the rows of a list of records, or of one record; the file is read whole."""
-    raw = whole(file, reading.most, str(path))
+    raw = whole(file, reading.max_document, str(path))
     body = attempt(partial(_parse, raw, str(path)), reading.skip_bad)
     if isinstance(body, Row):
         yield body
@@ -357,7 +379,7 @@ def read_row(where: str, maker: RowMaker, record: Any) -> Row:
 def read_csv(path: Path, file: IO[bytes], reading: Reading, separator: str = ",") -> Iterator[Row]:
     """Yield one row per line, or per several where a quoted value goes on over them; the first one
     names the columns."""
-    table = _CsvTable(file, separator, reading.most, str(path))
+    table = _CsvTable(file, separator, reading.max_document, str(path))
     header = next(table, None)
     if header is None:
         return
@@ -447,7 +469,7 @@ def read_parquet(
         maker = RowMaker.of(string_columns(schema), str(path), reading)
         # As dictionaries: a value that occurs a million times is in memory once.
         folded = pq.ParquetFile(file, read_dictionary=_text_paths(pq.read_metadata(file)))
-        at_once = _rows_at_once(folded.metadata, reading.most)
+        at_once = _rows_at_once(folded.metadata, reading.max_document)
         for group in range(folded.num_row_groups) if groups is None else groups:
             for batch in _group_batches(file, folded, group, maker.columns, at_once):
                 yield from batch_rows(path, maker, batch, reading)
@@ -479,7 +501,7 @@ def read_arrow(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     import pyarrow as pa
 
     try:
-        for batch in _arrow_batches(file, reading.most):
+        for batch in _arrow_batches(file, reading.max_document):
             maker = RowMaker.of(string_columns(batch.schema), str(path), reading)
             yield from batch_rows(path, maker, batch, reading)
     except (pa.ArrowException, OSError, UnicodeError, MessageError) as error:
@@ -521,7 +543,7 @@ def batch_rows(where: Path | str, maker: RowMaker, batch: Any, reading: Reading)
     of a largest document together."""
     import pyarrow as pa
 
-    chosen, most = batch.select(maker.columns), reading.most
+    chosen, most = batch.select(maker.columns), reading.max_document
     chosen.validate(full=True)  # other functions of pyarrow trust offsets and indices
     try:
         all_sizes = [row_sizes(column) for column in chosen.columns]

@@ -95,11 +95,11 @@ class Selection:
         return record
 
 
-def require_weight(corpus: str, weight: float) -> None:
-    """Raise UsageError where the weight is not in (0, 1]."""
-    if isinstance(weight, bool) or not 0 < weight <= 1:
+def require_weight(corpus: str, weight: Any) -> None:
+    """Raise UsageError where the weight is not a number in (0, 1]."""
+    if not isinstance(weight, float | int) or isinstance(weight, bool) or not 0 < weight <= 1:
         raise UsageError(
-            f"the weight of {corpus} must be above 0 and at most 1, is {weight:g}",
+            f"the weight of {corpus} must be above 0 and at most 1, is {weight!r:.40}",
             "0.3 keeps three documents in ten",
             option="corpus",
         )
