@@ -1,4 +1,4 @@
-"""A model's own chat template, found in its tokenizer's files and rendered.
+"""Chat templates, rendered.
 
 Templates come from strangers. They run in jinja2's sandbox, get plain strings only, and may use the
 functions that transformers offers (utils/chat_template_utils.py of 5.23). A sandbox does not stop
@@ -18,7 +18,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from ngramkit.corpus.tokenizer_files import CONFIG, TEMPLATE, TokenizerFiles
 from ngramkit.errors import InputError
 from ngramkit.machine import Lock, start_python
 
@@ -27,21 +26,6 @@ MEMORY = 1 << 29  # bytes of the whole process, an eighth of them Python's
 LONGEST = 1 << 24  # characters of a conversation as text
 
 Turns = Sequence[Mapping[str, str]]
-
-
-def find_chat_template(files: TokenizerFiles) -> str | None:
-    """Return chat_template.jinja, else the template in tokenizer_config.json; of several, the
-    default one."""
-    if TEMPLATE in files.paths:
-        return files.text(TEMPLATE)
-    template = files.json(CONFIG).get("chat_template")
-    if isinstance(template, list):
-        entries = [entry for entry in template if isinstance(entry, dict)]
-        default = (entry for entry in entries if entry.get("name") == "default")
-        template = next(default, {}).get("template")
-    elif isinstance(template, dict):
-        template = template.get("default")
-    return template if isinstance(template, str) else None
 
 
 def render_confined(template: str, turns: Turns, special_tokens: Mapping[str, str]) -> str:

@@ -22,15 +22,22 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from ngramkit.cache import TextCache
-from ngramkit.corpus.chat_template import find_chat_template, render_confined
-from ngramkit.corpus.tokenizer_files import AGAIN, CONFIG, TOKENIZER, TokenizerFiles, find_files
-from ngramkit.errors import InputError, NgramkitError, UsageError, from_hub
+from ngramkit.errors import InputError, from_hub, hub_errors, reason
 from ngramkit.formats.manifest import MOST_TOKENS, SHA256, TokenizerRecord
 from ngramkit.formats.probes import FORM, PROBES, encodes, same_ids
+from ngramkit.gguf.source import find_gguf
 from ngramkit.models import DEFAULT, resolve_model, split_revision
 from ngramkit.public import public
-from ngramkit.untrusted import parse_json, whole_number
+from ngramkit.untrusted import parse_json, read_plain, whole_number
 
+TOKENIZER = "tokenizer.json"
+CONFIG = "tokenizer_config.json"
+TEMPLATE = "chat_template.jinja"
+NAMES = (
+    TOKENIZER, CONFIG, "special_tokens_map.json", "added_tokens.json", "config.json", TEMPLATE,
+)  # fmt: skip
+MOST = 1 << 28  # bytes of one file; the largest tokenizers take an eighth of it
+AGAIN = "download the model again"
 CACHE = TextCache("tokenizers", 256, 1 << 29)
 CACHE_FORM = 1  # goes up when what is kept of a tokenizer changes
 # The parts of a tokenizer that decide ids: not the post-processor, the padding or the file's name.
@@ -90,17 +97,6 @@ class TextTokenizer:
             refuse_fault(error, self.record.id)
             raise
 
-    def chat(self, turns: Sequence[Mapping[str, str]]) -> str:
-        """Render a conversation (role and content of each turn) by the model's own template, up to
-        where its next answer begins. Raises UsageError where there is no template."""
-        if self.chat_template is None:
-            raise UsageError(
-                f"the tokenizer of {self.record.id} has no template for conversations",
-                "leave out chat, name a template, or use an instruction-tuned model",
-                option=("chat", "template"),
-            )
-        return render_confined(self.chat_template, turns, self.special)
-
     @property
     def eos_token(self) -> str | None:
         return self.special.get("eos_token")
@@ -117,6 +113,79 @@ class TextTokenizer:
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
 
 
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """Paths by name. `source` is a folder or a Hub id."""
+
+    source: str
+    paths: Mapping[str, Path]
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Return the JSON object of a file, {} where there is no such file.
+
+        Raises InputError where it holds something else.
+        """
+        if name not in self.paths:
+            return {}
+        body = parse_json(self.text(name), str(self.paths[name]), hint=AGAIN)
+        if not isinstance(body, dict):
+            raise InputError(f"{self.paths[name]} is not a JSON object", AGAIN)
+        return body
+
+    def text(self, name: str) -> str:
+        """Return the text of a file. Raises InputError as `raw`, and where it is not UTF-8."""
+        try:
+            return self.raw(name).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.paths[name]} cannot be read: {reason(error)}", AGAIN
+            ) from error
+
+    def raw(self, name: str) -> bytes:
+        """Return the bytes of a file. Raises InputError where it cannot be read or is too large."""
+        path = self.paths[name]
+        try:
+            return read_plain(path, MOST, error=InputError, hint=AGAIN)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {reason(error)}", AGAIN) from error
+
+    def chat_template(self) -> str | None:
+        """Return chat_template.jinja, else the template in tokenizer_config.json; of several, the
+        default one."""
+        if TEMPLATE in self.paths:
+            return self.text(TEMPLATE)
+        template = self.json(CONFIG).get("chat_template")
+        if isinstance(template, list):
+            entries = [entry for entry in template if isinstance(entry, dict)]
+            default = (entry for entry in entries if entry.get("name") == "default")
+            template = next(default, {}).get("template")
+        elif isinstance(template, dict):
+            template = template.get("default")
+        return template if isinstance(template, str) else None
+
+
+def find_files(model: str, revision: str | None = None) -> TokenizerFiles:
+    """Find the files of a short name, a Hub id (at `revision`), a folder or a GGUF file.
+
+    What the Hub's cache lacks is fetched. Raises InputError where there is no such model,
+    NetworkError where the Hub cannot be reached and its cache holds nothing of the model.
+    """
+    gguf = find_gguf(model, revision)
+    if gguf is None:
+        source = resolve_model(model, revision)
+    else:
+        from ngramkit.gguf.folder import tokenizer_folder  # takes longer to import than to read
+
+        source = str(tokenizer_folder(gguf))
+    folder = Path(source)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        with hub_errors(source, "model"):
+            folder = Path(snapshot_download(source, revision=revision, allow_patterns=list(NAMES)))
+    return TokenizerFiles(source, {n: folder / n for n in NAMES if (folder / n).is_file()})
+
+
 @public
 def load_tokenizer(
     model: str, revision: str | None = None, *, trust_remote_code: bool = False
@@ -131,10 +200,12 @@ def load_tokenizer(
     resolve_model(model)  # a folder has no revisions
     model, revision = split_revision(model, revision)
     files = find_files(model, revision)
-    template = find_chat_template(files)
+    template = files.chat_template()
     try:
-        if files.source == resolve_model(DEFAULT):
-            backend, special = _load_embedded(files)
+        if files.source == resolve_model(DEFAULT):  # as transformers loads it
+            named = files.json(CONFIG).items()
+            special = {key: text for key, text in named if key.endswith("_token")}
+            backend = Tokenizer.from_str(files.text(TOKENIZER))
         elif not files.paths and Path(files.source).is_dir() and not _may_hold(files.source):
             raise InputError(
                 f"{files.source} holds no tokenizer",
@@ -160,12 +231,6 @@ def load_tokenizer(
 def _may_hold(folder: str) -> bool:
     """Return whether a folder has a file that transformers could make a tokenizer of."""
     return any(re.search(r"tok|vocab|merges|model", path.name) for path in Path(folder).iterdir())
-
-
-def _load_embedded(files: TokenizerFiles) -> Loaded:
-    """Read the embedded model's tokenizer.json, which is as transformers loads it."""
-    named = {key: text for key, text in files.json(CONFIG).items() if key.endswith("_token")}
-    return Tokenizer.from_str(files.text(TOKENIZER)), named
 
 
 def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loaded:
@@ -247,7 +312,13 @@ def _load_by_transformers(
     except MemoryError:
         raise
     except Exception as error:  # strangers' values anywhere in transformers' reading of them
-        raise _not_loaded(model, files.source, error) from error
+        what = f"the tokenizer of {model}"
+        explained = from_hub(error, files.source, "model") or needs_code(error, what)
+        raise explained or InputError(
+            f"no tokenizer could be loaded from {files.source}",
+            f"the model {model} must hold a tokenizer.json",
+            option="model",
+        ) from error
     backend = getattr(full, "backend_tokenizer", None)
     if backend is None:
         raise InputError(
@@ -257,15 +328,6 @@ def _load_by_transformers(
     backend.no_truncation()
     backend.no_padding()
     return backend, {key: str(token) for key, token in full.special_tokens_map.items()}
-
-
-def _not_loaded(model: str, source: str, error: Exception) -> NgramkitError:
-    explained = from_hub(error, source, "model") or needs_code(error, f"the tokenizer of {model}")
-    return explained or InputError(
-        f"no tokenizer could be loaded from {source}",
-        f"the model {model} must hold a tokenizer.json",
-        option="model",
-    )
 
 
 def needs_code(error: Exception, what: str) -> InputError | None:

@@ -156,12 +156,9 @@ def test_a_models_own_template_is_confined(folder, monkeypatch):
     Path("model/chat_template.jinja").write_text(TEMPLATES["loops in loops"])
     monkeypatch.setattr(chat_template, "SECONDS", 1)
     tokenizer = load_tokenizer("./model")
-    for render in (
-        lambda: tokenizer.chat(TURNS),
-        lambda: find_template("auto", tokenizer).prompt([Message("user", "hello")]),
-    ):
+    for name in ("own", "auto"):
         with pytest.raises(InputError, match="takes more than 1 s"):
-            render()
+            find_template(name, tokenizer).prompt([Message("user", "hello")])
     tally("chat templates that do not end, or would leave the sandbox", "refused", 2)
 
 
