@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -21,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.builders.executors import Executor, executing
-from ngramkit.builders.sources import Source, default_out, parse_memory
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -30,7 +28,7 @@ from ngramkit.builders.stages import (
     require_shared,
     write_file,
 )
-from ngramkit.builders.tokens import token_store
+from ngramkit.builders.tokens import Source, default_out, parse_memory, token_store
 from ngramkit.corpus.open import CorpusWords, open_corpus
 from ngramkit.errors import InputError, require_between
 from ngramkit.formats.artifact import Layout, require_layout, token_dtype
@@ -105,7 +103,35 @@ def build_frozen(
     require_out(out, force=force)
     with executing(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)
-        build = partial(_build, store, table, memory, threads(workers), runner, recipe)
+        plan = {
+            "kind": FrozenTable.kind,
+            "parameters": table._asdict(),
+            "tokenizer": store.tokenizer.fingerprint,
+            "tokens": {name: record.sha256 for name, record in store.manifest.files.items()},
+        }
+
+        def build(out: Path, *, reporter: Reporter, force: bool) -> FrozenTable:
+            if already_built(out, plan):
+                reporter.note(f"{out} is up to date")
+                return FrozenTable.open(out)
+            inputs, kind = [store.path], FrozenTable.kind
+            with ArtifactWriter(
+                out, kind, plan, inputs=inputs, recipe=recipe, force=force
+            ) as writer:
+                stages = StageRunner(writer, runner, reporter)
+                count = _pieces_of_threads if runner.local else _pieces_of_tasks
+                pieces = count(store, table, memory, threads(workers), stages)
+                arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
+                writer.write(TABLE, arrays)
+                sizes = {name: len(arrays[name]) for name in ("leaders", "followers")}
+                writer.commit(
+                    store.tokenizer,
+                    parameters=table._asdict(),
+                    corpus=store.manifest.corpus,
+                    counts={**store.manifest.counts, **sizes},
+                )
+            return FrozenTable.open(out)
+
         place = out or default_out(store, "frozen")
         return written(build, place, reporter=reporter, force=force)
 
@@ -131,55 +157,6 @@ class Table(NamedTuple):
         require_between("followers", self.followers, 1, MOST)
 
 
-def _build(
-    store: TokenStore,
-    table: Table,
-    memory: int | None,
-    workers: int,
-    executor: Executor,
-    recipe: Mapping[str, Any] | None,
-    out: Path,
-    *,
-    reporter: Reporter,
-    force: bool,
-) -> FrozenTable:
-    plan = {
-        "kind": FrozenTable.kind,
-        "parameters": table._asdict(),
-        "tokenizer": store.tokenizer.fingerprint,
-        "tokens": {name: record.sha256 for name, record in store.manifest.files.items()},
-    }
-    if already_built(out, plan):
-        reporter.note(f"{out} is up to date")
-        return FrozenTable.open(out)
-    options: dict[str, Any] = {"inputs": [store.path], "recipe": recipe, "force": force}
-    with ArtifactWriter(out, FrozenTable.kind, plan, **options) as writer:
-        if executor.local:
-            from ngramkit.builders.windows import Windows
-
-            bound = _bounded(memory, store, table, reporter)
-            windows = Windows(store, table.length, bound, workers)
-            reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
-            pieces = counted_pieces(windows, table, reporter)
-        else:
-            stages = StageRunner(writer, executor, reporter)
-            pieces = _pieces_of_tasks(store, table, memory, workers, stages)
-        arrays = table_arrays(whole_table(pieces, table), store.tokenizer.vocabulary)
-        writer.write(TABLE, arrays)
-        counts = {
-            **store.manifest.counts,
-            "leaders": len(arrays["leaders"]),
-            "followers": len(arrays["followers"]),
-        }
-        writer.commit(
-            store.tokenizer,
-            parameters=table._asdict(),
-            corpus=store.manifest.corpus,
-            counts=counts,
-        )
-    return FrozenTable.open(out)
-
-
 def counted_pieces(
     windows: Windows, table: Table, reporter: Reporter = SILENT, group: Sequence[Partition] = ()
 ) -> Iterator[Piece]:
@@ -194,6 +171,37 @@ def counted_pieces(
     for size, piece in windows.read(group, count) if group else windows.each(count):
         yield piece
         reporter.advance(size)
+
+
+def _pieces_of_threads(
+    store: TokenStore, table: Table, memory: int | None, workers: int, stages: StageRunner
+) -> Iterator[Piece]:
+    """Count on threads of this process, and yield the pieces in order."""
+    from ngramkit.builders.windows import Windows
+
+    reporter = stages.reporter
+    if memory is None:
+        memory = free_memory() // 2
+    else:
+        _note_memory(memory, store, table, reporter)
+    windows = Windows(store, table.length, max(memory, LEAST_MEMORY), workers)
+    reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
+    yield from counted_pieces(windows, table, reporter)
+
+
+def _note_memory(memory: int, store: TokenStore, table: Table, reporter: Reporter) -> None:
+    """Note what comes on top of the `memory` (bytes) that counting may take."""
+    if memory < LEAST_MEMORY:
+        reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
+    rows = table.leaders * table.followers  # at most
+    tokens = store.manifest.counts.get("tokens", rows)
+    row = token_dtype(store.tokenizer.vocabulary).itemsize * table.follower_len + 8
+    size = min(rows, tokens) * row * 2  # twice: its pieces, and what they are joined to
+    if size + BASE_MEMORY > memory:
+        reporter.note(
+            f"memory bounds the counting; Python and kernels take {BASE_MEMORY >> 20} MiB more, "
+            f"the table at most {size >> 20} MiB of {tokens:,} tokens"
+        )
 
 
 def _pieces_of_tasks(
@@ -267,24 +275,6 @@ def joined(parts: Iterable[Piece], table: Table) -> Piece | None:
             pieces = [prune(join(pieces), table.leaders)]
             leaders = len(pieces[0].leaders)
     return join(pieces) if pieces else None
-
-
-def _bounded(memory: int | None, store: TokenStore, table: Table, reporter: Reporter) -> int:
-    """Return the bytes that windows may take, after a note of what comes on top."""
-    if memory is None:
-        return max(free_memory() // 2, LEAST_MEMORY)
-    if memory < LEAST_MEMORY:
-        reporter.note(f"{LEAST_MEMORY >> 20} MiB for counting, the least that works")
-    rows = table.leaders * table.followers  # at most
-    tokens = store.manifest.counts.get("tokens", rows)
-    row = token_dtype(store.tokenizer.vocabulary).itemsize * table.follower_len + 8
-    size = min(rows, tokens) * row * 2  # twice: its pieces, and what they are joined to
-    if size + BASE_MEMORY > memory:
-        reporter.note(
-            f"memory bounds the counting; Python and kernels take {BASE_MEMORY >> 20} MiB more, "
-            f"the table at most {size >> 20} MiB of {tokens:,} tokens"
-        )
-    return max(memory, LEAST_MEMORY)
 
 
 def _counted(windows: Windows, partition: Partition, keys: Keys, table: Table) -> Piece:

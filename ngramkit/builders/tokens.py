@@ -23,13 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ngramkit.builders.executors import Executor, executing
-from ngramkit.builders.sources import Source, Text, open_text
 from ngramkit.builders.stages import StageRunner
 from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
 from ngramkit.corpus.encoding import Packed, encode_documents, open_encoder, use_cores
-from ngramkit.corpus.open import AnyCorpus, CorpusWords, is_artifact, open_corpus
+from ngramkit.corpus.open import AnyCorpus, CorpusWords, Openable, is_artifact, open_corpus
 from ngramkit.corpus.tokenizer import TextTokenizer, load_tokenizer
 from ngramkit.errors import InputError, UsageError
 from ngramkit.formats.artifact import token_dtype
@@ -38,6 +37,7 @@ from ngramkit.formats.manifest import build_id
 from ngramkit.formats.outputs import corpus_name, default_place
 from ngramkit.formats.tokens import TokenStore
 from ngramkit.formats.writer import SCRATCH, ArtifactWriter, already_built
+from ngramkit.machine import parse_size
 from ngramkit.models import chosen_model
 from ngramkit.progress import SILENT, Reporter
 from ngramkit.public import public_with
@@ -47,6 +47,11 @@ from ngramkit.text import many
 
 SHARD_TOKENS = 1 << 24
 KEEP_EVERY = 5.0  # seconds after which a kill costs no more
+
+# A corpus, opened or what `open_corpus` opens.
+Text = AnyCorpus | Openable
+# Tokens or text: a token store, its folder or URL, else text.
+Source = TokenStore | Text
 
 
 @public_with(open_corpus, CorpusWords)
@@ -80,7 +85,13 @@ def tokenize(
     """
     require_out(out, force=force)
     with executing(executor, ray_address, workers, reporter) as runner:
-        text = open_text(corpus, reporter, **options)
+        if isinstance(corpus, AnyCorpus):
+            text, limit = corpus, parse_memory(options.pop("max_document", None))
+            for name in options:
+                raise UsageError(f"{name} comes too late for an opened corpus", option=name)
+            text = text if limit is None else text.bounded(limit)
+        else:
+            text = open_corpus(corpus, **options, reporter=reporter)
         tokenizer = model
         if not isinstance(tokenizer, TextTokenizer):
             tokenizer = load_tokenizer(chosen_model(tokenizer).name)
@@ -131,6 +142,17 @@ def default_path(model: str, plan: Mapping[str, Any]) -> Path:
     The digits are the plan's, so plans never collide.
     """
     return default_place(corpus_name(plan["corpus"]), model, "tokens", build_id(plan)[:8])
+
+
+def default_out(store: TokenStore, kind: str) -> Path:
+    """Return artifacts/CORPUS-MODEL-KIND, for what is built of a token store."""
+    corpus = corpus_name(store.manifest.corpus, store.path.name)
+    return default_place(corpus, store.tokenizer.id, kind)
+
+
+def parse_memory(memory: int | str | None) -> int | None:
+    """Return bytes of a number or a text like "4G". Raises UsageError where it is no size."""
+    return parse_size(memory) if isinstance(memory, str) else memory
 
 
 def _build(
@@ -266,6 +288,7 @@ class ShardCutter:
         self._positions = positions
         self._shard = 0
         self._gathered: list[_Gathered] = []  # for the next shard
+        self._room = shard_tokens  # what it lacks
         self._kept = 0  # of these
         self._files = 0  # that hold them
         self._last_kept = time.monotonic()
@@ -332,10 +355,6 @@ class ShardCutter:
             self._take(documents[:n], tokens[:end], lengths[:n])
             documents, tokens, lengths = documents[n:], tokens[end:], lengths[n:]
 
-    @property
-    def _room(self) -> int:
-        return self._shard_tokens - sum(len(each.tokens) for each in self._gathered)
-
     def _take(self, documents: Sequence[Document], tokens: Array, lengths: Array) -> None:
         self.counts["documents"] += len(documents)
         self.counts["tokens"] += len(tokens)
@@ -349,6 +368,7 @@ class ShardCutter:
         """Add documents that the counts hold already, in one step that nothing interrupts."""
         so_far = (dict(self.counts), Counter(self.licenses), self.position)
         self._gathered.append(_Gathered(tokens, lengths, *so_far))
+        self._room -= len(tokens)
 
     def _keep(self) -> None:
         """Write what was gathered since the last time, so that a killed build goes on behind it."""
@@ -371,7 +391,7 @@ class ShardCutter:
         arrays = {"tokens": self._joined(self._gathered), "documents": offsets}
         self._writer.write(self._name, arrays, **self._facts(self._gathered))
         self._shard += 1  # what is kept for an earlier one counts no more
-        self._gathered = []
+        self._gathered, self._room = [], self._shard_tokens
         for number in range(self._files):
             self._writer.discard(f"gathered-{number:05d}.safetensors")
         self._kept = self._files = 0

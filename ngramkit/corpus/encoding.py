@@ -264,9 +264,9 @@ class ComparedEncoder:
             ids = _encode_fast(fast, texts)
             right = right or self._plain.encode([texts[number] for number in compared])
             ends, right_ends = np.cumsum(ids.lengths), np.cumsum(right.lengths)
-            for at, number in enumerate(compared):
+            for place, number in enumerate(compared):
                 own = ids.tokens[ends[number] - ids.lengths[number] : ends[number]]
-                wanted = right.tokens[right_ends[at] - right.lengths[at] : right_ends[at]]
+                wanted = right.tokens[right_ends[place] - right.lengths[place] : right_ends[place]]
                 if not np.array_equal(own, wanted):
                     length = min(len(own), len(wanted))
                     differs = np.append(own[:length] != wanted[:length], True)
