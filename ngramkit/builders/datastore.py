@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from ngramkit.builders.executors import Executor, executing
+from ngramkit.builders.executors import Executor, open_executor
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -81,7 +81,7 @@ def build_datastore(
     require_out(out, force=force)
     if shard_tokens is not None:
         require_between("shard_tokens", shard_tokens, 2)
-    with executing(executor, ray_address, workers, reporter) as runner:
+    with open_executor(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)
         layout = _Layout.of(store)
 

@@ -63,7 +63,7 @@ class Executor(Protocol):
 
 
 @contextmanager
-def executing(
+def open_executor(
     executor: str | Executor = "local",
     ray_address: str | None = None,
     workers: int | None = None,
@@ -83,7 +83,7 @@ def executing(
     if executor == "local":
         yield Local(threads(workers))
         return
-    with connected(ray_address, None if workers is None else threads(workers), reporter) as cluster:
+    with connect(ray_address, None if workers is None else threads(workers), reporter) as cluster:
         yield cluster
 
 
@@ -122,7 +122,7 @@ class Local:
 
 
 @contextmanager
-def connected(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
+def connect(address: str | None, workers: int | None, reporter: Reporter) -> Iterator[Cluster]:
     """Connect to the cluster until the block ends; a process that was connected stays so."""
     ray = _ray()
     address = address or os.environ.get("RAY_ADDRESS") or AUTO

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, executing
+from ngramkit.builders.executors import Executor, open_executor
 from ngramkit.builders.stages import (
     BASE_MEMORY,
     Stage,
@@ -101,7 +101,7 @@ def build_frozen(
     if memory is not None:
         require_between("memory", memory, 1)
     require_out(out, force=force)
-    with executing(executor, ray_address, workers, reporter) as runner:
+    with open_executor(executor, ray_address, workers, reporter) as runner:
         store = token_store(source, model, eos, runner, reporter, **options)
         plan = {
             "kind": FrozenTable.kind,
@@ -157,7 +157,7 @@ class Table(NamedTuple):
         require_between("followers", self.followers, 1, MOST)
 
 
-def counted_pieces(
+def count_pieces(
     windows: Windows, table: Table, reporter: Reporter = SILENT, group: Sequence[Partition] = ()
 ) -> Iterator[Piece]:
     """Yield pieces of the table in the order of their leaders; of one group where it is given."""
@@ -165,7 +165,7 @@ def counted_pieces(
 
     def count(partition: Partition, keys: Keys, counts: Counts | None) -> tuple[int, Piece]:
         if counts is None:
-            return partition.windows, _counted(windows, partition, keys, table)
+            return partition.windows, _count_partition(windows, partition, keys, table)
         return partition.windows, _one_leader(partition, keys, counts, table, ids)
 
     for size, piece in windows.read(group, count) if group else windows.each(count):
@@ -186,7 +186,7 @@ def _pieces_of_threads(
         _note_memory(memory, store, table, reporter)
     windows = Windows(store, table.length, max(memory, LEAST_MEMORY), workers)
     reporter.stage("counting n-grams", store.manifest.counts.get("tokens"))
-    yield from counted_pieces(windows, table, reporter)
+    yield from count_pieces(windows, table, reporter)
 
 
 def _note_memory(memory: int, store: TokenStore, table: Table, reporter: Reporter) -> None:
@@ -238,7 +238,7 @@ def count_group(
     from ngramkit.builders.windows import Windows
 
     windows = Windows(TokenStore.open(require_shared(Path(store))), table.length, memory, 1)
-    piece = joined(counted_pieces(windows, table, group=group), table)
+    piece = join(count_pieces(windows, table, group=group), table)
     assert piece is not None
     return write_piece(folder, name, piece, table.leaders)
 
@@ -248,7 +248,7 @@ def whole_table(pieces: Iterable[Piece], table: Table) -> Piece:
 
     Raises InputError where there are none.
     """
-    piece = joined(pieces, table)
+    piece = join(pieces, table)
     if piece is None:
         raise InputError(
             f"no document has {table.length} tokens, so there is nothing to count",
@@ -257,7 +257,7 @@ def whole_table(pieces: Iterable[Piece], table: Table) -> Piece:
     return piece.keep(most_frequent(piece.counts, table.leaders))
 
 
-def joined(parts: Iterable[Piece], table: Table) -> Piece | None:
+def join(parts: Iterable[Piece], table: Table) -> Piece | None:
     """Join pieces in the order of their leaders, of which neighbours may share one.
 
     Leaders that cannot be among the most frequent may be left out; None of no pieces.
@@ -272,12 +272,12 @@ def joined(parts: Iterable[Piece], table: Table) -> Piece | None:
         pieces.append(piece)
         leaders += len(piece.leaders)
         if leaders > 2 * table.leaders + 1:
-            pieces = [prune(join(pieces), table.leaders)]
+            pieces = [prune(concatenate(pieces), table.leaders)]
             leaders = len(pieces[0].leaders)
-    return join(pieces) if pieces else None
+    return concatenate(pieces) if pieces else None
 
 
-def _counted(windows: Windows, partition: Partition, keys: Keys, table: Table) -> Piece:
+def _count_partition(windows: Windows, partition: Partition, keys: Keys, table: Table) -> Piece:
     """Return the leaders of one partition's sorted windows."""
     from ngramkit.kernels.counting import best_runs, unpack
 
@@ -335,7 +335,7 @@ class Piece:
         )
 
 
-def join(pieces: list[Piece]) -> Piece:
+def concatenate(pieces: list[Piece]) -> Piece:
     """Concatenate pieces, emptying them on the way, so that memory holds little twice."""
     columns = []
     for name in PIECE:
@@ -355,7 +355,7 @@ def merge_ends(pieces: list[Piece], piece: Piece, followers: int) -> Piece:
     if len(last.leaders) > 1:
         pieces.append(last.keep(np.arange(len(last.leaders)) < len(last.leaders) - 1))
     own = last.keep(np.arange(len(last.leaders)) == len(last.leaders) - 1)
-    both = join([own, piece])
+    both = concatenate([own, piece])
     size = int(both.sizes[0] + both.sizes[1])
     order = np.lexsort((*both.followers[:size].T[::-1], -both.follower_counts[:size]))[:followers]
     rows = np.concatenate([order, np.arange(size, len(both.followers))])

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.builders import frozen
-from ngramkit.builders.executors import Executor, Local, executing
+from ngramkit.builders.executors import Executor, Local, open_executor
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
     Piece,
@@ -89,7 +89,7 @@ def merge(
     require_out(out, force=force)
     plan = {"kind": parts[0].kind, "merged": [part.manifest.build for part in parts]}
     kind, inputs = type(parts[0]), [part.path for part in parts]
-    with executing(executor, ray_address, reporter=reporter) as runner:
+    with open_executor(executor, ray_address, reporter=reporter) as runner:
 
         def build(out: Path, *, reporter: Reporter, force: bool) -> Artifact:
             if already_built(out, plan):
@@ -266,10 +266,10 @@ def add_leaders(
         owners = np.repeat(leaders[-1], np.diff(offsets), axis=0)
         rows.append(np.hstack([owners, table.followers[span]]))
         row_counts.append(table.follower_counts[span].astype(np.int64))
-    distinct = summed(np.concatenate(rows), np.concatenate(row_counts))
+    distinct = sum_rows(np.concatenate(rows), np.concatenate(row_counts))
     piece = best_followers(*distinct, wanted.leader_len, wanted.followers)
     # A leader was seen more often than the followers that were kept of it.
-    _, piece.counts = summed(np.concatenate(leaders), np.concatenate(counts))
+    _, piece.counts = sum_rows(np.concatenate(leaders), np.concatenate(counts))
     return write_piece(folder, name, piece, wanted.leaders)
 
 
@@ -311,7 +311,7 @@ def _place(ngrams: Array, bound: Ngram) -> int:
     return bisect_left(range(len(ngrams)), bound, key=lambda row: tuple(ngrams[row].tolist()))
 
 
-def summed(rows: Array, counts: Array) -> tuple[Array, Array]:
+def sum_rows(rows: Array, counts: Array) -> tuple[Array, Array]:
     """Sort rows of ids (unsigned or not below 0 [n, columns]), and sum the counts of equal ones.
 
     Returns each row once and its count (int64 [n]).

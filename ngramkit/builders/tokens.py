@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, executing
+from ngramkit.builders.executors import Executor, open_executor
 from ngramkit.builders.stages import StageRunner
 from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
@@ -84,7 +84,7 @@ def tokenize(
     same. Raises InputError where the corpus gives no document, or none with text.
     """
     require_out(out, force=force)
-    with executing(executor, ray_address, workers, reporter) as runner:
+    with open_executor(executor, ray_address, workers, reporter) as runner:
         if isinstance(corpus, AnyCorpus):
             text, limit = corpus, parse_memory(options.pop("max_document", None))
             for name in options:
@@ -190,7 +190,7 @@ def _build(
             batches = encode_parts(corpus, tokenizer, ending, stages, done)
         cutter.cut(batches)
         _require_text(corpus, tokenizer, eos, cutter.counts)
-        facts: dict[str, Any] = {}
+        facts = dict(plan["corpus"])
         if cutter.licenses:
             facts["licenses"] = dict(sorted(cutter.licenses.items()))
         if isinstance(corpus, Deduplicated):
@@ -199,12 +199,8 @@ def _build(
             facts["bad_records"] = corpus.skipped.records
             bad = many(corpus.skipped.records, "bad record")
             reporter.note(f"skipped {bad}; the first: {corpus.skipped.first}")
-        writer.commit(
-            record,
-            parameters=plan["parameters"],
-            corpus={**plan["corpus"], **facts},
-            counts=cutter.counts,
-        )
+        parameters, counts = plan["parameters"], cutter.counts
+        writer.commit(record, parameters=parameters, corpus=facts, counts=counts)
     return TokenStore.open(path)
 
 
@@ -309,8 +305,8 @@ class ShardCutter:
         self._kept = len(self._gathered)
 
     def _go_behind(self, facts: Mapping[str, Any] | None) -> bool:
-        """Go on behind a file with these facts; return False where they do not say where that
-        is."""
+        """Set what is counted, and the position, to those behind a file with these facts. Return
+        False where they lack a position that is needed."""
         if facts is None or (self._positions and "position" not in facts):
             return False
         if self._positions:
@@ -376,7 +372,7 @@ class ShardCutter:
         self._last_kept = time.monotonic()
         if self._positions and fresh:
             arrays = {
-                "tokens": self._joined(fresh),
+                "tokens": self._join(fresh),
                 "lengths": np.concatenate([each.lengths for each in fresh]).astype(np.uint64),
             }
             self._writer.write(self._scratch, arrays, **self._facts(fresh), **{SCRATCH: self._name})
@@ -388,7 +384,7 @@ class ShardCutter:
         lengths = np.concatenate([each.lengths for each in self._gathered])
         offsets = np.zeros(len(lengths) + 1, np.uint64)
         np.cumsum(lengths, out=offsets[1:])
-        arrays = {"tokens": self._joined(self._gathered), "documents": offsets}
+        arrays = {"tokens": self._join(self._gathered), "documents": offsets}
         self._writer.write(self._name, arrays, **self._facts(self._gathered))
         self._shard += 1  # what is kept for an earlier one counts no more
         self._gathered, self._room = [], self._shard_tokens
@@ -397,12 +393,12 @@ class ShardCutter:
         self._kept = self._files = 0
         self._last_kept = time.monotonic()
 
-    def _joined(self, gathered: Sequence[_Gathered]) -> Array:
+    def _join(self, gathered: Sequence[_Gathered]) -> Array:
         joined = np.concatenate([each.tokens for each in gathered])
         return joined.astype(self._dtype, copy=False)
 
     def _facts(self, gathered: Sequence[_Gathered]) -> dict[str, Any]:
         """Return where a build goes on behind these, and what it had counted there."""
         last = gathered[-1]
-        place = {"position": last.position.to_json()} if self._positions else {}
+        place = {"position": asdict(last.position)} if self._positions else {}
         return {**last.counts, "licenses": dict(last.licenses), **place}

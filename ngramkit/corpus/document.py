@@ -7,7 +7,7 @@ documents in them, keeps the selected ones, and can begin again in the middle.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ class Source:
         """Return a source of one part as several, where processes can share its work."""
         return [self]
 
-    def counted(self) -> int | None:
+    def count(self) -> int | None:
         """Return the documents of a source of one part; None where only its rows tell."""
         return None
 
@@ -113,9 +113,6 @@ class Position:
     kept: int = 0  # documents yielded so far
     bad: int = 0  # records skipped so far
 
-    def to_json(self) -> dict[str, int]:
-        return asdict(self)
-
 
 class Document(NamedTuple):
     """A kept document and its place."""
@@ -147,8 +144,8 @@ class Corpus:
     skipped: Skipped = field(default_factory=Skipped, compare=False, repr=False)
 
     def __repr__(self) -> str:
-        chosen = [f"{name} {value}" for name, value in self.selection.record().items() if value]
-        return f"<Corpus {', '.join([self.id, *chosen])}>"
+        options = (f"{name} {value}" for name, value in self.selection.record().items() if value)
+        return f"<Corpus {', '.join([self.id, *options])}>"
 
     @property
     def id(self) -> str:
@@ -156,7 +153,7 @@ class Corpus:
 
     @property
     def narrowed(self) -> bool:
-        """True where documents are left out."""
+        """Whether documents are left out."""
         return bool(self.selection.record())
 
     @property

@@ -227,7 +227,7 @@ class ComparedEncoder:
                 if not self._is_decided:
                     self._begun.append((texts, ids))
             return ids
-        encoded = self._compared(fast, texts, [len(texts) - 1])
+        encoded = self._encode_compared(fast, texts, [len(texts) - 1])
         if isinstance(encoded, Ids):
             return encoded
         self._fast = None
@@ -245,14 +245,14 @@ class ComparedEncoder:
             self._reporter.note(f"encoded by tokenizers: gigatoken takes no such tokenizer ({why})")
             return None
         for texts, right in [(list(hard_texts(self._plain.backend)), None), *self._begun]:
-            encoded = self._compared(fast, texts, range(len(texts)), right)
+            encoded = self._encode_compared(fast, texts, range(len(texts)), right)
             if isinstance(encoded, str):
                 self._reporter.note(f"encoded by tokenizers: gigatoken {encoded}")
                 return None
         self._reporter.note("encoded by gigatoken, compared with tokenizers as it goes")
         return fast
 
-    def _compared(
+    def _encode_compared(
         self, fast: Any, texts: list[str], compared: Sequence[int], right: Ids | None = None
     ) -> Ids | str:
         """Return gigatoken's ids; where they are wrong, a text that says how.

@@ -80,7 +80,7 @@ def require_read(path: Path, name: str) -> None:
 
 
 @contextmanager
-def unpacked(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+def unpack(path: Path, raw: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield the file of plain bytes; a table that cannot seek is copied to a temporary file."""
     plain = unpacking.decompress(path.suffix.lower(), raw)
     if kind_of(path) in SEEKING and (plain is not raw or not raw.seekable()):
@@ -114,7 +114,7 @@ class FileSource(Source):
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Where every file ends, if all stand one behind the other, in bytes."""
+        """The ends of the files in bytes, one behind the other."""
         return list(accumulate(self._sizes()))
 
     def _sizes(self) -> Iterator[int]:
@@ -130,7 +130,7 @@ class FileSource(Source):
             reading = replace(reading, max_document=UNFOLDED * max(size, reading.max_document))
         tells = iter(raw.tell, -1) if raw.seekable() else repeat(0)
         places = row_places(path, raw) or tells
-        with unpacked(path, raw) as file:
+        with unpack(path, raw) as file:
             if self.groups is None:
                 rows = READERS[kind](path, file, reading)
             else:
@@ -182,7 +182,7 @@ class LocalSource(FileSource):
         groups = readers.split_row_groups(path) if path.suffix.lower() == ".parquet" else []
         return [replace(self, groups=stretch) for stretch in groups] or [self]
 
-    def counted(self) -> int | None:
+    def count(self) -> int | None:
         [path] = self.paths
         if path.suffix.lower() != ".parquet":
             return None

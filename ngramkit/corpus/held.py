@@ -31,7 +31,6 @@ from ngramkit.corpus.readers import (
     RowMaker,
     attempt,
     batch_rows,
-    itself,
     record_rows,
     require_text,
     string_columns,
@@ -165,8 +164,8 @@ def _item_rows(held: Iterable[Any], name: str, reading: Reading) -> Iterator[Row
     first = list(islice(items, 1))
     if first and isinstance(first[0], str):
         _require_no_column(reading, name)
-    places = ((f"{name}, document {n}", item) for n, item in enumerate(chain(first, items)))
-    return record_rows(((where, partial(itself, item)) for where, item in places), reading)
+    numbered = enumerate(chain(first, items))
+    return record_rows(((f"{name}, document {n}", item) for n, item in numbered), reading)
 
 
 def _require_no_column(reading: Reading, name: str) -> None:

@@ -31,9 +31,43 @@ class Weighted(NamedTuple):
     weight: float = 1.0
 
 
+class Composed:
+    """The base of corpora for builders that are made of others; each of these has a selection of
+    its own."""
+
+    limit: int | None
+
+    @property
+    def members(self) -> Sequence[Corpus | Composed]:
+        raise NotImplementedError
+
+    @property
+    def id(self) -> str:
+        return " + ".join(corpus.id for corpus in self.members)
+
+    @property
+    def selection(self) -> Selection:
+        """The selection from the whole."""
+        return Selection(limit=self.limit)
+
+    @property
+    def places(self) -> Sequence[Path]:
+        return [place for corpus in self.members for place in corpus.places]
+
+    @property
+    def size(self) -> int | None:
+        """The bytes that are read; None where they are not known before."""
+        sizes = [corpus.size for corpus in self.members]
+        return None if None in sizes else sum(filter(None, sizes))
+
+    @property
+    def reached(self) -> int:
+        return sum(corpus.reached for corpus in self.members)
+
+
 @dataclass(frozen=True)
-class Mixture:
-    """A corpus for builders, as `Corpus` is. Its corpora have their weights in their selections."""
+class Mixture(Composed):
+    """Several corpora, for builders. They have their weights in their selections."""
 
     corpora: tuple[Corpus, ...]
     limit: int | None = None
@@ -53,31 +87,12 @@ class Mixture:
                 )
 
     @property
-    def id(self) -> str:
-        return " + ".join(corpus.id for corpus in self.corpora)
-
-    @property
-    def selection(self) -> Selection:
-        """The selection from the whole; each corpus has one of its own."""
-        return Selection(limit=self.limit)
+    def members(self) -> Sequence[Corpus]:
+        return self.corpora
 
     @property
     def narrowed(self) -> bool:
         return any(corpus.narrowed for corpus in self.corpora)
-
-    @property
-    def places(self) -> Sequence[Path]:
-        return [place for corpus in self.corpora for place in corpus.places]
-
-    @property
-    def size(self) -> int | None:
-        """The bytes that are read; None where they are not known before."""
-        sizes = [corpus.size for corpus in self.corpora]
-        return None if None in sizes else sum(filter(None, sizes))
-
-    @property
-    def reached(self) -> int:
-        return sum(corpus.reached for corpus in self.corpora)
 
     def bounded(self, max_document: int) -> Mixture:
         return replace(self, corpora=tuple(corpus.bounded(max_document) for corpus in self.corpora))

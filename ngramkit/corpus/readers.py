@@ -188,29 +188,34 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(str(entry) for entry in values if entry)
 
 
-# The footer of a parquet file: where to cut it, and how many rows it has.
+# The footer of a parquet file: where to cut it, how many rows it has, where they lie.
+
+
+def _footer(file: Path | IO[bytes]) -> Any:
+    """Return the pyarrow.parquet.FileMetaData; None of a damaged file, whose rows raise the
+    error."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with suppress(pa.ArrowException, OSError, UnicodeError):
+        return pq.read_metadata(file)
+    return None
 
 
 def split_row_groups(path: Path) -> list[tuple[int, int]]:
     """Return row groups [begin, end) of about STRETCH bytes each; [] for a small or damaged
     file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        if path.stat().st_size < LARGE:
-            return []
-        footer = pq.read_metadata(path)
-        sizes = [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
-    except (pa.ArrowException, OSError, UnicodeError):
+    footer = _footer(path) if path.exists() and path.stat().st_size >= LARGE else None
+    if footer is None:
         return []
     cuts, total = [0], 0
-    for group, size in enumerate(sizes):
+    for group in range(footer.num_row_groups):
+        size = footer.row_group(group).total_byte_size
         if total and total + size > STRETCH:
             cuts.append(group)
             total = 0
         total += size
-    return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
+    return list(zip(cuts, [*cuts[1:], footer.num_row_groups], strict=True))
 
 
 def count_documents(path: Path, column: str | None, groups: Sequence[int] | None) -> int | None:
@@ -219,17 +224,18 @@ def count_documents(path: Path, column: str | None, groups: Sequence[int] | None
     Return None where only the rows tell: a conversation may be several documents.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    footer = _footer(path)
+    if footer is None:
+        return None
     try:
-        with pq.ParquetFile(path) as file:
-            columns = string_columns(file.schema_arrow)
-            if not columns[text_column(columns, column, str(path))]:
-                return None
-            counted = range(file.metadata.num_row_groups) if groups is None else groups
-            return sum(int(file.metadata.row_group(i).num_rows) for i in counted)
-    except (pa.ArrowException, OSError, UnicodeError, InputError):
+        columns = string_columns(footer.schema.to_arrow_schema())
+        if not columns[text_column(columns, column, str(path))]:
+            return None
+    except (pa.ArrowException, UnicodeError, InputError):
         return None  # reading the rows raises the error
+    counted = range(footer.num_row_groups) if groups is None else groups
+    return sum(int(footer.row_group(i).num_rows) for i in counted)
 
 
 def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
@@ -240,27 +246,19 @@ def row_places(path: Path, file: IO[bytes]) -> Iterator[int] | None:
     """
     if path.suffix.lower() != ".parquet" or not file.seekable():
         return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        footer = pq.read_metadata(file)
-    except (pa.ArrowException, OSError, UnicodeError):
-        return None
-    finally:
-        file.seek(0)
+    footer = _footer(file)
+    file.seek(0)
 
     def places() -> Iterator[int]:
         before = 0
         for group in map(footer.row_group, range(footer.num_row_groups)):
             columns = map(group.column, range(group.num_columns))
             size = sum(column.total_compressed_size for column in columns)
-            yield from (
-                before + size * row // group.num_rows for row in range(1, group.num_rows + 1)
-            )
+            for row in range(group.num_rows):
+                yield before + size * (row + 1) // group.num_rows
             before += size
 
-    return places()
+    return None if footer is None else places()
 
 
 # The readers.
@@ -301,49 +299,47 @@ def _decode(path: Path, raw: bytes, encoding: str) -> str:
 
 def read_jsonl(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield one row per line; blank lines are skipped."""
-    numbered = lines(file, reading.max_document, str(path))
-    places = ((f"{path}, line {number}", line) for number, line in numbered)
-    return record_rows(((where, partial(_parse, line, where)) for where, line in places), reading)
+
+    def records() -> Iterator[tuple[str, Any]]:
+        for number, line in lines(file, reading.max_document, str(path)):
+            where = f"{path}, line {number}"
+            yield where, _parse(line, where)
+
+    return record_rows(records(), reading)
 
 
 def read_json(path: Path, file: IO[bytes], reading: Reading) -> Iterator[Row]:
     """Yield the rows of a list of records, or of one record; the file is read whole."""
-    raw = whole(file, reading.max_document, str(path))
-    body = attempt(partial(_parse, raw, str(path)), reading.skip_bad)
-    if isinstance(body, Row):
-        yield body
-        return
+    body = _parse(whole(file, reading.max_document, str(path)), str(path))
+    if isinstance(body, BadRecordError):
+        return record_rows([(str(path), body)], reading)
     listed = enumerate(body if isinstance(body, list) else [body])
-    places = ((f"{path}, record {number}", record) for number, record in listed)
-    yield from record_rows(((where, partial(itself, record)) for where, record in places), reading)
+    return record_rows(((f"{path}, record {number}", record) for number, record in listed), reading)
 
 
 def _parse(raw: bytes, where: str) -> Any:
-    return parse_json(
-        raw, where, most_values=MOST_VALUES, error=BadRecordError, hint="mend it, or drop it"
-    )
+    """Return the record in JSON; the error of one that does not parse."""
+    hint = "mend it, or drop it"
+    try:
+        return parse_json(raw, where, most_values=MOST_VALUES, error=BadRecordError, hint=hint)
+    except BadRecordError as error:
+        return error
 
 
-def itself(record: Any) -> Any:
-    """Return the record, which needs no parsing."""
-    return record
-
-
-def record_rows(
-    records: Iterable[tuple[str, Callable[[], Any]]], reading: Reading
-) -> Iterator[Row]:
-    """Yield the rows of (place, function that returns the record); the first one that is not bad
-    decides which columns are read."""
+def record_rows(records: Iterable[tuple[str, Any]], reading: Reading) -> Iterator[Row]:
+    """Yield the rows of (place, record); the first record that is not bad decides which columns
+    are read. A BadRecordError stands for a record that does not parse."""
     maker: RowMaker | None = None
 
-    def row(where: str, read: Callable[[], Any]) -> Row:
+    def row(where: str, record: Any) -> Row:
         nonlocal maker
-        record = read()
+        if isinstance(record, BadRecordError):
+            raise record
         maker = maker or _maker(where, record, reading)
         return read_row(where, maker, record)
 
-    for where, read in records:
-        yield attempt(partial(row, where, read), reading.skip_bad)
+    for where, record in records:
+        yield attempt(partial(row, where, record), reading.skip_bad)
 
 
 def _maker(where: str, record: Any, reading: Reading) -> RowMaker:

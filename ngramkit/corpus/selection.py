@@ -69,12 +69,10 @@ class Selection:
             names = {licence.lower() for licence in licenses}
             if not names or not names <= self.licenses:
                 return False
-        return not self.excluded or not self._excludes(text, repository)
-
-    def _excludes(self, text: str, repository: str) -> bool:
-        if repository.lower() in self.excluded:
+        if not self.excluded:
             return True
-        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() in self.excluded
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        return self.excluded.isdisjoint((repository.lower(), digest))
 
     def record(self) -> dict[str, Any]:
         """Return JSON for the manifest: only what differs from keeping everything."""

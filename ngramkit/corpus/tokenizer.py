@@ -109,7 +109,7 @@ class TextTokenizer:
 
     @property
     def adds_bos(self) -> bool:
-        """True where a prompt begins with BOS."""
+        """Whether a prompt begins with BOS."""
         return self.bos is not None and self.encode_prompt("a")[:1].tolist() == [self.bos]
 
 

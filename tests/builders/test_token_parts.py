@@ -55,7 +55,7 @@ def test_a_large_parquet_file_is_several_parts(tmp_path, monkeypatch, options, t
     assert contents(there.path) == contents(here.path)
     pieces = list(corpus.pieces())
     assert len(pieces) > 3
-    assert (pieces[0].source.counted() is None) == turns
+    assert (pieces[0].source.count() is None) == turns
     assert len(run.ran) > 3 or "limit" in options
 
 
