@@ -41,7 +41,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ngramkit.builders.executors import Executor, open_executor, validate
+from ngramkit.builders.tasks import Executor, open_executor, validate
 from ngramkit.corpus.decontamination import is_evaluation, read_evaluation_texts
 from ngramkit.corpus.deduplication import deduplicate
 from ngramkit.corpus.document import Corpus

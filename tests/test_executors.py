@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from command_lines import run_here
 
-from ngramkit.builders.executors import Cluster, Task, open_executor
+from ngramkit.builders.tasks import Cluster, Task, open_executor
 from ngramkit.errors import InputError, UsageError
 from ngramkit.progress import Reporter
 

@@ -2,7 +2,7 @@
 
 A shard in flight holds 12 bytes per token at 16-bit width: the tokens, their bytes, and where each
 byte's suffix stands (`kernels.suffix.sort`). Memory is planned with 16. A shard is a task
-(`ngramkit.builders.executors`): it reads its part of the token store's files and writes one file.
+(`ngramkit.builders.tasks`): it reads its part of the token store's files and writes one file.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from ngramkit.builders.executors import Executor, open_executor
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
+    Executor,
     StageRunner,
     Written,
+    open_executor,
     require_shared,
     write_file,
 )
@@ -258,4 +258,4 @@ def _sort_all(layout: _Layout, fill: int, stages: StageRunner) -> None:
         )
         for index, piece in enumerate(pieces)
     ]
-    stages.run(Stage("suffix arrays", tasks))
+    stages.run("suffix arrays", tasks)

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, open_executor
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
+    Executor,
     StageRunner,
     Written,
+    open_executor,
     require_shared,
     write_file,
 )
@@ -226,7 +226,7 @@ def _pieces_of_tasks(
         )
         for number, group in enumerate(groups)
     ]
-    stages.run(Stage("counting n-grams", tasks, scratch=True))
+    stages.run("counting n-grams", tasks, scratch=True)
     for task in tasks:
         yield read_piece(stages.writer.partial / task.file)
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ngramkit.builders import frozen
-from ngramkit.builders.executors import Executor, Local, open_executor
 from ngramkit.builders.frozen import (
     TASK_MEMORY,
     Piece,
@@ -33,11 +32,13 @@ from ngramkit.builders.frozen import (
     whole_table,
     write_piece,
 )
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
+    Executor,
+    Local,
     StageRunner,
     Written,
+    open_executor,
     require_shared,
     write_file,
 )
@@ -165,7 +166,7 @@ def _datastores(
         stages.task(f"copy {number + 1} of {len(files)}", f"shard-{number:05d}", copy_shard, file)
         for number, file in enumerate(files)
     ]
-    stages.run(Stage("copying shards", tasks, "shards"))
+    stages.run("copying shards", tasks, "shards")
     shards = [shard for store in stores for shard in store.shards]
     return {"shard_tokens": max(len(shard.tokens) for shard in shards)}, {}
 
@@ -237,7 +238,7 @@ def _frozen_tables(
     ]
     if len(tasks) > 1:
         stages.reporter.note(f"added in {len(tasks)} ranges of leaders, {memory >> 20:,} MiB each")
-    stages.run(Stage("adding tables", tasks, "ranges", True))
+    stages.run("adding tables", tasks, "ranges", scratch=True)
     pieces = (read_piece(stages.writer.partial / task.file) for task in tasks)
     arrays = table_arrays(whole_table(pieces, wanted), first.tokenizer.vocabulary)
     stages.writer.write(TABLE, arrays)

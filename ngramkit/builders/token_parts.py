@@ -25,9 +25,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ngramkit.builders.stages import (
+from ngramkit.builders.tasks import (
     BASE_MEMORY,
-    Stage,
     StageRunner,
     Written,
     require_shared,
@@ -135,7 +134,7 @@ def encode_parts(
         )
         for number, part in enumerate(parts)
     ]
-    with closing(stages.in_order(Stage("tokenize", tasks, "parts", True))) as finished:
+    with closing(stages.in_order("tokenize", tasks, "parts", scratch=True)) as finished:
         for task in finished:
             facts = stages.facts(task.file)
             encoded = EncodedPart.read(stages.writer.partial / task.file, facts, marking)
@@ -168,7 +167,7 @@ def _parts(corpus: Corpus | Mixture, limit: int | None, stages: StageRunner) -> 
                 )
                 for number, piece in enumerate(pieces, before)
             ]
-            stages.run(Stage("counting documents", tasks, "parts", True))
+            stages.run("counting documents", tasks, "parts", scratch=True)
             counts = [stages.facts(task.file)["documents"] for task in tasks]
             firsts = np.cumsum([0, *counts])[:-1].tolist()
         before += len(pieces)

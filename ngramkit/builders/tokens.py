@@ -22,8 +22,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ngramkit.builders.executors import Executor, open_executor
-from ngramkit.builders.stages import StageRunner
+from ngramkit.builders.tasks import Executor, StageRunner, open_executor
 from ngramkit.builders.token_parts import encode_parts
 from ngramkit.corpus.deduplication import Deduplicated
 from ngramkit.corpus.document import Document, Position
@@ -80,7 +79,7 @@ def tokenize(
 
     The store is written to `out`, a folder or a URL (`ngramkit.remote.publishing`), by default
     under artifacts/; one of the same plan is opened as it is. `executor` is "local", or "ray" for
-    the nodes of the cluster at `ray_address`, see `ngramkit.builders.executors`; the bytes are the
+    the nodes of the cluster at `ray_address`, see `ngramkit.builders.tasks`; the bytes are the
     same. Raises InputError where the corpus gives no document, or none with text.
     """
     require_out(out, force=force)

@@ -313,7 +313,14 @@ def hard_texts(backend: Any) -> Iterator[str]:
     tokenizers.Tokenizer, in and beside words.
     """
     yield from ODD
-    yield from _lines()
+    characters = map(chr, (*PLANES, *SPARSE))
+    assigned = [c for c in characters if unicodedata.category(c) not in ("Cn", "Cs")]
+    for begin in range(0, len(assigned), LINE):
+        line = assigned[begin : begin + LINE]
+        yield "".join(line)
+        yield " ".join(line)
+        yield "".join(f"a{c}1{c}" for c in line)
+        yield "\n".join(line)
     for space in SPACES:
         yield space.join(WORDS)
         yield space.join(("", *WORDS, ""))
@@ -330,15 +337,3 @@ def hard_texts(backend: Any) -> Iterator[str]:
             f"\n{token}\n",
             f"{token}{token[:-1]}",
         )
-
-
-def _lines() -> Iterator[str]:
-    """Yield every assigned character in four surroundings."""
-    characters = map(chr, (*PLANES, *SPARSE))
-    assigned = [c for c in characters if unicodedata.category(c) not in ("Cn", "Cs")]
-    for begin in range(0, len(assigned), LINE):
-        line = assigned[begin : begin + LINE]
-        yield "".join(line)
-        yield " ".join(line)
-        yield "".join(f"a{c}1{c}" for c in line)
-        yield "\n".join(line)

@@ -238,7 +238,12 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loa
 
     A cached text is a line of JSON, then the tokenizers.Tokenizer as JSON.
     """
-    key = _cache_key(files)
+    contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
+    # Of some Hub ids transformers knows better than their files; a folder's name is nothing to it.
+    source = None if Path(files.source).is_dir() else files.source
+    versions = [version("transformers"), tokenizers.__version__]
+    decisive = json.dumps([CACHE_FORM, versions, source, contents])
+    key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
     loaded = _parse(CACHE.get(key) or "")
     if loaded is not None:
         return loaded
@@ -247,16 +252,6 @@ def _load_cached(model: str, files: TokenizerFiles, revision: str | None) -> Loa
     head = {"special": special, "encode_special_tokens": backend.encode_special_tokens}
     CACHE.put(key, f"{json.dumps(head)}\n{backend.to_str()}")
     return backend, special
-
-
-def _cache_key(files: TokenizerFiles) -> str:
-    """Return the sha256 over all that decides what transformers makes of the files."""
-    contents = {name: hashlib.sha256(files.raw(name)).hexdigest() for name in sorted(files.paths)}
-    # Of some Hub ids transformers knows better than their files; a folder's name is nothing to it.
-    source = None if Path(files.source).is_dir() else files.source
-    versions = [version("transformers"), tokenizers.__version__]
-    decisive = json.dumps([CACHE_FORM, versions, source, contents])
-    return f"{hashlib.sha256(decisive.encode()).hexdigest()}.txt"
 
 
 def _parse(text: str) -> Loaded | None:
@@ -363,7 +358,10 @@ class Digests(NamedTuple):
 
 def digests(backend: Any) -> Digests:
     """Return the digests of a tokenizers.Tokenizer, kept in the cache from the first time on."""
-    key = _digests_key(backend)
+    # All that decides digests: the tokenizer, its reader, the probes.
+    facts = [tokenizers.__version__, backend.encode_special_tokens, DECISIVE, PROBES]
+    decisive = json.dumps(facts) + backend.to_str()
+    key = f"{hashlib.sha256(decisive.encode()).hexdigest()}.json"
     cached = _parse_digests(CACHE.get(key) or "")
     if cached is not None:
         return cached
@@ -395,12 +393,6 @@ def agrees(backend: Any, record: TokenizerRecord) -> bool:
     """Return whether a tokenizers.Tokenizer gives the ids of the tokenizer that `record` is of."""
     own = digests(backend)
     return own.fingerprint == record.fingerprint or same_ids(own.encodes, record.encodes)
-
-
-def _digests_key(backend: Any) -> str:
-    """Return the sha256 over all that decides digests: the tokenizer, its reader, the probes."""
-    facts = [tokenizers.__version__, backend.encode_special_tokens, DECISIVE, PROBES]
-    return f"{hashlib.sha256((json.dumps(facts) + backend.to_str()).encode()).hexdigest()}.json"
 
 
 def _parse_digests(text: str) -> Digests | None:

@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ngramkit.builders import frozen
 from ngramkit.builders.datastore import build_datastore
-from ngramkit.builders.executors import Local
 from ngramkit.builders.frozen import build_frozen
 from ngramkit.builders.merge import best_followers, merge, sum_rows
-from ngramkit.builders.stages import require_shared
+from ngramkit.builders.tasks import Local, require_shared
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError

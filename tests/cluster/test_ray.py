@@ -17,7 +17,7 @@ import slow_tasks
 from elsewhere import contents
 
 import ngramkit
-from ngramkit.builders.executors import Task, open_executor
+from ngramkit.builders.tasks import Task, open_executor
 from ngramkit.builders.tokens import tokenize
 from ngramkit.corpus.open import open_corpus
 from ngramkit.errors import InputError, NetworkError
