@@ -30,11 +30,11 @@ from ngramkit.corpus.files import (
     remote_source,
     stdlib_split,
 )
-from ngramkit.corpus.held import ANY_SIZE, NAME as HELD, Held, Spool, Spooling, held_rows
 from ngramkit.corpus.hub import hub_source
 from ngramkit.corpus.mixing import Mixture, Weighted
 from ngramkit.corpus.readers import Reading
 from ngramkit.corpus.selection import Selection, read_exclusions, require_weight
+from ngramkit.corpus.texts import ANY_SIZE, NAME as TEXTS, Spool, Spooling, Texts, read_texts
 from ngramkit.errors import UsageError
 from ngramkit.formats.manifest import NAME
 from ngramkit.machine import parse_size
@@ -116,7 +116,7 @@ HUB = "hf:"
 Part = Corpus | str | Path | tuple[Corpus | str | Path, float]
 AnyCorpus = Corpus | Mixture | Deduplicated  # what builders read
 # What is opened: a corpus by name or file, several of them, or texts that a program holds.
-Openable = str | Path | Sequence[Part] | Held
+Openable = str | Path | Sequence[Part] | Texts
 ONE_CORPUS_ONLY = ("split", "column", "revision", "language", "name")
 LOOKED_AT = 100  # entries of a list, which tell whether it is of texts or of names
 LIKE_A_NAME = 0.8  # how near a word is to a corpus's name, to be taken for one that is misspelt
@@ -169,8 +169,8 @@ def open_corpus(
 
     Texts that you hold are any iterable of strings or of dicts, also a generator, a pandas or
     polars Series or DataFrame, an Arrow table, a datasets.Dataset or IterableDataset; `name` is
-    what the artifact calls them, see corpus.held. Strings of which one names a corpus or a file are
-    a mixture; `iter(strings)` is always texts.
+    what the artifact calls them, see corpus.texts. Strings of which one names a corpus or a file
+    are a mixture; `iter(strings)` is always texts.
 
     `split`, `column`, `revision`, `language` and `name` are options of a single corpus; `column`
     holds the text, by default text, content, or the only column of strings. `join_turns` makes a
@@ -205,25 +205,25 @@ def open_corpus(
     elif isinstance(corpus, list | tuple) and _is_mixture(corpus):
         opened = deduplicate(_open_mixture(corpus, origin, selection), dedup, evaluation)
     else:
-        opened = _hold(corpus, origin, selection, dedup, evaluation)
+        opened = _open_texts(corpus, origin, selection, dedup, evaluation)
     most = parse_size(max_document) if isinstance(max_document, str) else max_document
     return opened if most is None else opened.bounded(most)
 
 
-def _hold(
-    held: Any,
+def _open_texts(
+    texts: Any,
     origin: Origin,
     selection: Selection,
     dedup: str | None,
     evaluation: EvaluationTexts | None,
 ) -> AnyCorpus:
     """Read texts that the caller holds, until there are as many documents as the limit says."""
-    name = HELD if origin.name is None else origin.name
+    name = TEXTS if origin.name is None else origin.name
     if name in NAMED or not name.strip() or name.startswith(HUB):
         raise UsageError(f"{name!r} is no name for texts", "choose another", option="name")
     origin.refuse(name, "split", "revision", "language")
     # They are in memory already: no bound on a document is of use.
-    rows = held_rows(held, name, replace(origin.reading, max_document=ANY_SIZE))
+    rows = read_texts(texts, name, replace(origin.reading, max_document=ANY_SIZE))
     with tempfile.TemporaryFile() as file:
         spool = Spool(file)
         whole = Corpus(Spooling(name, rows, spool), selection, max_document=ANY_SIZE)

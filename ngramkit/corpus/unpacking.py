@@ -60,27 +60,27 @@ def lines(
     >>> list(lines(io.BytesIO(b"\n\na\n \nb"), 10, "x"))
     [(3, b'a'), (5, b'b')]
     """
-    number, begun = 1, bytearray()
+    number, line = 1, bytearray()
     while block := file.read(BLOCK):
         at = 0
         while at < len(block):
-            if not begun:
+            if not line:
                 after = BLANK.match(block, at).end()  # type: ignore[union-attr]
                 number += block.count(b"\n", at, after)
                 at = after
             end = block.find(b"\n", at)
-            begun += block[at : end if end >= 0 else len(block)]
-            if len(begun) > most:
+            line += block[at : end if end >= 0 else len(block)]
+            if len(line) > most:
                 raise too_large(f"{where}, line {number}", most, hint)
             if end < 0:
                 break
-            if begun:
-                yield number, bytes(begun)
-                begun = bytearray()
+            if line:
+                yield number, bytes(line)
+                line = bytearray()
                 number += 1
             at = end + 1
-    if begun:
-        yield number, bytes(begun)
+    if line:
+        yield number, bytes(line)
 
 
 def too_large(where: str, most: int, hint: str = SMALLER) -> InputError:
